@@ -34,12 +34,10 @@ def get_config(text: str = "") -> ConfigDict:
 
     config.optimizer.learning_rate = 4e-3
     config.optimizer.warmup = args.steps // 10
-    config.optimizer.weight_decay = 0.01
     config.optimizer.clip = 1.0
 
     config.eval.every = 20
     config.eval.batch = 120
-    config.log_every = 50
     config.checkpoint_every = 100
 
     # The default has learned positions.

@@ -14,7 +14,6 @@ from ml_collections import ConfigDict
 
 from configs import arms, recipes
 from configs.default import arguments
-from mimetic_jax.base.errors import unknown
 
 # At batch 1024, sqrt makes 7e-4 and linear 1e-3 of the 5e-4 for batch 512. timm takes sqrt for
 # AdamW unless told otherwise, which is how the main results came by it.
@@ -28,9 +27,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: variant (Ti, S, B), row (sqrt1, linear1, linear3), init (arms.structured)."""
-    args = arguments(text, variant="Ti", row="sqrt1", init="all")
-    if args.row not in ROWS:
-        raise unknown("row", args.row, ROWS)
+    args = arguments(text, {"row": ROWS}, variant="Ti", row="sqrt1", init="all")
     config = recipes.structured(args.variant)
     config.name = f"imagenet_structured_{args.variant}_{args.row}"
     config.arms = arms.chosen(args.init, arms.structured(), arms.STRUCTURED)

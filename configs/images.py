@@ -41,7 +41,6 @@ def get_config(text: str = "") -> ConfigDict:
 
     config.eval.every_epochs = 1.0
     config.eval.batch = args.batch
-    config.log_every = 50
     config.checkpoint_every = 200
     config.arms = chosen(args.init, vision(), VISION)
     return config

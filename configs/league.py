@@ -13,7 +13,6 @@ from ml_collections import ConfigDict
 from configs import arms
 from configs.default import arguments, default, model
 from configs.recipes import TEXTS, few_images, sequences
-from mimetic_jax.base.errors import unknown
 
 TASKS = {
     "digits": (150, 64, 15),
@@ -33,9 +32,7 @@ def get_config(text: str = "") -> ConfigDict:
 
     `task` is digits, text, copying, recall, ptb, images, long_text or long_images.
     """
-    args = arguments(text, task="digits", init="all")
-    if args.task not in TASKS:
-        raise unknown("task", args.task, TASKS)
+    args = arguments(text, {"task": TASKS}, task="digits", init="all")
     config = _of(args.task.removeprefix("long_"))
     config.name = f"league_{args.task}"
     config.steps, config.batch, config.eval.every = TASKS[args.task]

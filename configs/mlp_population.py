@@ -21,7 +21,6 @@ from ml_collections import ConfigDict
 
 from configs import arms
 from configs.default import arguments, default, model
-from mimetic_jax.base.errors import unknown
 
 MODELS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "convnext": ({"patch": 4}, ("conv", "conv_mean_shift")),
@@ -32,9 +31,7 @@ MODELS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: model (convnext, vit), epochs, init (arms.mlp and arms.mean_sweep)."""
-    args = arguments(text, model="convnext", epochs=10.0, init="all")
-    if args.model not in MODELS:
-        raise unknown("model", args.model, MODELS)
+    args = arguments(text, {"model": MODELS}, model="convnext", epochs=10.0, init="all")
     fields, beside = MODELS[args.model]
     config = default()
     config.name = f"mlp_population_{args.model}"
@@ -45,7 +42,6 @@ def get_config(text: str = "") -> ConfigDict:
     config.optimizer.learning_rate = 3e-3
     config.optimizer.schedule = "triangle"
     config.max_dispatch = 200
-    config.log_every = 50
     config.eval.batch = 250
     config.checkpoint_every = 200
     config.model = model(args.model, width=16, depth=3, mlp_ratio=2.0, base="torch", **fields)

@@ -13,7 +13,6 @@ from ml_collections import ConfigDict
 
 from configs.default import arguments
 from configs.recipes import bai
-from mimetic_jax.base.errors import unknown
 
 CHARS = {"mikolov": "ptb_char", "raw": "ptb_char_raw"}
 
@@ -23,9 +22,8 @@ def get_config(text: str = "") -> ConfigDict:
     (arms.language).
     """
     sizes = {"width": 384, "depth": 12, "heads": 8, "epochs": 100.0}
-    args = arguments(text, **sizes, optimizer="adamw", chars="mikolov", init="all")
-    if args.chars not in CHARS:
-        raise unknown("chars", args.chars, CHARS)
+    more = {"optimizer": "adamw", "chars": "mikolov", "init": "all"}
+    args = arguments(text, {"chars": CHARS}, **sizes, **more)
     config = bai(args, CHARS[args.chars])
     config.data.length, config.data.valid = 400, 320
     config.batch = config.eval.batch = 32
@@ -36,6 +34,5 @@ def get_config(text: str = "") -> ConfigDict:
 
     config.optimizer.clip = 0.15
     config.optimizer.plateau = "tenth"
-    config.log_every = 50
     config.checkpoint_every = 250
     return config

@@ -46,18 +46,10 @@ def small_images_vit(text: str, data: str, patch: int = 2) -> ConfigDict:
 
 def small_images(data: str, epochs: float, size: int = 0) -> ConfigDict:
     """How small images are trained on, whatever the model; resized to `size` pixels, 0 for none."""
-    info = describe(data)
-    config = default()
-    config.seeds = (0, 1, 2)
-    config.batch = 512
-    config.epochs = epochs
-
-    config.data.name = data
-    config.data.size = size
+    config = _shifted_and_flipped(data, epochs, size)
     if size:
+        config.data.size = size
         config.data.augment.interpolation = "bicubic"  # that of the test
-    config.data.augment.crop = (size or info.image_shape[0]) // 8
-    config.data.augment.flip = True
     config.data.augment.randaugment = "torchvision-n2-m9"
     config.data.augment.erase = 0.25
     config.data.augment.erase_mode = "const"
@@ -66,7 +58,19 @@ def small_images(data: str, epochs: float, size: int = 0) -> ConfigDict:
     config.optimizer.schedule = "triangle"
     config.optimizer.weight_decay = 0.01  # on all parameters, as in the authors' script
     config.optimizer.clip = 1.0
+    return config
 
+
+def _shifted_and_flipped(data: str, epochs: float, size: int = 0) -> ConfigDict:
+    """Three seeds on small images, in batches of 512, tested every ten epochs."""
+    info = describe(data)
+    config = default()
+    config.seeds = (0, 1, 2)
+    config.batch = 512
+    config.epochs = epochs
+    config.data.name = data
+    config.data.augment.crop = (size or info.image_shape[0]) // 8
+    config.data.augment.flip = True
     epoch = info.num_train // config.batch
     config.eval.batch = 1000
     config.eval.every = config.checkpoint_every = 10 * epoch
@@ -82,26 +86,15 @@ def kentaroy(epochs: float, learning_rate: float) -> ConfigDict:
     Differs from it: an epoch is 97 steps and leaves out 336 images, others each time, where the
     program takes them as a 98th batch. Its test follows each epoch, ours every tenth.
     """
-    config = default()
-    config.seeds = (0, 1, 2)
-    config.batch = 512
-    config.epochs = epochs
-
-    config.data.name = "cifar10"
+    config = _shifted_and_flipped("cifar10", epochs)
     config.data.mean, config.data.std = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
     config.data.augment.randaugment = "kentaroy-n2-m14"
     config.data.augment.randaugment_first = True
-    config.data.augment.crop = 4
-    config.data.augment.flip = True
 
     config.optimizer.name = "adam"
     config.optimizer.learning_rate = learning_rate
     config.optimizer.schedule = "kentaroy_cosine"
     config.optimizer.weight_decay = 0.0
-
-    config.eval.batch = 1000
-    config.eval.every = config.checkpoint_every = 970
-    config.log_every = 97
     return config
 
 

@@ -10,9 +10,6 @@ from ml_collections import ConfigDict
 
 from configs.default import arguments
 from configs.recipes import short_text
-from mimetic_jax.base.errors import unknown
-
-LEVELS = ("char", "word")
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -23,11 +20,8 @@ def get_config(text: str = "") -> ConfigDict:
     of tokens of a window. Arms are default, norm_matched and mimetic; `init` takes others of
     arms.language.
     """
-    args = arguments(
-        text, level="char", width=128, depth=4, heads=4, length=128, steps=1000, init="all"
-    )
-    if args.level not in LEVELS:
-        raise unknown("level", args.level, LEVELS)
+    sizes = {"width": 128, "depth": 4, "heads": 4, "length": 128, "steps": 1000}
+    args = arguments(text, {"level": ("char", "word")}, level="char", **sizes, init="all")
     config = short_text(args)
     config.name = "text"
     config.data.name = f"text_{args.level}"

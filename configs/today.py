@@ -14,7 +14,6 @@ from configs.default import arguments
 from configs.recipes import TEXTS, few_images, sequences
 from mimetic_jax import Rule, attention_rules, mlp_rules
 from mimetic_jax import schemes as s
-from mimetic_jax.base.errors import unknown
 from mimetic_jax.data.text.corpus import load_text
 from mimetic_jax.weights import bigram_counts
 
@@ -34,9 +33,8 @@ def get_config(text: str = "") -> ConfigDict:
     `task` is text, ptb, copying, recall or images, whose models have no skip connections but in
     the arms skips_NAME.
     """
-    args = arguments(text, task="text", width=32, depth=2, patch=4, steps=200, init="all")
-    if args.task not in TASKS:
-        raise unknown("task", args.task, TASKS)
+    sizes = {"width": 32, "depth": 2, "patch": 4, "steps": 200}
+    args = arguments(text, {"task": TASKS}, task="text", **sizes, init="all")
     sizes = {"width": args.width, "depth": args.depth, "heads": args.width // 16, "base": "torch"}
     if args.task == "images":
         config = few_images(0.2, patch=args.patch, **sizes)
@@ -55,7 +53,6 @@ def get_config(text: str = "") -> ConfigDict:
     config.steps = args.steps
     config.eval.every = 0  # testing takes as long as training
     config.optimizer.warmup = args.steps // 10
-    config.optimizer.weight_decay = 0.01
     config.optimizer.clip = 1.0
     return config
 

@@ -12,7 +12,6 @@ from ml_collections import ConfigDict
 from configs import arms, digits_vit, python_docs
 from configs.default import arguments
 from configs.recipes import TEXTS, few_images
-from mimetic_jax.base.errors import unknown
 from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, Scheme, SinCos, mimetic_language
 
 _FIT = """
@@ -36,15 +35,12 @@ def get_config(text: str = "") -> ConfigDict:
     is a file of a trained ViT that is larger than 48/4 of 2 heads, from which the arm `selection`
     takes evenly spaced weights of its first layers: for task=images.
     """
-    args = arguments(text, task="digits", steps=0, teacher="", init="all")
-    if args.task not in STEPS:
-        raise unknown("task", args.task, STEPS)
+    args = arguments(text, {"task": STEPS}, task="digits", steps=0, teacher="", init="all")
     steps = args.steps or STEPS[args.task]
     if args.task == "images":
         config = few_images(0.2, width=48, depth=4, heads=2, patch=4, base="torch")
         config.batch, config.steps = 64, steps
         config.optimizer.warmup = round(steps / 10)
-        config.optimizer.weight_decay = 0.01
         config.optimizer.clip = 1.0
     elif args.task == "digits":
         config = digits_vit.get_config(f"steps={steps}")

@@ -22,9 +22,6 @@ from ml_collections import ConfigDict
 
 from configs import arms, recipes
 from configs.default import arguments
-from mimetic_jax.base.errors import unknown
-
-STAGES = ("pretrain", "select")
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -35,14 +32,13 @@ def get_config(text: str = "") -> ConfigDict:
     """
     args = arguments(
         text,
+        {"stage": ("pretrain", "select")},
         stage="select",
         data="cifar10",
         teacher="runs/weight_selection_pretrain",
         heads="whole",
         init="all",
     )
-    if args.stage not in STAGES:
-        raise unknown("stage", args.stage, STAGES)
     every, compared = arms.structured(), arms.STRUCTURED
     if args.stage == "pretrain":
         config = recipes.structured("S")

@@ -103,6 +103,17 @@ def prepare(
     return folder
 
 
+def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
+    """Noise with the 1/f spectrum of photographs."""
+    rng = np.random.default_rng(seed)
+    rows, columns = np.fft.fftfreq(height)[:, None, None], np.fft.fftfreq(width)[None, :, None]
+    amplitude = 1 / np.maximum(np.hypot(rows, columns), 1 / max(height, width))
+    noise = np.fft.ifft2(
+        np.fft.fft2(rng.normal(size=(height, width, 3)), axes=(0, 1)) * amplitude, axes=(0, 1)
+    ).real
+    return np.clip(128 + 45 * noise / noise.std(), 0, 255).astype(np.uint8)
+
+
 def pictures(height: int = 40, width: int = 48) -> np.ndarray:
     """A gradient, noise, hard edges, 1/f noise, low contrast, one level, and an empty channel."""
     rng = np.random.default_rng(0)
@@ -110,10 +121,7 @@ def pictures(height: int = 40, width: int = 48) -> np.ndarray:
     gradient = np.stack([rows * 5, columns * 4, (rows + columns) * 2], axis=-1) % 256
     noise = rng.integers(0, 256, (height, width, 3))
     edges = np.repeat(((rows // 3 + columns // 5) % 2 * 220 + 20)[..., None], 3, axis=-1)
-    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)) + 0.01
-    spectrum = np.fft.fft2(rng.normal(size=(3, height, width))) / frequency
-    natural = np.fft.ifft2(spectrum).real.transpose(1, 2, 0)
-    natural = np.clip(natural / natural.std() * 50 + 120, 0, 255)
+    natural = photo(height, width)
     dull = natural // 4 + 60
     flat = np.full_like(noise, 77)
     lopsided = natural * np.array([1, 0.2, 0])

@@ -1,17 +1,13 @@
 """Random erasing against timm's distribution; test_pipeline.py covers cutout."""
 
 import functools
-import itertools
 import math
-from collections.abc import Iterator
 from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import scipy.stats
-from PIL import Image, ImageDraw
 
 from mimetic_jax.data.augment.erasing import cutout_in_levels, random_erasing
 
@@ -82,37 +78,6 @@ def test_an_image_too_small_for_any_rectangle_is_unchanged():
     image = jnp.ones((1, 1, 3))
     erase = jax.jit(lambda image: random_erasing(KEY, image, 1.0, "const"))
     np.testing.assert_array_equal(erase(image), image)
-
-
-@pytest.mark.parametrize("side", [18.5, 9.25])
-def test_cutout_in_levels_is_pillows_rectangle(side):
-    """The original's corners for centers over the whole range, drawn by Pillow on the images."""
-    keys = jax.random.split(KEY, COUNT)
-    draw = jax.jit(jax.vmap(lambda key: cutout_in_levels(key, IMAGE, side)))
-    images = np.asarray(draw(keys))
-    hole = (images != 50).all(axis=-1)
-    assert np.all(images[hole] == (125, 123, 114))
-    assert np.all(images[~hole] == 50)
-    found = rectangles(images)
-
-    rng, expected = np.random.default_rng(0), []
-    for column, row in rng.uniform(1, (WIDTH, HEIGHT), (COUNT, 2)):
-        left, top = int(max(0, column - side / 2)), int(max(0, row - side / 2))
-        image = Image.new("L", (WIDTH, HEIGHT))
-        corners = (left, top, min(WIDTH, left + side), min(HEIGHT, top + side))
-        ImageDraw.Draw(image).rectangle(corners, 1)
-        left, top, right, bottom = image.getbbox()
-        expected.append((top, left, bottom - top, right - left))
-    assert {tuple(box) for box in found} - set(product_of(expected)) == set()
-    for ours, theirs in zip(found.T, np.array(expected).T, strict=True):
-        assert scipy.stats.ks_2samp(ours, theirs).statistic < 0.05
-
-
-def product_of(boxes: list[tuple[int, int, int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """Boxes of any row and any column of these, which are drawn independently."""
-    rows, columns = {(b[0], b[2]) for b in boxes}, {(b[1], b[3]) for b in boxes}
-    for (top, height), (left, width) in itertools.product(rows, columns):
-        yield top, left, height, width
 
 
 def test_golden_cutout_in_levels(golden):

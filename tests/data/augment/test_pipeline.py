@@ -87,18 +87,6 @@ def test_example_keys_follow_key_step_and_index():
     )
 
 
-def test_old_style_keys_and_members_of_a_population_give_the_same():
-    augmentation = Augmentation(crop=3, flip=True)
-    images, keys = pictures(), example_keys(KEY, 0, COUNT)
-    expected = augmented(augmentation, keys, images)
-    old = example_keys(jax.random.PRNGKey(11), 0, COUNT)
-    np.testing.assert_array_equal(augmented(augmentation, old, images), expected)
-    members = jax.vmap(functools.partial(augmented, augmentation))(
-        keys.reshape(3, -1), images.reshape(3, -1, 9, 7, 3)
-    )
-    np.testing.assert_allclose(members.reshape(expected.shape), expected, atol=1e-6)
-
-
 @pytest.mark.parametrize("first", [False, True])
 def test_randaugment_has_its_place_and_its_draws(first, monkeypatch):
     """With a marked row in place of RandAugment."""

@@ -13,6 +13,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.augment import policy
 from mimetic_jax.data.augment.policy import RandAugment, parse_policy, rand_augment
+from tests.data.made import photo
 
 KEY = jax.random.key(3)
 MEAN = (0.485, 0.456, 0.406)
@@ -20,16 +21,6 @@ FILL = (124, 116, 104)
 AFFINE = Image.Transform.AFFINE
 NEAREST, BILINEAR, BICUBIC = (Image.Resampling[name] for name in ("NEAREST", "BILINEAR", "BICUBIC"))
 HEIGHT, WIDTH = 32, 40
-
-
-def picture():
-    """1/f noise in color, on which no two operations have the same result."""
-    rng = np.random.default_rng(4)
-    frequency = np.hypot(np.fft.fftfreq(HEIGHT)[:, None], np.fft.fftfreq(WIDTH)) + 0.02
-    spectrum = np.fft.fft2(rng.normal(size=(3, HEIGHT, WIDTH))) / frequency
-    pixels = np.fft.ifft2(spectrum).real.transpose(1, 2, 0)
-    pixels = pixels / pixels.std() * 40 + np.array([90, 130, 150])
-    return np.clip(pixels, 5, 240).astype(np.uint8)
 
 
 def enhanced(name, factor):
@@ -114,7 +105,7 @@ def named(results, image, operations):
 )
 def test_operations_are_pillows_and_equally_frequent(spec, operations, kept):
     """Of timm's each is applied with probability 1/2."""
-    image, known, draws = picture(), list(operations), 1000
+    image, known, draws = photo(HEIGHT, WIDTH), list(operations), 1000
     results = np.asarray(
         applied(parse_policy(spec), jax.random.split(KEY, draws), jnp.float32(image))
     )
@@ -154,7 +145,7 @@ def test_golden_kentaroy_operations(golden):
 @pytest.mark.slow
 def test_kentaroys_policy_leaves_some_images_of_one_color():
     """A shift in the second place, or one in the first that no cutout follows: 58 of 256."""
-    image = jnp.float32(picture()[:, :32])
+    image = jnp.float32(photo(HEIGHT, WIDTH)[:, :32])
     chosen = parse_policy("kentaroy-n2-m14")
     results = np.asarray(applied(chosen, jax.random.split(KEY, 1000), image))
     assert (np.ptp(results, axis=(1, 2, 3)) == 0).mean() == pytest.approx(58 / 256, abs=0.04)
@@ -168,7 +159,7 @@ def test_kentaroys_policy_is_for_color():
 @pytest.mark.slow
 def test_timms_interpolation_is_that_of_the_crop():
     """timm/data/transforms_factory.py: random only where the crop's is."""
-    image = jnp.float32(picture())
+    image = jnp.float32(photo(HEIGHT, WIDTH))
     keys, chosen = jax.random.split(KEY, 1500), parse_policy("rand-m7-n1-inc1")
     out = {name: applied(chosen, keys, image, name) for name in ("bilinear", "bicubic", "random")}
     of_each = [
@@ -180,20 +171,6 @@ def test_timms_interpolation_is_that_of_the_crop():
     assert moved.any()
     assert of_each[0][moved].any()
     assert of_each[1][moved].any()
-
-
-@pytest.mark.slow
-def test_operations_follow_each_other():
-    """Two layers are the second of two after the first: both are found among Pillow's."""
-    image = picture()
-    results = np.asarray(
-        applied(parse_policy("torchvision-n2-m9"), jax.random.split(KEY, 60), jnp.float32(image))
-    )
-    operations = list(torchvision_operations(9))
-    first = [done(Image.fromarray(image)) for _, done in operations]
-    both = np.stack([np.asarray(done(one)) for one in first for _, done in operations]).astype(int)
-    for result in results:
-        assert np.abs(both - result).mean(axis=(1, 2, 3)).min() < 0.5
 
 
 def test_levels_are_normal_and_clipped():
@@ -230,19 +207,6 @@ def test_timms_arguments_at_whole_levels(level):
     }
     for name, argument in expected.items():
         assert found[name] == pytest.approx(argument, abs=1e-5), name
-
-
-def test_no_magnitude_changes_nothing():
-    """Except operations without a magnitude, and solarize from 255 or 256 on."""
-    neutral = {"brightness": 1, "color": 1, "contrast": 1, "sharpness": 1}
-    torchvision = neutral | {"posterize": 8, "solarize": 255}
-    timm = neutral | {"posterize": 4, "solarize": 256}  # timm's posterize begins at four bits
-    for found, expected in (
-        (policy.torchvision_arguments(0, 1, HEIGHT, WIDTH), torchvision),
-        (policy.timm_arguments(0, 1, HEIGHT, WIDTH), timm),
-    ):
-        for name, argument in found.items():
-            assert float(argument) == expected.get(name, 0), name
 
 
 def test_specs_are_read():

@@ -31,16 +31,6 @@ def source(tmp_path):
     return ClassFolders(write(tmp_path)).source("train")
 
 
-def test_images_come_with_their_labels(source, tmp_path):
-    assert len(source) == 12
-    assert source.labels.dtype == np.int32
-    for index in range(12):
-        data, label = source.read(index)
-        assert label == source.labels[index] == index // 4
-        assert np.asarray(decoded(data))[0, 0, 0] == 10 * label + index % 4
-    assert source.name(5) == f"{tmp_path}/train/class1/1.png"
-
-
 def test_a_part_is_read_in_its_order(source):
     part = Subset(source, np.array([7, 0, 7]))
     assert len(part) == 3

@@ -97,11 +97,6 @@ def test_held_out_images_are_those_left_out_of_training():
     assert np.array_equal(found.test_labels, LABELS[[256 * a + b for a, b in parts[1]]])
 
 
-def test_names_are_those_described():
-    assert len(set(names())) == len(names())
-    assert [describe(name).name for name in names()] == list(names())
-
-
 @pytest.mark.parametrize("function", [load_dataset, describe])
 def test_an_unknown_name_gets_the_known_ones_and_the_nearest(function):
     with pytest.raises(InputError, match="did you mean 'cifar10'") as caught:

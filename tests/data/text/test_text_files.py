@@ -19,17 +19,9 @@ def written(corpus, split: str, between: str = "") -> str:
     return between.join(corpus.vocabulary[token] for token in getattr(corpus, split))
 
 
-@pytest.mark.parametrize("form", ["file", "folder"])
-def test_a_text_is_split_at_line_ends_and_joins_again(tmp_path, form):
-    if form == "file":
-        path = tmp_path / "notes.md"
-        path.write_text("".join(LINES))
-    else:
-        path = tmp_path / "notes"
-        path.mkdir()
-        (path / "b.txt").write_text("".join(LINES[60:]))
-        (path / "a.txt").write_text("".join(LINES[:60]))
-        (path / "c.md").write_text("no text file")
+def test_a_text_is_split_at_line_ends_and_joins_again(tmp_path):
+    path = tmp_path / "notes.md"
+    path.write_text("".join(LINES))
     corpus = load_own("text_char", str(path))
     assert corpus.name == "notes"
     parts = [written(corpus, split) for split in SPLITS]
@@ -193,10 +185,7 @@ def test_bad_texts_are_one_line(tmp_path, content, words):
     path = tmp_path / "a.txt"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(InputError, match=words):
-        describe("text_char", str(path))
-
-
-def test_no_folder_is_one_line():
     with pytest.raises(InputError, match=r"text_char needs your text: --config\.data\.dir=FILE"):
         describe("text_char", None)
+    with pytest.raises(InputError, match=words):
+        describe("text_char", str(path))

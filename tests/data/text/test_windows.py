@@ -96,23 +96,6 @@ def test_windows_at_their_starts():
     np.testing.assert_array_equal(targets, [[11, 12, 13, 14], [18, 19, 19, 19]])
 
 
-def test_evaluation_counts_the_targets_of_the_reference_and_its_first_context():
-    tokens = np.arange(50)
-    theirs = [
-        target
-        for _, targets, context in reference(tokens, 1, 12, 5)
-        for target in targets[0, context:].tolist()
-    ]
-    assert theirs == list(range(12 - 5 + 1, 50))
-    starts, weights = eval_windows(50, 1, 12, 5)
-    inputs = [
-        (start, *np.nonzero(weight)[0])
-        for start, weight in zip(starts.ravel(), weights[:, 0], strict=True)
-    ]
-    assert inputs[0] == (0, *range(12))
-    assert inputs[1] == (5, *range(7, 12))
-
-
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
