@@ -12,7 +12,7 @@ import mimetic_jax
 from mimetic_jax import InputError, block_key, initializers
 from mimetic_jax.nnx import initialize
 from mimetic_jax.schemes import Layers, Mimetic, NormMatched, Scheme, SinCos
-from tests.schemes.blocks import products
+from tests.products import of_layer as products
 
 
 @dataclasses.dataclass(frozen=True)

@@ -78,13 +78,6 @@ def test_unfinished_runs_are_left_out(tmp_path):
     assert [(result.arm, list(result.reached)) for result in results] == [("mimetic", [1])]
 
 
-@pytest.mark.slow
-def test_runs_that_trained_together_are_seeds(population):
-    _, (result,) = curves.read(population.workdir)
-    assert (result.arm, list(result.reached)) == ("run", [0, 1])
-    assert curves.spread(result)[0].tolist() == [0, 1]
-
-
 def test_a_workdir_is_drawn_with_its_numbers(images):
     pytest.importorskip("matplotlib")
     png, table = curves.draw_workdir(path_of(images))

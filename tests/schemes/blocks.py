@@ -1,9 +1,6 @@
-"""Blocks of ones, to call schemes with, and the products of attention layers."""
-
-from typing import Any
+"""Blocks of ones, to call schemes with."""
 
 import jax.numpy as jnp
-import numpy as np
 
 from mimetic_jax.schemes import Block
 
@@ -32,11 +29,3 @@ def biases(dim: int, heads: int, groups: int, head_dim: int) -> Shapes:
 
 def ones(shapes: Shapes) -> Block:
     return Block.of({role: jnp.ones(shape) for role, shape in shapes.items()})
-
-
-def products(layer: Any) -> tuple[np.ndarray, np.ndarray]:
-    """W_Q W_Kᵀ by head [H, D, D], and W_V W_out [D, D], of a layer's parameters."""
-    query, key, value, out = (
-        np.asarray(layer[role]["kernel"], np.float64) for role in ("query", "key", "value", "out")
-    )
-    return np.einsum("dhk,ehk->hde", query, key), np.einsum("dhk,hke->de", value, out)

@@ -14,6 +14,7 @@ from mimetic_jax.schemes import (
     SymmetricQueryKey,
     ValueOutPerHead,
 )
+from tests.products import query_key, value_out
 from tests.schemes.blocks import biases, kernels, ones
 
 KEY = jax.random.key(0)
@@ -24,15 +25,6 @@ def drawn(dim: int, heads: int, groups: int, head_dim: int) -> Block:
     shapes = kernels(dim, heads, groups, head_dim) | biases(dim, heads, groups, head_dim)
     keys = dict(zip(shapes, jax.random.split(jax.random.key(1), len(shapes)), strict=True))
     return Block.of({role: jax.random.normal(keys[role], shape) for role, shape in shapes.items()})
-
-
-def products(new: dict[str, jax.Array], first: str, second: str) -> np.ndarray:
-    """W_Q W_Kᵀ by head, or the part of each head in W_V W_out: [H, D, D]."""
-    if first == "query":
-        repeats = new["query"].shape[1] // new["key"].shape[1]
-        return np.einsum("dhk,ehk->hde", new["query"], np.repeat(new["key"], repeats, axis=1))
-    repeats = new["out"].shape[0] // new["value"].shape[1]
-    return np.einsum("dhk,hke->hde", np.repeat(new["value"], repeats, axis=1), new["out"])
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -68,7 +60,7 @@ def test_an_induction_head_adds_to_its_last_columns_alone(sizes):
 def test_products_of_equal_query_and_key_have_no_negative_eigenvalue(sizes):
     block = drawn(*sizes)
     new = SymmetricQueryKey()(KEY, block, Context())
-    for product in products({**new, "key": block["key"]}, "query", "key"):
+    for product in query_key(new["query"], block["key"]):
         np.testing.assert_allclose(product, product.T, atol=1e-4)
         assert np.linalg.eigvalsh(product).min() > -1e-3
     repeats = sizes[1] // sizes[2]
@@ -81,7 +73,7 @@ def test_orthogonal_value_and_out_are_an_identity_or_its_projection(sizes):
     dim, _, groups, head_dim = sizes
     scheme = OrthogonalValueOut(2.0, -0.3, 0.5)
     new = scheme(KEY, ones(kernels(*sizes)), Context(0, 4))
-    product = products(new, "value", "out").sum(axis=0)
+    product = value_out(new["value"], new["out"]).sum(axis=0)
     rank = min(dim, groups * head_dim)
     found = np.sort(np.linalg.eigvalsh(product))
     np.testing.assert_allclose(found[:rank], -0.3, atol=1e-4)  # 2 · .3 / √4
@@ -92,7 +84,7 @@ def test_each_head_has_a_product_of_its_own():
     """αZ + βI at full rank; with fewer columns what `query_key` gives to a head."""
     dim = 48
     new = ValueOutPerHead(0.3, -0.5)(KEY, ones(kernels(dim, 2, 2, dim)), Context())
-    first, second = products(new, "value", "out")
+    first, second = value_out(new["value"], new["out"])
     for product in (first, second):
         assert np.diag(product).mean() == pytest.approx(-0.5, abs=0.03)
         rest = product + 0.5 * np.eye(dim)
@@ -102,7 +94,7 @@ def test_each_head_has_a_product_of_its_own():
     narrow = ValueOutPerHead(0.3, -0.5)(KEY, ones(kernels(dim, 4, 2, 12)), Context())
     query, key = weights.query_key(KEY, dim, 4, head_dim=12, num_kv_heads=2, alpha=0.3, beta=-0.5)
     expected = np.einsum("dhk,ehk->hed", query, np.repeat(key, 2, axis=1)) / 2
-    np.testing.assert_allclose(products(narrow, "value", "out"), expected, atol=1e-4)
+    np.testing.assert_allclose(value_out(narrow["value"], narrow["out"]), expected, atol=1e-4)
 
 
 def test_more_heads_than_coordinates():

@@ -8,7 +8,8 @@ from mimetic_jax import models
 from mimetic_jax.schemes import Context, Impulse, Mimetic
 from mimetic_jax.weights import attention
 from mimetic_jax.weights.impulse import impulse_matrices, offsets
-from tests.schemes.blocks import kernels, ones, products
+from tests.products import of_layer as products
+from tests.schemes.blocks import kernels, ones
 
 KEY = jax.random.key(3)
 GRID, WIDTH, HEADS, DEPTH = 8, 64, 2, 2

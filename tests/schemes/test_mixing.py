@@ -7,6 +7,7 @@ from mimetic_jax import InputError, rewrite
 from mimetic_jax.models import Mixer
 from mimetic_jax.schemes import ImpulseMixing
 from mimetic_jax.tree.rewrite import blocks
+from tests.models.values import drawn
 
 KEY = jax.random.key(0)
 ROWS, COLUMNS, WIDTH = 5, 4, 12
@@ -17,10 +18,7 @@ EXACT = ImpulseMixing(noise=0.0)
 def mixer_params(rows=ROWS, columns=COLUMNS, **fields):
     """A Mixer's tree with parameters of any values."""
     model = Mixer(num_classes=3, width=WIDTH, depth=2, patch=2, **fields)
-    images = jnp.ones((1, 2 * rows, 2 * columns, 3))
-    shapes = jax.eval_shape(model.init, KEY, images)["params"]
-    random = np.random.default_rng(0)
-    return jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), shapes)
+    return drawn(model, jnp.ones((1, 2 * rows, 2 * columns, 3)))
 
 
 def written(scheme, scan=False):

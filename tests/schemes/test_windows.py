@@ -9,6 +9,7 @@ import mimetic_jax
 from mimetic_jax import models, rewrite
 from mimetic_jax.schemes import ImpulseBias, MeanShift, Mimetic
 from mimetic_jax.weights.impulse import offsets
+from tests.models import values
 
 KEY = jax.random.key(3)
 WIDTH, HEADS, WINDOW, SIDE = 16, 4, 4, 8
@@ -29,11 +30,7 @@ def drawn(form, scan=False):
         window=WINDOW,
         scan=scan,
     )
-    shapes = jax.eval_shape(model.init, KEY, jnp.zeros((1, 2 * SIDE, 2 * SIDE, 3)))["params"]
-    random = np.random.default_rng(0)
-    return jax.tree.map(
-        lambda leaf: np.asarray(STD[form] * random.normal(size=leaf.shape), np.float32), shapes
-    )
+    return values.drawn(model, jnp.zeros((1, 2 * SIDE, 2 * SIDE, 3)), STD[form])
 
 
 def tables(form, params):

@@ -24,6 +24,12 @@ BY_LAYER = r"'d \(\(h\+2g\) k\)' for query, key and value one after"
 SCANNED = dict.fromkeys(STOCK, (3, D, D))
 ODD_GROUPS = {"query": (24, 6, 4), "key": (24, 4, 4), "value": (24, 4, 4), "out": (6, 4, 24)}
 BOTH_LAYERS = {f"layer_{layer}/{role}": STOCK[role] for layer in range(2) for role in STOCK}
+# torch.nn's cross-attention, and integers.
+OTHER_WIDTHS = {f"mha.{name}_proj_weight": (D, 12) for name in "kv"}
+OTHER_WIDTHS |= {"mha.q_proj_weight": (D, D), "mha.in_proj_bias": (3 * D,)}
+OTHER_WIDTHS |= {"mha.out_proj.weight": (D, D), "mha.out_proj.bias": (D,)}
+PACKED = {f"self_attn.{name}_proj.qweight": (D, D // 4) for name in "qkvo"}
+PACKED |= {f"self_attn.{name}_proj.scales": (D,) for name in "qkvo"}
 MOMENTS = optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})
 
 
@@ -90,6 +96,8 @@ MOMENTS = optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})
         # Text has no grid.
         (STOCK | {"pos_embed": (1, 16, D), "embedding": (50, D)}, Impulse(), {}, "a known grid"),
         (STOCK | {"pos_embed": (1, 15, D)}, SinCos(), {}, "15 positions aren't a square grid"),
+        (OTHER_WIDTHS, Mimetic(), {"num_heads": H}, "k_proj_weight if keys or values have anothe"),
+        (PACKED, Mimetic(), {"num_heads": H}, "qweight is quantized or a scale: give weights"),
         (
             {"a/q": (4, 2, 2), "a/p": (4, 2, 2)},
             Mimetic(),
@@ -101,9 +109,9 @@ MOMENTS = optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})
 def test_refused(kernels, scheme, options, words):
     tree = kernels
     if isinstance(kernels, dict):
-        tables = ("pos_embed", "embedding")
+        whole = ("pos_embed", "embedding")
         tree = {
-            name if name in tables else f"{name}/kernel": jnp.ones(shape)
+            name if name in whole or "." in name else f"{name}/kernel": jnp.ones(shape)
             for name, shape in kernels.items()
         }
     with pytest.raises(InputError, match=words) as planned:

@@ -22,7 +22,7 @@ from mimetic_jax.schemes import (
 )
 from mimetic_jax.tree.rewrite import rewrite_in_place
 from mimetic_jax.tree.tables import FLAX
-from tests.schemes.blocks import products
+from tests.products import of_layer as products
 
 KEY = jax.random.key(3)
 DIM, HEADS = 16, 2

@@ -325,15 +325,6 @@ def test_only_boxes_hide_the_name_of_their_value():
         assert [path for path, _ in named] == ["attn/key", "attn/value"]
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [("head/kernel", 1), ("head/bias", 2), ("block_0/kernel", 3), ("block_0/scale", 0)],
-)
-def test_first_match_wins(path, expected):
-    rules = [(r"^head/kernel$", 1), (r"bias$", 2), (r"kernel", 3)]
-    assert paths.first_match(rules, path, 0) == expected
-
-
 def test_the_root_is_no_layer():
     assert paths.family("") == ""
     assert paths.family("0") == paths.family("11") != ""

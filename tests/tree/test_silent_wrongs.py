@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mimetic_jax
-from mimetic_jax import InputError, check, plan, rewrite, weights, zoo
+from mimetic_jax import InputError, check, plan, rewrite, zoo
 from mimetic_jax.initializers import identity_gauge
 from mimetic_jax.schemes import Mimetic, Scheme, SinCos, Zero
 
@@ -92,11 +92,6 @@ def test_a_dtype_that_holds_no_weights_is_refused(dtype):
             call(attention(dtype=dtype), Mimetic())
     with pytest.raises(InputError, match=f"{dtype} can't hold"):
         identity_gauge()(KEY, (D, H, K), dtype)
-
-
-def test_a_size_beyond_memory_is_refused_before_it_is_drawn():
-    with pytest.raises(InputError, match="GiB"):
-        weights.query_key(KEY, 10**7, 1)
 
 
 def test_paths_with_one_hash_are_named():

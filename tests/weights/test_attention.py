@@ -3,20 +3,9 @@ import numpy as np
 import pytest
 
 from mimetic_jax.weights import attention, query_key, value_out
+from tests import products
 
 KEY = jax.random.key(7)
-
-
-def head_products(query, key):
-    group = query.shape[1] // key.shape[1]
-    key = np.repeat(np.asarray(key, np.float64), group, axis=1)
-    return np.einsum("dhk,ehk->hde", np.asarray(query, np.float64), key)
-
-
-def joint_product(value, out):
-    group = out.shape[0] // value.shape[1]
-    value = np.repeat(np.asarray(value, np.float64), group, axis=1)
-    return np.einsum("dhk,hke->de", value, np.asarray(out, np.float64))
 
 
 @pytest.mark.parametrize(
@@ -26,10 +15,10 @@ def joint_product(value, out):
 @pytest.mark.parametrize("noise", ["normal", "uniform"])
 def test_query_key_law_of_the_paper(dim, heads, diagonal, noise):
     """The diagonals that truncation leaves, measured on float64 SVDs (REFERENCES 2.2)."""
-    products = head_products(*query_key(KEY, dim, heads, noise=noise))
-    assert products.diagonal(axis1=1, axis2=2).mean() == pytest.approx(diagonal, abs=0.01)
+    found = products.query_key(*query_key(KEY, dim, heads, noise=noise))
+    assert found.diagonal(axis1=1, axis2=2).mean() == pytest.approx(diagonal, abs=0.01)
     # 64 singular values; the rest are zero.
-    values = np.linalg.svd(products[0], compute_uv=False)
+    values = np.linalg.svd(found[0], compute_uv=False)
     assert values[63] > 1
     assert values[64] < 1e-5
 
@@ -40,9 +29,9 @@ def test_products_are_those_of_the_drawn_targets():
     targets = 0.7 * noise + 0.7 * np.eye(32)
     u, s, vt = np.linalg.svd(targets)
     truth = (u[..., :8] * s[:, None, :8]) @ vt[:, :8]
-    np.testing.assert_allclose(head_products(*query_key(KEY, 32, 4)), truth, atol=1e-5)
+    np.testing.assert_allclose(products.query_key(*query_key(KEY, 32, 4)), truth, atol=1e-5)
     noise = np.asarray(attention._draw(KEY[None], 32, "normal"), np.float64)[0]
-    product = joint_product(*value_out(KEY, 32, 4))
+    product = products.value_out(*value_out(KEY, 32, 4)).sum(0)
     np.testing.assert_allclose(product, 0.4 * noise - 0.4 * np.eye(32), atol=1e-5)
 
 
@@ -65,21 +54,21 @@ def test_grouped_heads(groups, repeats, head_dim, dim):
     assert query.shape == (dim, groups * repeats, head_dim)
     assert out.shape == (groups * repeats, head_dim, dim)
     assert key_kernel.shape == value.shape == (dim, groups, head_dim)
-    grouped = head_products(query, key_kernel).reshape(groups, repeats, dim, dim)
+    grouped = products.query_key(query, key_kernel).reshape(groups, repeats, dim, dim)
     np.testing.assert_allclose(grouped, grouped[:, :1].repeat(repeats, 1), atol=1e-6)
     assert np.linalg.matrix_rank(grouped[0, 0], tol=1e-4) <= min(dim, head_dim)
     noise = np.asarray(attention._draw(key[None], dim, "normal"), np.float64)[0]
     target = 0.4 * noise - 0.4 * np.eye(dim)
     rank = min(dim, groups * head_dim)
     optimum = np.linalg.norm(np.linalg.svd(target, compute_uv=False)[rank:])
-    error = np.linalg.norm(joint_product(value, out) - target)
+    error = np.linalg.norm(products.value_out(value, out).sum(0) - target)
     assert error == pytest.approx(optimum, abs=1e-4)
 
 
 def test_surplus_units_are_alive():
     """More head columns than D: the product law holds and no unit is zero on both sides."""
     value, out = value_out(KEY, 16, 4, head_dim=8)
-    product = joint_product(value, out)
+    product = products.value_out(value, out).sum(0)
     assert product.diagonal().mean() == pytest.approx(-0.4, abs=0.15)
     reads, writes = np.abs(value).max(axis=0) > 0, np.abs(out).max(axis=2) > 0
     assert reads.all()
@@ -90,18 +79,18 @@ def test_surplus_units_are_alive():
 def test_no_noise_keeps_the_first_coordinates(beta):
     query, key = query_key(KEY, 12, 3, alpha=0.0, beta=beta)
     truth = np.diag([beta] * 4 + [0.0] * 8)
-    np.testing.assert_allclose(head_products(query, key), [truth] * 3, atol=1e-6)
+    np.testing.assert_allclose(products.query_key(query, key), [truth] * 3, atol=1e-6)
     value, out = value_out(KEY, 12, 3, alpha=0.0, beta=beta)
-    np.testing.assert_allclose(joint_product(value, out), beta * np.eye(12), atol=1e-6)
+    np.testing.assert_allclose(products.value_out(value, out).sum(0), beta * np.eye(12), atol=1e-6)
 
 
 def test_no_noise_random_basis():
     """β times a projection on K random directions, different for each head."""
     options = {"alpha": 0.0, "beta": 0.5, "degenerate": "random_basis"}
-    products = head_products(*query_key(KEY, 12, 3, **options))
-    np.testing.assert_allclose(products @ products, 0.5 * products, atol=1e-6)
-    np.testing.assert_allclose(np.trace(products, axis1=1, axis2=2), 2.0, atol=1e-5)
-    assert np.abs(products[0] - products[1]).max() > 0.1
+    found = products.query_key(*query_key(KEY, 12, 3, **options))
+    np.testing.assert_allclose(found @ found, 0.5 * found, atol=1e-6)
+    np.testing.assert_allclose(np.trace(found, axis1=1, axis2=2), 2.0, atol=1e-5)
+    assert np.abs(found[0] - found[1]).max() > 0.1
 
 
 def test_chunks_change_nothing(monkeypatch):

@@ -180,6 +180,7 @@ BAD = [
         for function in (weights.query_key, weights.value_out)
     ),
     *((functools.partial(weights.value_out, KEY, 192, 3, **o), words) for o, words in PORT),
+    (lambda: weights.query_key(KEY, 10**7, 1), "GiB"),
     (lambda: apparent_constants(-1, 0), r"^alpha -1 is not a number ≥ 0$"),
     (lambda: actual_constants(1, 1, 1.5), "^fraction 1.5 of the rank is not above 0 and at most"),
     (lambda: weights.factorize(ones(4, 4), 2), r"\(4, 4\)"),

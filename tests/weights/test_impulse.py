@@ -14,6 +14,7 @@ from mimetic_jax.weights.impulse import (
     offsets,
     random_offsets,
 )
+from tests.products import query_key
 
 KEY = jax.random.key(7)
 
@@ -21,15 +22,6 @@ KEY = jax.random.key(7)
 def table(count, dim, seed=0):
     """The position table that all ViTs start with."""
     return 0.02 * jax.random.normal(jax.random.key(seed), (count, dim))
-
-
-def head_products(query, key):
-    query, key = (np.asarray(kernel, np.float64) for kernel in (query, key))
-    return np.einsum("dhk,ehk->hde", query, key)
-
-
-def products(left, right):
-    return np.asarray(left, np.float64) @ np.asarray(right, np.float64).mT
 
 
 def hit_and_mass(attention, intended):
@@ -83,7 +75,7 @@ def test_positive_filters_are_convolutions_that_sum_to_one():
     tokens = np.asarray(impulse._layer_norm(position))
     image = np.random.default_rng(0).normal(size=shape)
     filters = []
-    for logits in tokens @ head_products(query, key) @ tokens.T:
+    for logits in tokens @ query_key(query, key) @ tokens.T:
         logits = logits / logits[6].sum()  # of the token at (1, 1), whose neighbors are all inside
         filters.append(logits[6].reshape(shape)[:3, :3])
         expected = scipy.signal.correlate2d(image, filters[-1], mode="same").ravel()
@@ -109,7 +101,7 @@ def test_only_the_ratio_of_amplitude_to_noise_matters():
     position = table(16, 32)
     released = impulse_query_key(KEY, position, (4, 4), 4)
     scaled = impulse_query_key(KEY, position, (4, 4), 4, amplitude=500.0, noise=0.9)
-    np.testing.assert_allclose(head_products(*released), head_products(*scaled), atol=1e-5)
+    np.testing.assert_allclose(query_key(*released), query_key(*scaled), atol=1e-5)
 
 
 def test_offsets_of_all_sizes():
@@ -135,7 +127,7 @@ def test_random_offsets_do_not_repeat_and_differ_by_key():
 def test_noise_is_fresh_by_key_and_head():
     position, sizes = table(16, 32), {"num_heads": 10, "head_dim": 8}
     same, other = (
-        head_products(*impulse_query_key(jax.random.key(seed), position, (4, 4), **sizes))
+        query_key(*impulse_query_key(jax.random.key(seed), position, (4, 4), **sizes))
         for seed in (7, 8)
     )
     # Head 9 has the offset of head 0 again.
@@ -160,7 +152,7 @@ def test_lower_rank_leaves_no_dead_units():
     options = {"grid": (14, 14), "num_heads": 3, "rank": 16}
     query, key = impulse_query_key(KEY, position, **options)
     assert query.shape == key.shape == (192, 3, 64)
-    for product in head_products(query, key):
+    for product in query_key(query, key):
         values = np.linalg.svd(product, compute_uv=False)
         assert values[0] > 1
         assert values[16] < 1e-5 * values[0]
@@ -183,7 +175,7 @@ def test_a_weak_traced_table_stays_finite():
     """A program can't raise; directions too weak to invert are dropped."""
     position = sincos_2d(14, 14, 192)
     kernels = jax.jit(lambda key, p: impulse_query_key(key, p, (14, 14), 3))(KEY, position)
-    for product in head_products(*kernels):
+    for product in query_key(*kernels):
         assert np.isfinite(product).all()
         assert 1 < np.linalg.norm(product) <= 49 * (1 + 1e-4)
 

@@ -18,6 +18,7 @@ import pytest
 import mimetic_jax
 from mimetic_jax import InputError, Rule, block_key, zoo
 from mimetic_jax.schemes import Block, Context, Mimetic, Scheme, SinCos
+from tests import products
 
 KEY = jax.random.key(5)
 D, F, N, L, V = 32, 48, 17, 2, 11
@@ -170,11 +171,12 @@ class Case:
         block = Block.of({role: jnp.zeros(shape) for role, shape in shapes.items()})
         key = block_key(KEY, self.path(self.block.format(layer)), layer if self.stacked else None)
         new = SCHEME(key, block, Context(layer, L))
-        key, value = (np.repeat(new[role], H // G, axis=1) for role in ("key", "value"))
-        return (
-            np.einsum("dhk,ehk->hde", new["query"], key),
-            np.einsum("dhk,hke->de", value, new["out"]),
-        )
+        value_out = products.value_out(new["value"], new["out"]).sum(axis=0)
+        return products.query_key(new["query"], new["key"]), value_out
+
+    def assert_drawn(self, leaves, layer, atol=2e-5):
+        for ours, theirs in zip(self.products(leaves, layer), self.drawn(layer), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=atol)
 
 
 def leaves_of(params) -> dict[str, np.ndarray]:
@@ -311,8 +313,8 @@ def hugging_face(block, names, forms=FLAT, **options) -> Case:
     return Case("HUGGING_FACE", block, layers(names, forms), **options)
 
 
-def pytorch(block, attention, **options) -> Case:
-    return Case("PYTORCH", block, attention, dots=True, **options)
+def pytorch(block, attention, table="PYTORCH", **options) -> Case:
+    return Case(table, block, attention, **{"dots": True} | options)
 
 
 def torch_layers(names) -> dict[str, str]:
@@ -521,14 +523,12 @@ CASES = {
         position=("pos_embed", "1nd"),
         bias="bias",
     ),
-    "equimo": dataclasses.replace(
-        pytorch(
-            "blocks/0/blocks/{}",
-            fused("attn/qkv", "attn/proj"),
-            mlp=out_in("blocks/0/blocks/{}/mlp/fc1", "blocks/0/blocks/{}/mlp/fc2"),
-            position=("global_pos_embed/weight", "nd"),
-            bias="bias",
-        ),
+    "equimo": pytorch(
+        "blocks/0/blocks/{}",
+        fused("attn/qkv", "attn/proj"),
+        mlp=out_in("blocks/0/blocks/{}/mlp/fc1", "blocks/0/blocks/{}/mlp/fc2"),
+        position=("global_pos_embed/weight", "nd"),
+        bias="bias",
         dots=False,
     ),
     "torch_decoder": pytorch(
@@ -598,25 +598,21 @@ CASES = {
         others={"layers/9/mamba/in_proj/weight": (F, D)},
         **WIDE,
     ),
-    "gpt2": dataclasses.replace(
-        pytorch(
-            "h/{}",
-            layers("attn/c_attn attn/c_proj", ("td,dw->tw", "tq,qd->td"), "weight"),
-            mlp=in_out("h/{}/mlp/c_fc", "h/{}/mlp/c_proj", "weight"),
-            position=("wpe/weight", "nd"),
-            others=without("c_attn/weight", "h/{}/crossattention/"),
-            bias="bias",
-        ),
-        table="PYTORCH_GPT2",
+    "gpt2": pytorch(
+        "h/{}",
+        layers("attn/c_attn attn/c_proj", ("td,dw->tw", "tq,qd->td"), "weight"),
+        "PYTORCH_GPT2",
+        mlp=in_out("h/{}/mlp/c_fc", "h/{}/mlp/c_proj", "weight"),
+        position=("wpe/weight", "nd"),
+        others=without("c_attn/weight", "h/{}/crossattention/"),
+        bias="bias",
     ),
-    "nanogpt": dataclasses.replace(
-        pytorch(
-            "transformer/h/{}",
-            fused("attn/c_attn", "attn/c_proj"),
-            mlp=out_in("transformer/h/{}/mlp/c_fc", "transformer/h/{}/mlp/c_proj"),
-            position=("transformer/wpe/weight", "nd"),
-        ),
-        table="PYTORCH_NANOGPT",
+    "nanogpt": pytorch(
+        "transformer/h/{}",
+        fused("attn/c_attn", "attn/c_proj"),
+        "PYTORCH_NANOGPT",
+        mlp=out_in("transformer/h/{}/mlp/c_fc", "transformer/h/{}/mlp/c_proj"),
+        position=("transformer/wpe/weight", "nd"),
     ),
 }
 
@@ -640,8 +636,7 @@ def test_the_model_computes_with_what_the_scheme_drew_and_the_rest_stays(case):
     for path, leaf in leaves_of(before).items():
         assert np.array_equal(leaf, after[path]) == (path not in planned), path
     for layer in range(L):
-        for ours, theirs in zip(case.products(after, layer), case.drawn(layer), strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=2e-5)
+        case.assert_drawn(after, layer)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -693,9 +688,7 @@ def test_a_dtype_of_fewer_digits_keeps_the_products():
     params = {name: jnp.asarray(leaf, jnp.bfloat16) for name, leaf in case.params().items()}
     new = mimetic_jax.rewrite(KEY, params, SCHEME, **case.numbers)
     assert {leaf.dtype for leaf in new.values()} == {jnp.dtype(jnp.bfloat16)}
-    found = case.products({name: np.asarray(leaf, float) for name, leaf in new.items()}, 1)
-    for ours, theirs in zip(found, case.drawn(1), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=0.03)
+    case.assert_drawn({name: np.asarray(leaf, float) for name, leaf in new.items()}, 1, 0.03)
 
 
 def test_two_position_tables_are_an_error_for_images():
@@ -721,8 +714,7 @@ def test_two_kinds_of_attention(cases, rules):
         tree |= leaves_of(case.params())
     new = leaves_of(mimetic_jax.rewrite(KEY, nested(tree), SCHEME, rules=rules))
     for case in cases:
-        for ours, theirs in zip(case.products(new, 1), case.drawn(1), strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=2e-5)
+        case.assert_drawn(new, 1)
 
 
 def test_another_scan_axis_of_maxtext_is_an_error():
@@ -747,8 +739,7 @@ def test_maxtext_with_heads_fused_along_one_axis_needs_a_rule(stack):
     rules = (Rule(path, qkv, layout, undivided=True), *zoo.MAXTEXT_LLAMA)
     numbers = {"num_heads": case.H, "num_kv_heads": case.G}
     new = leaves_of(mimetic_jax.rewrite(KEY, params, SCHEME, rules=rules, **numbers))
-    for ours, theirs in zip(case.products(new, 1), case.drawn(1), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-5)
+    case.assert_drawn(new, 1)
 
 
 @pytest.mark.parametrize("stack", ["layers", "layers/layers_0"])
