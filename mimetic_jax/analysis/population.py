@@ -14,12 +14,14 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import aligned
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.rewrite import blocks
@@ -222,9 +224,13 @@ def report(
         return None
     states: dict[str, dict[str, Moments]] = {"initial": {}, "trained": {}}
     leaves = comparison.arms[name].program.leaves
-    for _, *both in comparison.weights(runs):  # one network at a time: a population is large
-        for layers, params in zip(states.values(), both, strict=True):
-            add_network(layers, params, **leaves)
+    for run, trained in comparison.states(runs):  # one network at a time: a population is large
+        if trained is None:
+            raise InputError(f"{run} has no checkpoint in {run.checkpoints}")
+        # Those before the first step aren't stored: the seed draws them again.
+        start = initial_state(comparison.arms[name], run.seed, comparison.say)
+        for layers, state in zip(states.values(), (start, trained), strict=True):
+            add_network(layers, jax.device_get(state.params), **leaves)
     return _text(states["trained"], states["initial"]), draw(path, states, **options)
 
 

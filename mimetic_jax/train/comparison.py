@@ -35,7 +35,7 @@ from mimetic_jax.train.program import Program
 from mimetic_jax.train.report import Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
 from mimetic_jax.train.settings import check_settings
-from mimetic_jax.train.start import initial_state, source_digest, source_path
+from mimetic_jax.train.start import source_digest, source_path
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.claim import Claim, Made
@@ -249,7 +249,7 @@ class Comparison:
         self.recognize(workdir)
         self.open()
         runs, lines = self.runs(workdir), {}
-        for run, state in self._states(runs):
+        for run, state in self.states(runs):
             lines[run] = f"{run}: no checkpoint"
             if state is not None:
                 arm = self.arms[run.arm]
@@ -259,9 +259,9 @@ class Comparison:
 
     def restored(self, run: Run) -> TrainState | None:
         """The state of a run's newest checkpoint, if it has any."""
-        return next(state for _, state in self._states([run]))
+        return next(state for _, state in self.states([run]))
 
-    def _states(self, runs: Sequence[Run]) -> Iterator[tuple[Run, TrainState | None]]:
+    def states(self, runs: Sequence[Run]) -> Iterator[tuple[Run, TrainState | None]]:
         """The states of runs' newest checkpoints, each read once for all runs of its group."""
         wanted = set(runs)
         for group in dict.fromkeys(run.group for run in runs):
@@ -269,21 +269,6 @@ class Comparison:
             for run, state in zip(group, found, strict=True):
                 if run in wanted:
                     yield run, state
-
-    def weights(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Any, Any]]:
-        """The parameters of trained runs on the host, before the first step and after the last.
-
-        Those before it aren't stored: the seed draws them again.
-
-        Raises:
-            InputError: a run has no checkpoint.
-        """
-        for run, state in self._states(runs):
-            if state is None:
-                raise InputError(f"{run} has no checkpoint in {run.checkpoints}")
-            arm = self.arms[run.arm]
-            start = initial_state(arm, run.seed, self.say)
-            yield run, jax.device_get(start.params), jax.device_get(state.params)
 
     def open(self) -> None:
         """Load the data of all arms; where its sizes aren't those published, build programs anew.

@@ -101,7 +101,10 @@ def test_eight_devices_have_the_runs_of_one(tmp_path):
         runs = [Run.of(workdir, "run", seed) for seed in range(11)]
         assert [len(run.group) for run in runs] == 8 * [8] + 3 * [3]
         tested = [evaluations(run)[-1]["eval_loss"] for run in runs]
-        found[devices] = [params for _, _, params in comparison.weights(runs)], tested
+        found[devices] = (
+            [jax.device_get(state.params) for _, state in comparison.states(runs)],
+            tested,
+        )
     (params, tested), (others, theirs) = found.values()
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), params, others)
     np.testing.assert_allclose(tested, theirs, rtol=1e-5)
