@@ -38,7 +38,7 @@ from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.start import source_digest, source_path
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store import files
-from mimetic_jax.train.store.claim import Claim, Made
+from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import AnyPath, locked, path_of
 from mimetic_jax.train.store.runs import Run, write_group
 from mimetic_jax.train.tasks import TASKS
@@ -140,13 +140,20 @@ class Comparison:
             InputError: if data or workdir can't be used, or the workdir belongs to something else.
         """
         need("training", "train")
-        runs, place = self.runs(workdir), path_of(workdir)
-        self.recognize(place)
+        runs, sources = self.runs(workdir), dict[str, str]()
+        self.recognize(workdir)
         self.open()  # missing data is reported before the workdir is touched
-        claim = self._claim(place, runs)
+        for run in runs:
+            arm = self.arms[run.arm]
+            path = source_path(arm, run.seed)
+            if path and path not in sources and not run.finished():
+                sources[path] = source_digest(arm, run.seed) or ""
+        data = {name: arm.dataset.fingerprint for name, arm in self.arms.items()}
+        ours = Claim(configs.to_json(self.config), data, sources)
+        claim = self.recognize(workdir, ours)
         check_processes_agree(config=claim.config, code=source_version(), data=claim.data)
         if is_first():
-            claim.write(place)
+            claim.write(path_of(workdir))
         wait_for_all("workdir")
         return runs
 
@@ -210,7 +217,7 @@ class Comparison:
                     held.enter_context(locked(run.folder, note))
                 if is_first():
                     write_group(runs)
-                group = Group(runs, self.arms, [self.made(run) for run in runs], note)
+                group = Group(runs, self.arms, note)
                 held.callback(group.checkpoints.close)
                 diverged = train(group, note)
         except OSError as error:
@@ -221,18 +228,6 @@ class Comparison:
         if not diverged:
             self.say(f"{label}: done in {time.perf_counter() - began:.1f} s")
         return list(diverged)
-
-    def made(self, run: Run) -> Made:
-        """What makes the checkpoints of a run."""
-        arm = self.arms[run.arm]
-        return Made(
-            code=source_version(),
-            config=configs.to_json(arm.config),
-            data=arm.dataset.fingerprint,
-            source=source_digest(arm, run.seed),
-            arm=run.arm,
-            seed=run.seed,
-        )
 
     def table(self, workdir: AnyPath | str) -> Results:
         """The results of what is finished so far, whose table is written into the workdir."""
@@ -293,13 +288,17 @@ class Comparison:
                 with blaming(f"arm {name}" if self.config.arms else ""):
                     self.arms[name] = self._arm(name, arm.config, arm.dataset)
 
-    def recognize(self, workdir: AnyPath | str) -> Claim:
+    def recognize(self, workdir: AnyPath | str, ours: Claim | None = None) -> Claim:
         """The claim of a workdir, which must be of this configuration; more arms are welcome.
+
+        Args:
+            workdir: of the comparison.
+            ours: with the fingerprints of what is loaded; the configuration alone unless given.
 
         Raises:
             InputError: it belongs to another one.
         """
-        workdir, ours = path_of(workdir), Claim(configs.to_json(self.config), {})
+        workdir, ours = path_of(workdir), ours or Claim(configs.to_json(self.config), {})
         if before := Claim.read(workdir):
             return ours.joined(before, workdir)
         if files.names(workdir / "runs"):
@@ -308,19 +307,6 @@ class Comparison:
                 "--workdir"
             )
         return ours
-
-    def _claim(self, workdir: AnyPath, runs: Sequence[Run]) -> Claim:
-        """The claim of this comparison, with the data that is loaded and the starts of runs."""
-        sources: dict[str, str] = {}
-        for run in runs:
-            arm = self.arms[run.arm]
-            path = source_path(arm, run.seed)
-            if path and path not in sources and not run.finished():
-                sources[path] = source_digest(arm, run.seed) or ""
-        data = {name: arm.dataset.fingerprint for name, arm in self.arms.items()}
-        claim = Claim(configs.to_json(self.config), data, sources)
-        before = Claim.read(workdir)
-        return claim.joined(before, workdir) if before else claim
 
     def _arm(self, name: str, config: ConfigDict, dataset: ArmData) -> Arm:
         """The arm, checked; it shares the program of an arm that differs in its start alone."""

@@ -14,10 +14,9 @@ from mimetic_jax.data.feed.feed import Session
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.cluster.processes import wait_for_all
 from mimetic_jax.train.journal import History, Journal, Saved
-from mimetic_jax.train.start import initial_state
+from mimetic_jax.train.start import initial_state, made_by
 from mimetic_jax.train.state import TrainState, order_key, stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
-from mimetic_jax.train.store.claim import Made
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.task import Evaluation
 
@@ -40,14 +39,11 @@ class Group:
     Args:
         runs: the K runs.
         arms: of the comparison by name.
-        made: what makes each run.
         say: prints a line.
     """
 
-    def __init__(
-        self, runs: Sequence[Run], arms: Mapping[str, Arm], made: Sequence[Made], say: Say
-    ) -> None:
-        first = arms[runs[0].arm]
+    def __init__(self, runs: Sequence[Run], arms: Mapping[str, Arm], say: Say) -> None:
+        first, made = arms[runs[0].arm], [made_by(arms[run.arm], run.seed) for run in runs]
         self.config, self.program, self._data = first.config, first.program, first.data
         self.journal = Journal(runs, made, self.config, self.program)
         self._keys = self.program.keys([run.seed for run in runs])

@@ -15,11 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.version import source_version
 from mimetic_jax.train.arm import Arm
+from mimetic_jax.train.config import to_json
 from mimetic_jax.train.pretrained import by_path
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.checkpoint import Checkpoints
+from mimetic_jax.train.store.claim import Made
 from mimetic_jax.train.store.files import AnyPath, path_of
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.tree import paths
@@ -48,6 +51,18 @@ def initial_state(arm: Arm, seed: int, say: Callable[[str], None]) -> TrainState
         parts, heads = config.init_parts, config.init_heads
         variables = warm_start(variables, source, say, parts=parts, heads=heads)
     return arm.program.initial_state(seed, config.scheme, variables)
+
+
+def made_by(arm: Arm, seed: int) -> Made:
+    """What makes the checkpoints of a run."""
+    return Made(
+        code=source_version(),
+        config=to_json(arm.config),
+        data=arm.dataset.fingerprint,
+        source=source_digest(arm, seed),
+        arm=arm.name,
+        seed=seed,
+    )
 
 
 def source_path(arm: Arm, seed: int) -> str:

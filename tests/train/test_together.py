@@ -15,7 +15,7 @@ from mimetic_jax import InputError
 from mimetic_jax.base.typed import from_json
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.journal import Journal, Saved
-from mimetic_jax.train.start import initial_state
+from mimetic_jax.train.start import initial_state, made_by
 from mimetic_jax.train.state import augmentation_key, stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.store.files import Lines
@@ -201,7 +201,7 @@ def test_a_loss_that_was_infinite_once_gives_no_record(tiny, tmp_path):
     comparison = quiet(tiny(seeds=(0, 1), together=2))
     comparison.open()
     runs, arm = comparison.runs(tmp_path), comparison.arms["run"]
-    made = [comparison.made(run) for run in runs]
+    made = [made_by(comparison.arms["run"], run.seed) for run in runs]
     before, after = (Journal(runs, made, arm.config, arm.program) for _ in range(2))
     losses = np.array([[2.0, 1.0, 1.0], [2.0, np.inf, 1.0]])
     assert list(before.count({"loss": losses, "grad_norm": np.ones((2, 3))}, 1.0)) == runs[1:]

@@ -189,7 +189,7 @@ def group_of(comparison, workdir):
     """The group of a run, without the lock of its folder."""
     comparison.claimed(str(workdir))
     run = Run.of(str(workdir), "run", 0)
-    return Group([run], comparison.arms, [comparison.made(run)], lambda line: None)
+    return Group([run], comparison.arms, lambda line: None)
 
 
 @pytest.fixture
