@@ -18,7 +18,7 @@ __all__ = ["arguments", "default", "model"]
 
 
 def arguments(
-    text: str | None, choices: Mapping[str, Iterable[str]] | None = None, **defaults: Any
+    text: str | None, choices: Mapping[str, Iterable[str]] | None = None, /, **defaults: Any
 ) -> ConfigDict:
     """The arguments of `--config=FILE.py:name=value,...`, typed like their defaults.
 

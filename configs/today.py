@@ -33,8 +33,8 @@ def get_config(text: str = "") -> ConfigDict:
     `task` is text, ptb, copying, recall or images, whose models have no skip connections but in
     the arms skips_NAME.
     """
-    sizes = {"width": 32, "depth": 2, "patch": 4, "steps": 200}
-    args = arguments(text, {"task": TASKS}, task="text", **sizes, init="all")
+    defaults = {"width": 32, "depth": 2, "patch": 4, "steps": 200}
+    args = arguments(text, {"task": TASKS}, task="text", **defaults, init="all")
     sizes = {"width": args.width, "depth": args.depth, "heads": args.width // 16, "base": "torch"}
     if args.task == "images":
         config = few_images(0.2, patch=args.patch, **sizes)

@@ -6,14 +6,8 @@ a break. Shape letters: B batch, N examples, C channels, E epochs, S steps, h an
 """
 
 from mimetic_jax.data.augment.geometry import central_view
-from mimetic_jax.data.augment.mixing import Mixing, mix
-from mimetic_jax.data.augment.pipeline import (
-    Augmentation,
-    augment_images,
-    erase_mixed,
-    example_keys,
-    normalize,
-)
+from mimetic_jax.data.augment.mixing import Mixing
+from mimetic_jax.data.augment.pipeline import Augmentation, augment_batch, normalize
 from mimetic_jax.data.files.views import View
 from mimetic_jax.data.sets.dataset import (
     DatasetInfo,
@@ -33,16 +27,13 @@ __all__ = [
     "Mixing",
     "StreamedDataset",
     "View",
-    "augment_images",
+    "augment_batch",
     "central_view",
     "describe",
     "describe_own",
-    "erase_mixed",
-    "example_keys",
     "info_of",
     "load_dataset",
     "load_own",
-    "mix",
     "names",
     "normalize",
     "sized",

@@ -1,10 +1,10 @@
-"""Augmentation on the device: each example depends on its own key alone."""
+"""Augmentation on the device: a batch of a step, each example by its own key, then mixed."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import jax
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import SHARE, Range, check_fields
 from mimetic_jax.data.augment import erasing, geometry, policy
+from mimetic_jax.data.augment.mixing import Mixing, mix
 
 PIXELS = Range(0, 2**14)
 """Of a side, or none."""
@@ -86,6 +87,48 @@ class Augmentation:
             policy.parse_policy(self.randaugment)
 
 
+def augment_batch(
+    augmentation: Augmentation,
+    mixing: Mixing,
+    key: jax.Array,
+    step: jax.Array | int,
+    images: jax.Array,
+    labels: jax.Array,
+    mean: Sequence[float],
+    std: Sequence[float],
+    num_classes: int,
+    smoothing: float = 0.0,
+    over_devices: Callable[[Callable[..., jax.Array]], Callable[..., jax.Array]] = lambda one: one,
+) -> tuple[jax.Array, jax.Array]:
+    """The batch of a step: augmented by a key per example, normalized, and mixed.
+
+    Args:
+        augmentation, mixing: the operations; static.
+        key: of the augmentation of all steps.
+        step: may be traced.
+        images: uint8 [B, h, w, C].
+        labels: int32 [B].
+        mean, std: as of `augment_images`.
+        num_classes, smoothing: as of `mix`.
+        over_devices: lets each device augment its own images, by a function of (keys, images).
+
+    Returns:
+        float32 images, as of `augment_images`, and targets [B, classes].
+
+    Reference for images that are erased after they are mixed: timm/data/loader.py, whose collate
+    function mixes, then `PrefetchLoader` normalizes and erases.
+    """
+    keys = example_keys(key, step, len(labels))
+    augment = functools.partial(augment_images, augmentation, mean=mean, std=std)
+    images = over_devices(augment)(keys, images)
+    # Where `example_keys` has the step there is a number that no step reaches.
+    mix_key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 1), step)
+    images, targets = mix(mixing, mix_key, images, labels, num_classes, smoothing)
+    if augmentation.erase_mixed:  # each image draws what it would have drawn before
+        images = jax.vmap(functools.partial(_erased, augmentation))(keys, images)
+    return images, targets
+
+
 def example_keys(key: jax.Array, step: jax.Array | int, batch: int) -> jax.Array:
     """One key per example of a step, [B]: `fold_in(fold_in(key, step), i)`."""
     step_key = jax.random.fold_in(key, step)
@@ -118,7 +161,7 @@ def augment_images(
 ) -> jax.Array:
     """Augment and normalize a batch; each example depends on its own key alone.
 
-    Operations run in the order of `Augmentation`; erasing mixed images is left to `erase_mixed`.
+    Operations run in the order of `Augmentation`; erasing mixed images is left to `augment_batch`.
     What one operation draws depends neither on their order nor on which others are switched on.
 
     Args:
@@ -157,19 +200,6 @@ def augment_images(
         return image
 
     return jax.vmap(one)(keys, images)
-
-
-def erase_mixed(augmentation: Augmentation, keys: jax.Array, images: jax.Array) -> jax.Array:
-    """Erase from images that are mixed already, where `augmentation.erase_mixed` is set.
-
-    Each image, normalized, [B, h, w, C], draws what `augment_images` would have drawn for it.
-
-    Reference: timm/data/loader.py: the loader's collate function mixes, then `PrefetchLoader`
-    normalizes and erases.
-    """
-    if not (augmentation.erase and augmentation.erase_mixed):
-        return images
-    return jax.vmap(functools.partial(_erased, augmentation))(keys, images)
 
 
 def _resized(augmentation: Augmentation, key: jax.Array, image: jax.Array) -> jax.Array:

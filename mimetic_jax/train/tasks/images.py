@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+from collections.abc import Callable
 from typing import Any, Self
 
 import jax
@@ -139,26 +139,29 @@ class ImageTask(Task):
         self, key: jax.Array, step: jax.Array, examples: Examples
     ) -> tuple[jax.Array, jax.Array]:
         """Images [B, h, w, C] float32 and targets [B, classes], from pixels and labels."""
-        pixels, labels = examples
-        keys = datasets.example_keys(key, step, len(labels))
-        mean, std = self.info.mean, self.info.std
-        augment = functools.partial(datasets.augment_images, self.augmentation, mean=mean, std=std)
-        if self._mesh is not None and self._mesh.size > 1:
-            # Loops over the images that drew an operation: each device's own.
-            augment = jax.shard_map(
+
+        def over_devices(augment: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+            """Loops over the images that drew an operation: each device's own."""
+            if self._mesh is None or self._mesh.size == 1:
+                return augment
+            return jax.shard_map(
                 augment, mesh=self._mesh, in_specs=(BATCH, BATCH), out_specs=BATCH, check_vma=False
             )
-        images = augment(keys, pixels)
-        images, targets = datasets.mix(
+
+        images, labels = examples
+        return datasets.augment_batch(
+            self.augmentation,
             self.mixing,
-            # Where `example_keys` has the step there is a number that no step reaches.
-            jax.random.fold_in(jax.random.fold_in(key, 2**32 - 1), step),
+            key,
+            step,
             images,
             labels,
+            self.info.mean,
+            self.info.std,
             self.info.num_classes,
             self.smoothing,
+            over_devices,
         )
-        return datasets.erase_mixed(self.augmentation, keys, images), targets
 
     def loss(
         self, params: Any, model_state: Any, batch: tuple[jax.Array, jax.Array], key: jax.Array

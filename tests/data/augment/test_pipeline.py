@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data import Augmentation, augment_images, erase_mixed, example_keys, normalize
+from mimetic_jax.data import Augmentation, Mixing, augment_batch, normalize
 from mimetic_jax.data.augment import geometry, policy
+from mimetic_jax.data.augment.pipeline import augment_images, example_keys
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 KEY = jax.random.key(11)
@@ -145,9 +146,12 @@ def test_erasing_keeps_the_draws_of_the_others_also_in_mixed_images():
     touched = (holed == 0).any(axis=(1, 2, 3)) & (whole != 0).all(axis=(1, 2, 3))
     assert 15 < touched.sum() < 45
     np.testing.assert_array_equal(augmented(last, keys, images), whole)
-    erased = jax.jit(erase_mixed, static_argnums=0)(last, keys, whole)
-    np.testing.assert_allclose(erased, holed, atol=1e-6)
-    assert erase_mixed(before, keys, whole) is whole
+    for augmentation in (last, before):
+        batch = functools.partial(augment_batch, augmentation, Mixing(), KEY, 0)
+        found, _ = jax.jit(lambda *given, batch=batch: batch(*given, MEAN, STD, 2))(
+            images, np.zeros(COUNT, np.int32)
+        )
+        np.testing.assert_allclose(found, holed, atol=1e-6)
 
 
 @pytest.mark.slow
