@@ -11,6 +11,7 @@ from PIL import Image
 
 from configs.default import default
 from mimetic_jax import InputError, data
+from mimetic_jax.data.augment import pipeline
 from mimetic_jax.train import step as steps
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.tasks.images import ImageTask
@@ -125,7 +126,7 @@ def prepared(**augment) -> np.ndarray:
     config.model.update(width=16, depth=1, heads=2, patch=4)
     config.data.augment.update(erase_mode="const", **augment)
     task = ImageTask(config, data.describe("digits"))
-    with mock.patch.object(data, "mix", halves):
+    with mock.patch.object(pipeline, "mix", halves):
         images, _ = jax.jit(task.prepare)(jax.random.key(3), jnp.int32(0), (BRIGHT, LABELS))
     return np.asarray(images)
 
