@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError, weights
+from mimetic_jax import weights
 from mimetic_jax.schemes import (
     Block,
     Context,
@@ -95,8 +95,3 @@ def test_each_head_has_a_product_of_its_own():
     query, key = weights.query_key(KEY, dim, 4, head_dim=12, num_kv_heads=2, alpha=0.3, beta=-0.5)
     expected = np.einsum("dhk,ehk->hed", query, np.repeat(key, 2, axis=1)) / 2
     np.testing.assert_allclose(value_out(narrow["value"], narrow["out"]), expected, atol=1e-4)
-
-
-def test_more_heads_than_coordinates():
-    with pytest.raises(InputError, match="5 heads have no coordinates of their own among 4"):
-        weights.head_coordinates(4, 5, 1)

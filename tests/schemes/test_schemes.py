@@ -144,9 +144,39 @@ def test_shared_bases_are_no_schemes():
         schemes.from_dict({"scheme": "_Kernels"})
 
 
+EYE = jnp.eye(4)
+FILTERS = {"depthwise": jnp.ones((3, 5, 4))}
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: schemes.Orthogonal(gain=0.0), "gain 0.0 is not a finite number of at least 1e-12"),
+        (lambda: schemes.DCT(key=False), "DCT writes nothing"),
+        (lambda: schemes.Sinusoidal("glorott"), "did you mean 'glorot'"),
+        (lambda: schemes.ConvMimetic()(KEY, Block.of(FILTERS), Context()), r"\(3, 5, 4\)"),
+        (
+            lambda: schemes.ConvMimetic(acceleration=-9.0).at(1, 3)(
+                KEY, Block.of({"depthwise": jnp.ones((3, 3, 4))}), Context(1, 3)
+            ),
+            r"sigma -0\.375",
+        ),
+        (lambda: schemes.AntiCorrelated().writes(frozenset({"mlp_in"})), "only mlp_in was found"),
+        (lambda: schemes.MimeticSSM(decay=None, power=2), "power 2.0 of a decay of None"),
+        (lambda: schemes.MimeticSSM().writes(frozenset({"ssm_b"})), "only ssm_b was found"),
+        (
+            lambda: schemes.MimeticSSM()(
+                KEY, Block.of({"ssm_b": EYE, "ssm_c": EYE[:, :3]}), Context()
+            ),
+            r"ssm_b \(4, 4\) and ssm_c \(4, 3\) differ",
+        ),
+        (lambda: schemes.Bigrams(((1, 2),)), "1 rows of counts are not a square"),
+        (
+            lambda: schemes.Bigrams(((1,),))(
+                KEY, Block.of({"embedding": jnp.ones((3, 2))}), Context()
+            ),
+            "counts of 1 tokens, but 3 embeddings",
+        ),
         (lambda: schemes.from_dict({"scheme": "Mimetik"}), "did you mean 'Mimetic'"),
         (lambda: schemes.from_dict({"scheme": "Mimetic", "alfa_qk": 1}), "did you mean 'alpha_qk'"),
         (

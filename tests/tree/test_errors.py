@@ -129,6 +129,7 @@ def test_refused(kernels, scheme, options, words):
         ("query", "d k", "layout 'd k'"),
         (("query", "key"), "d (h+2g) k", "has 3 parts, but the role is"),
         (("query", "key", "value"), "d (h+2g)", r"must have the axes 'd \(h\+2g\) k'"),
+        (("ssm_b", "", "", "ssm_c", ""), "d (2i+2s+m)", "has no axis of ssm_b in its place"),
         (("mlp_in", "mlp_out"), "two d f", "mlp_in has no heads, so it can't share a leaf"),
     ],
 )
