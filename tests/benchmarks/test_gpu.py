@@ -49,10 +49,6 @@ def tiny_text(folder: pathlib.Path) -> ConfigDict:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Measure in this process, in groups of few steps."""
-    make_quick(monkeypatch)
-
-
-def make_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "call", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(timing, "STEPS", 6)
 

@@ -13,24 +13,10 @@ from mimetic_jax.models.swin import Block
 from mimetic_jax.train.cluster.mesh import shardings
 from mimetic_jax.tree import paths
 from tests.golden import windows
+from tests.models.test_contract import SMALL, SWIN_T
 
 KEY = jax.random.key(0)
-CIFAR = {
-    "form": "cifar",
-    "width": 96,
-    "depths": (2, 2, 6, 2),
-    "downscaling": (2, 2, 2, 1),
-    "window": 4,
-}
 MICROSOFT = {"num_classes": 1000, "depths": (2, 2, 2, 2)}
-SMALL = {
-    "num_classes": 5,
-    "width": 8,
-    "depths": (2,),
-    "downscaling": (2,),
-    "head_dim": 4,
-    "window": 2,
-}
 
 
 def images(batch=2, side=8):
@@ -78,19 +64,19 @@ def blocks_called(model, side):
 
 def test_every_other_block_is_shifted():
     """By ⌊W/2⌋; where one window covers the grid, in the form for CIFAR alone."""
-    shifts = [shift for shift, _ in blocks_called(Swin(10, **CIFAR), 32)]
+    shifts = [shift for shift, _ in blocks_called(Swin(10, **SWIN_T), 32)]
     assert shifts == 6 * [0, 2]
     shifts = [shift for shift, _ in blocks_called(Swin(**MICROSOFT), 224)]
     assert shifts == 3 * [0, 3] + 2 * [None]
 
 
 def test_dropped_paths_rise_linearly_over_all_stages():
-    rates = [rate for _, rate in blocks_called(Swin(10, **CIFAR, drop_path=0.22), 32)]
+    rates = [rate for _, rate in blocks_called(Swin(10, **SWIN_T, drop_path=0.22), 32)]
     np.testing.assert_allclose(rates, 0.02 * np.arange(12), atol=1e-12)
 
 
 def test_initial_values_of_both_forms():
-    fields = {**SMALL, "width": 64, "head_dim": 32, "window": 4, "depths": (1, 1)}
+    fields = {**SMALL["swin"], "width": 64, "head_dim": 32, "window": 4, "depths": (1, 1)}
     x, fields["downscaling"] = images(side=16), (2, 2)
 
     @functools.partial(jax.jit, static_argnums=0)
@@ -129,7 +115,7 @@ def test_sharding(scan):
 
 
 def test_weight_decay_spares_what_the_original_spares():
-    for model, side in ((Swin(**MICROSOFT), 224), (Swin(10, **CIFAR), 32)):
+    for model, side in ((Swin(**MICROSOFT), 224), (Swin(10, **SWIN_T), 32)):
         leaves, _ = paths.flatten(shapes_of(model, side))
         spared = {path for path, _ in leaves if re.search(Swin.traits.no_decay, path)}
         tables = {path for path, _ in leaves if path.endswith(("relative_bias", "shared_bias"))}

@@ -9,7 +9,7 @@ import pytest
 from flax import traverse_util
 
 import mimetic_jax
-from mimetic_jax import InputError, Rule, attention_rules, block_key, check, rewrite, weights
+from mimetic_jax import InputError, Rule, block_key, rewrite, weights
 from mimetic_jax.schemes import (
     Context,
     Impulse,
@@ -305,25 +305,3 @@ def test_names_in_tuples_are_those_of_the_tree():
         traverse_util.unflatten_dict(flat),
         rewrite(SEED, tree, Mimetic()),
     )
-
-
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_logits_of_a_model_that_does_not_divide_them(dtype):
-    """The stored query holds 1/√K, the canonical one doesn't."""
-    tree = {
-        "attn": {
-            name: {"kernel": jnp.ones(shape, dtype), "bias": jnp.ones(shape[1:], dtype)}
-            for name, shape in {"query": (D, H, K), "key": (D, H, K)}.items()
-        }
-    }
-    scheme = Mimetic(alpha_vo=None, beta_vo=None, zero_bias=False)
-    plain, folded = (
-        rewrite(SEED, tree, scheme, rules=attention_rules(undivided=undivided))["attn"]
-        for undivided in (False, True)
-    )
-    np.testing.assert_allclose(
-        np.float32(folded["query"]["kernel"]) * 4, np.float32(plain["query"]["kernel"])
-    )
-    np.testing.assert_array_equal(folded["key"]["kernel"], plain["key"]["kernel"])
-    read = check({"attn": folded}, rules=attention_rules(undivided=True))
-    assert read == check({"attn": plain}, rules=attention_rules())

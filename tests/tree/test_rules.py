@@ -15,7 +15,7 @@ from flax import nnx
 import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
 from mimetic_jax.command.expressions import parse_rules
-from mimetic_jax.schemes import MeanShift, Mimetic, Scheme
+from mimetic_jax.schemes import MeanShift, Mimetic
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.tables import FLAX
 
@@ -258,17 +258,6 @@ def test_modules_are_there_after_a_plain_import():
         mimetic_jax.lines
 
 
-@dataclasses.dataclass(frozen=True)
-class Negated(Scheme):
-    """Negates the key and the query's bias."""
-
-    def writes(self, roles):
-        return roles & {"key", "query_bias"}
-
-    def draw(self, key, block, context):
-        return {role: -block[role] for role in self.writes(frozenset(block))}
-
-
 @pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("transposed", [True, False])
 @pytest.mark.parametrize("stacked", [True, False])
@@ -296,20 +285,6 @@ def test_grouped_heads_in_one_layer_are_the_parts_put_in(flat, transposed, stack
         for role, kernel, bias in zip(("query", "key", "value"), parts, biases, strict=True):
             np.testing.assert_array_equal(block[role], scale * kernel)
             np.testing.assert_array_equal(block[f"{role}_bias"], scale * bias)
-    new = mimetic_jax.rewrite(KEY, tree, Negated(), rules=rules, **counts)
-    signs = {"key": -1, "query_bias": -1}
-    for (_, _, block), (_, _, old) in zip(
-        mimetic_jax.blocks(new, rules=rules, **counts), found, strict=True
-    ):
-        for role in old:
-            np.testing.assert_array_equal(block[role], signs.get(role, 1) * old[role])
-
-
-def test_names_go_through_boxes_lists_and_dictionaries():
-    boxed = nn.Partitioned(jnp.ones(2), names=("model",))
-    named, treedef = paths.flatten({"blocks": [{"kernel": boxed}, {"kernel": jnp.ones(3)}]})
-    assert [path for path, _ in named] == ["blocks/0/kernel", "blocks/1/kernel"]
-    assert jax.tree.unflatten(treedef, [leaf for _, leaf in named])["blocks"][0]["kernel"].names
 
 
 class Kernels(NamedTuple):
