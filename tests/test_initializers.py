@@ -163,12 +163,6 @@ def test_the_two_kernels_are_the_gauge_and_its_out():
         np.testing.assert_array_equal(both[name](KEY, (8, 8)), expected)
 
 
-def test_identity_gauge_takes_any_number():
-    init = initializers.identity_gauge(Mimetic(beta_qk=np.float32(0.5)))
-    expected = initializers.identity_gauge(Mimetic(beta_qk=0.5))(KEY, (8, 8))
-    np.testing.assert_array_equal(init(KEY, (8, 8)), expected)
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -3,7 +3,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import mimetic_jax
 from mimetic_jax.schemes import (
     DCT,
     Block,
@@ -92,22 +91,6 @@ def test_tfixup_bounds(decoder, scale):
         bound = gain * (6 / fan) ** 0.5
         assert float(jnp.abs(new[role]).max()) == pytest.approx(bound, rel=0.01)
         assert float(new[role].std()) == pytest.approx(bound / 3**0.5, rel=0.03)
-
-
-def test_tfixup_counts_the_layers_of_the_tree():
-    names = {"query": "attn/query", "value": "attn/value", "out": "attn/out"}
-    names |= {"mlp_in": "mlp/fc1", "mlp_out": "mlp/fc2"}
-    leaves = {path: block()[role] for role, path in names.items()}
-
-    def rewritten(layers):
-        tree = {f"block_{i}/{p}/kernel": leaf for i in range(layers) for p, leaf in leaves.items()}
-        return mimetic_jax.rewrite(KEY, tree, TFixup())
-
-    two, eight = rewritten(2), rewritten(8)
-    for path in names.values():
-        small, large = (tree[f"block_1/{path}/kernel"] for tree in (eight, two))
-        factor = 1 if "query" in path else 4**0.25
-        np.testing.assert_allclose(small * factor, large, rtol=1e-5)
 
 
 # Standard deviations at D = 96, H·K = 144, F = 384 and L = 12, as their authors write them.

@@ -146,12 +146,3 @@ def test_arguments_in_another_order():
         mimetic_jax.nnx.initialize(KEY, module, Zero())
     with pytest.raises(InputError, match=r"module must be an nnx.Module, not .*MultiHeadAttention"):
         mimetic_jax.nnx.initialize(type(module), KEY, Zero())
-
-
-def test_a_mesh_that_is_set_changes_no_bit():
-    tree = jax.tree.map(jnp.asarray, attention())
-    alone = rewrite(KEY, tree, Mimetic())
-    mesh = jax.make_mesh((1,), ("model",), axis_types=(jax.sharding.AxisType.Explicit,))
-    with jax.set_mesh(mesh):
-        together = rewrite(jax.random.key(0), jax.tree.map(jnp.asarray, attention()), Mimetic())
-    jax.tree.map(np.testing.assert_array_equal, together, alone)
