@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import traverse_util
 
 from mimetic_jax import InputError, plan, schemes
 from mimetic_jax.models import MODELS, VARIANTS, Model
@@ -137,6 +138,66 @@ def test_bfloat16_computes_close_to_float32(name):
     assert found.dtype == jnp.float32
     error = np.abs(exact - found)
     assert 0 < error.mean() < 0.02 * np.abs(exact).mean() + 0.02
+
+
+def layers(laws: dict[str, float], bias: float | None = None) -> dict[str, float]:
+    """The laws of layers' kernels and biases, the same for both unless that of biases is given."""
+    kernels = {f"{layer}/kernel": law for layer, law in laws.items()}
+    return kernels | {f"{name}/bias": law if bias is None else bias for name, law in laws.items()}
+
+
+TORCH = {"base": "torch"}
+NORMAL = dict.fromkeys(("patch_embed", "block_0/depthwise", "block_0/mlp/fc1", "head"), 0.02)
+INITIAL = [
+    ("vit", {"width": 192}, layers({"block_0/attention/query": 0.02}, bias=0.0)),
+    (
+        *("vit", {"width": 192, **TORCH}),
+        layers({"block_0/attention/query": 192, "block_0/attention/out": 192})
+        | {"block_0/mlp/fc2/bias": 768, "pos_embed": 0.02},
+    ),
+    (
+        *("mixer", {"width": 64, **TORCH}),  # token mixing by the number of tokens
+        layers({"patch_embed": 12, "block_0/token_mixing/fc1": 16, "block_0/token_mixing/fc2": 64}),
+    ),
+    (
+        *("convmixer", {"width": 64}),
+        layers({"patch_embed": 12, "block_0/depthwise": 9, "block_0/pointwise": 64}),
+    ),
+    (
+        *("convnext", {"width": 64, **TORCH}),
+        layers({"patch_embed": 12, "block_0/depthwise": 9, "block_0/mlp/fc2": 256}),
+    ),
+    ("convnext", {"width": 64, "base": "timm"}, layers(NORMAL, bias=0.0)),
+    (
+        *("gpt", {"width": 96}),  # embeddings of Bai et al.
+        layers({"block_0/attention/query": 0.02, "block_0/mlp/fc2": 0.02}, bias=0.0)
+        | {"embedding": 0.01, "decoder_bias": 0.0},
+    ),
+    ("gpt", {"width": 96, **TORCH}, layers({"block_0/mlp/fc2": 384}) | {"embedding": 0.01}),
+    ("gpt", {"width": 96, "embedding_std": 0.1}, {"embedding": 0.1}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "laws"),
+    [
+        pytest.param(*case, marks=pytest.mark.slow if case[0] in ("mixer", "convmixer") else ())
+        for case in INITIAL
+    ],
+    ids=str,
+)
+def test_initial_values(name, fields, laws):
+    """U(±1/√fan-in), where an integer is the fan-in; else normal, of that standard deviation."""
+    model = small(name, depth=1, **fields)
+    params = jax.jit(model.init)(KEY, inputs(name))["params"]
+    found = traverse_util.flatten_dict(params, sep="/")
+    for path, law in laws.items():
+        leaf = np.asarray(found[path])
+        if isinstance(law, int):
+            assert 0.9 < np.abs(leaf).max() * law**0.5 <= 1.0001, path
+            assert leaf.std() == pytest.approx((3 * law) ** -0.5, rel=0.15), path
+        else:
+            assert leaf.std() == pytest.approx(law, rel=0.1), path
 
 
 CAUSAL = [

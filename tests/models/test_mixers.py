@@ -63,45 +63,6 @@ def test_a_convmixer_is_the_original_in_testing_and_in_training(golden, size):
         assert np.all(new < expected)
 
 
-@functools.cache
-def drawn(form, **fields):
-    """Parameters by path, of 16 tokens of width 64."""
-    model = form(num_classes=10, width=64, depth=1, patch=2, **fields)
-    params = jax.jit(model.init)(KEY, jnp.ones((1, 8, 8, 3)))["params"]
-    return traverse_util.flatten_dict(params, sep="/")
-
-
-@pytest.mark.parametrize(
-    ("form", "fan_ins"),
-    [
-        (ConvNeXt, {"block_0/depthwise": 49, "block_0/mlp/fc1": 64, "block_0/mlp/fc2": 256}),
-        *(
-            pytest.param(form, fan_ins, marks=pytest.mark.slow)
-            for form, fan_ins in (
-                (Mixer, {"block_0/token_mixing/fc1": 16, "block_0/token_mixing/fc2": 64}),
-                (ConvMixer, {"block_0/depthwise": 25, "block_0/pointwise": 64}),
-            )
-        ),
-    ],
-)
-def test_everything_starts_from_pytorchs_defaults(form, fan_ins):
-    """Weights and biases U(±1/√fan-in), those of token mixing by the number of tokens."""
-    params = drawn(form, **({} if form is ConvMixer else {"base": "torch"}))
-    for layer, fan_in in {"patch_embed": 12, "head": 64, **fan_ins}.items():
-        kernel, bias = params[f"{layer}/kernel"], params[f"{layer}/bias"]
-        assert float(kernel.std()) == pytest.approx((3 * fan_in) ** -0.5, rel=0.15)
-        for leaf in (kernel, bias):
-            assert 0.5 < float(jnp.abs(leaf).max()) * fan_in**0.5 <= 1
-
-
-def test_convnexts_own_initialization():
-    """A normal of .02 and zero biases, in every layer."""
-    params = drawn(ConvNeXt, base="timm")
-    for layer in ("patch_embed", "block_0/depthwise", "block_0/mlp/fc1", "head"):
-        assert float(params[f"{layer}/kernel"].std()) == pytest.approx(0.02, rel=0.1)
-        assert not params[f"{layer}/bias"].any()
-
-
 def test_a_learned_sum_starts_at_zero(golden):
     """It adds one number per MLP, and nothing to the first logits."""
     variables, model = variables_of(ConvNeXt(**SMALL)), ConvNeXt(**SMALL, learn_sum=True)
