@@ -90,7 +90,7 @@ class Journal:
             for run in self.runs:
                 files.sync(run.metrics.path)
         window = {name: values.tolist() for name, values in self._joined().items()}
-        made = tuple(one.to_json() for one in self._made)
+        made = tuple(dataclasses.asdict(one) for one in self._made)
         evaluations, finite = tuple(self.evaluations), tuple(self.finite)
         return vars(Saved(made, self.seconds, evaluations, window, finite))
 

@@ -21,7 +21,7 @@ from mimetic_jax.schemes import Scheme
 from mimetic_jax.train.cluster import mesh as meshes
 from mimetic_jax.train.config import schedule_of
 from mimetic_jax.train.optimizer import make_optimizer
-from mimetic_jax.train.state import TrainState, augmentation_key, order_key, stream, streams
+from mimetic_jax.train.state import TrainState, augmentation_key, order_key, stream
 from mimetic_jax.train.step import Metrics, make_train_step
 from mimetic_jax.train.tasks.task import Evaluation, Task
 from mimetic_jax.tree.rewrite import Plan, plan, rewrite
@@ -164,8 +164,10 @@ class Program:
         if len(seeds) == 1:
             return stream(seeds[0], "data"), stream(seeds[0], "dropout")
         seeds = [*seeds, *[seeds[-1]] * (self.lanes(len(seeds)) - len(seeds))]
+        numbers = jnp.asarray(seeds, jnp.uint32)
         data, dropout = (
-            jax.device_put(streams(seeds, n), self._by_run) for n in ("data", "dropout")
+            jax.device_put(jax.vmap(functools.partial(stream, name=name))(numbers), self._by_run)
+            for name in ("data", "dropout")
         )
         return data, dropout
 

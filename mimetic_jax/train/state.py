@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from typing import Any
 
 import flax.struct
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 
 class TrainState(flax.struct.PyTreeNode):
@@ -45,11 +42,6 @@ def stream(seed: int | jax.Array, name: str) -> jax.Array:
     False
     """
     return jax.random.fold_in(jax.random.key(seed), zlib.crc32(name.encode()))
-
-
-def streams(seeds: Sequence[int] | np.ndarray, name: str) -> jax.Array:
-    """The keys of one purpose of several seeds, [seeds]."""
-    return jax.vmap(lambda seed: stream(seed, name))(jnp.asarray(seeds, jnp.uint32))
 
 
 def order_key(data_key: jax.Array) -> jax.Array:

@@ -34,9 +34,6 @@ class Made:
     arm: str
     seed: int
 
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
     def check(self, found: Any, where: str, say: Callable[[str], None]) -> None:
         """Check that this continues what was found; report another version of the code.
 
