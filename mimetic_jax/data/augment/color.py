@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.data.augment.geometry import inside
 
 
 def invert(levels: jax.Array) -> jax.Array:
@@ -104,18 +105,13 @@ def smooth(image: jax.Array) -> jax.Array:
     around = jnp.pad(image, ((1, 1), (1, 1), (0, 0)))
     around = around[:-2] + around[1:-1] + around[2:]
     around = around[:, :-2] + around[:, 1:-1] + around[:, 2:]
-    rows, columns = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
-    inner = (rows > 0) & (rows < height - 1) & (columns > 0) & (columns < width - 1)
-    return jnp.where(inner, _rounded((around + 4 * image) / 13), image)
+    inner = inside(height, width, 1, 1, height - 2, width - 2)
+    return jnp.where(inner, jnp.floor((around + 4 * image) / 13 + 0.5), image)
 
 
 def blend(start: jax.Array, end: jax.Array, factor: jax.Array | float) -> jax.Array:
     """`start + factor · (end - start)`, truncated and clipped as `Image.blend` does."""
     return jnp.floor(jnp.clip(start + factor * (end - start), 0, 255))
-
-
-def _rounded(levels: jax.Array) -> jax.Array:
-    return jnp.floor(levels + 0.5)
 
 
 def _check_channels(image: jax.Array) -> None:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.augment.geometry import Number, rectangles
+from mimetic_jax.data.augment.geometry import Number, inside, rectangles
 
 Fill = Literal["const", "pixel"]
 
@@ -31,7 +31,7 @@ def cutout(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
         raise InputError(f"cutout of side {side} is larger than the {height}x{width} images")
     center = jax.random.randint(key, (2,), 0, jnp.array([height, width]))
     top, left = center - side // 2
-    return jnp.where(_rectangle(height, width, top, left, side, side), 0.0, image)
+    return jnp.where(inside(height, width, top, left, side, side), 0.0, image)
 
 
 def cutout_in_levels(key: jax.Array, image: jax.Array, side: Number) -> jax.Array:
@@ -49,7 +49,7 @@ def cutout_in_levels(key: jax.Array, image: jax.Array, side: Number) -> jax.Arra
     center = size + (1 - size) * jax.random.uniform(key, (2,))
     top, left = jnp.floor(jnp.maximum(center - side / 2, 0))
     pixels = jnp.floor(side) + 1
-    hole = _rectangle(height, width, top, left, pixels, pixels)
+    hole = inside(height, width, top, left, pixels, pixels)
     return jnp.where(hole, jnp.asarray(GRAY, image.dtype), image)
 
 
@@ -74,20 +74,7 @@ def random_erasing(
     top, left = jnp.floor(place * (most + 1)).astype(jnp.int32)
 
     erased = jax.random.bernoulli(apply_key, probability) & fits.any()
-    hole = _rectangle(height, width, top, left, heights[first], widths[first]) & erased
+    hole = inside(height, width, top, left, heights[first], widths[first]) & erased
     pixel = mode == "pixel"
     fill = jax.random.normal(noise_key, image.shape, image.dtype) if pixel else 0.0
     return jnp.where(hole, fill, image)
-
-
-def _rectangle(
-    height: int,
-    width: int,
-    top: jax.Array,
-    left: jax.Array,
-    tall: Number,
-    wide: Number,
-) -> jax.Array:
-    """Mask of the pixels inside a rectangle, [h, w, 1]."""
-    rows, columns = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
-    return (rows >= top) & (rows < top + tall) & (columns >= left) & (columns < left + wide)

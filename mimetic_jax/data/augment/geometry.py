@@ -49,6 +49,14 @@ def rectangles(
     return one, other, drawn[:, -1]
 
 
+def inside(
+    height: int, width: int, top: Number, left: Number, tall: Number, wide: Number
+) -> jax.Array:
+    """Mask of the pixels inside a rectangle, [h, w, 1]."""
+    rows, columns = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
+    return (rows >= top) & (rows < top + tall) & (columns >= left) & (columns < left + wide)
+
+
 def random_box(
     key: jax.Array,
     height: int,

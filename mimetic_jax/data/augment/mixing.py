@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.base.typed import SHARE, Range, check_fields
+from mimetic_jax.data.augment.geometry import inside
 
 ALPHA = Range(0, 1000)  # beyond that, λ is 1/2
 
@@ -78,10 +79,10 @@ def mix(
     targets = (1 - smoothing) * one_hot + smoothing / num_classes
     if not (mixing.mixup or mixing.cutmix):
         return images, targets
-    cut, share, inside = _draw(mixing, key, *images.shape[1:3])
+    cut, share, box = _draw(mixing, key, *images.shape[1:3])
     weight = share.astype(images.dtype)
     blended = weight * images + (1 - weight) * images[::-1]
-    pasted = jnp.where(inside, images[::-1], images)
+    pasted = jnp.where(box, images[::-1], images)
     mixed = jnp.where(cut, pasted, blended)
     return mixed, share * targets + (1 - share) * targets[::-1]
 
@@ -104,7 +105,5 @@ def _draw(
     side = jnp.floor(size * jnp.sqrt(1 - share)).astype(jnp.int32)
     center = jnp.floor(uniform[2:] * size).astype(jnp.int32)
     start, end = jnp.clip(center - side // 2, 0, size), jnp.clip(center + side // 2, 0, size)
-    rows, columns = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
-    inside = (rows >= start[0]) & (rows < end[0]) & (columns >= start[1]) & (columns < end[1])
     kept = 1 - jnp.prod(end - start) / (height * width)
-    return cut, jnp.where(cut, kept, share), inside
+    return cut, jnp.where(cut, kept, share), inside(height, width, *start, *(end - start))
