@@ -78,18 +78,21 @@ def _language(init: str) -> ConfigDict:
         "shift": {"model": shifted},
     }
     if "bigrams" in init:  # of the text itself, which is counted for these arms alone
-        others |= {"bigrams": _bigrams(False), "bigrams_shuffled": _bigrams(True)}
+        others |= _bigrams()
     controls = (f"norm_matched_{name}" for name in structured)
     every: arms.Arms = {"default": {}, **structured, **others}
     return arms.chosen(init, every, ["default", *structured, *controls, *others])
 
 
-def _bigrams(shuffled: bool) -> arms.Arm:
+def _bigrams() -> arms.Arms:
+    """The embedding of the text's bigrams, and its control."""
     corpus = load_text(TEXTS["text"], None)
-    counts = bigram_counts(corpus.train, len(corpus.vocabulary)).tolist()
-    embedding = Rule("embedding", "embedding", "t d")
-    scheme = s.Bigrams(tuple(map(tuple, counts)), shuffled)
-    return {"scheme": (scheme,), "rules": (*GATED, embedding)}
+    counts = tuple(map(tuple, bigram_counts(corpus.train, len(corpus.vocabulary)).tolist()))
+    rules = (*GATED, Rule("embedding", "embedding", "t d"))
+    return {
+        name: {"scheme": (s.Bigrams(counts, shuffled),), "rules": rules}
+        for name, shuffled in (("bigrams", False), ("bigrams_shuffled", True))
+    }
 
 
 def _skipless() -> arms.Arms:

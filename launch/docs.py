@@ -18,7 +18,7 @@ import io
 import pathlib
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from launch import league, tables
 from launch.marks import Standing, reached
@@ -83,9 +83,8 @@ def _block(name: str, results: Results) -> str:
     else:
         table = tables.lines(tables.HEAD, [*tables.ours(_rows(name, results), results)])
     title = f"{TABLES[name].title[0].upper()}{TABLES[name].title[1:]} ({TABLES[name].score})."
-    if name.partition("/")[0] in _PUBLISHED and (
-        scales := _scales(_rows(name, results), TABLES[name])
-    ):
+    scales = _scales(_rows(name, results), TABLES[name])
+    if scales and name.partition("/")[0] in _PUBLISHED:
         title += f" Ours are scaled down: {scales}."
     title = textwrap.fill(title, 120, break_long_words=False, break_on_hyphens=False)
     return f"{title}\n\n{table}"
@@ -113,14 +112,15 @@ def _published(paper: str, results: Results) -> str:
         if name.partition("/")[0] != paper or not printed:
             continue
         lines.append((f"**{name.partition('/')[2]}: {table.title}, {table.score}**",))
-        # A row that was trained both ways is shown as printed.
-        rows = reversed(_rows(name, results))
-        trained = {entry.number: entry for entry in rows if reached(entry, results)}
-        if scales := _scales(trained.values(), table):
+        trained: dict[int, tuple[Entry, Mapping[str, Standing]]] = {}
+        for entry in _rows(name, results):  # those as printed come first
+            if found := reached(entry, results):
+                trained.setdefault(entry.number, (entry, found))
+        if scales := _scales((entry for entry, _ in trained.values()), table):
             scaled.append(f"Ours of {name.partition('/')[2]} are scaled down: {scales}.")
-        found = {number: reached(entry, results) for number, entry in trained.items()}
         for number, row in enumerate(table.rows, 1):
-            lines += tables.side_by_side(f"{number}. {row.label}", row, found.get(number, {}))
+            _, standings = trained.get(number, (None, {}))
+            lines += tables.side_by_side(f"{number}. {row.label}", row, standings)
     return "\n".join([tables.lines(tables.HEAD, lines), *(["", *scaled] if scaled else [])])
 
 

@@ -80,8 +80,9 @@ def _ptb(steps: int, arms: tuple[str, ...]) -> Table:
 def _again(table: Table) -> Table:
     """Other seeds, for the candidate that the first ones favored: they were looked at already."""
     rows = tuple(dataclasses.replace(row, arms=_AGAIN) for row in table.rows)
-    title = f"{table.title}, seeds 5 to 14"
-    return dataclasses.replace(table, title=title, rows=rows, seeds=tuple(range(5, 15)))
+    seeds = range(5, 15)
+    title = f"{table.title}, seeds {seeds[0]} to {seeds[-1]}"
+    return dataclasses.replace(table, title=title, rows=rows, seeds=tuple(seeds))
 
 
 _TEXTS = {

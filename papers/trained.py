@@ -4,6 +4,8 @@ Each arm trains at its own best learning rate, as in papers/league.py. Every row
 stands, scaled down to what one CPU core trains in seconds.
 """
 
+from typing import Any
+
 from papers.record import Table, over_rates
 
 _MLP = ("default", "anti", "correlated", "profile")
@@ -12,74 +14,52 @@ _BOTH = (
     *("norm_matched_mimetic_anti", "mimetic_anti"),
 )
 _LADDER = ("2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2", "3.2e-2")
-_SMALL = "scaled down:"
-_TEXTS = {"text": "Python's documentation by characters", "ptb": "Penn Treebank by characters"}
+_ACCURACY, _BITS = "accuracy %", "test bits/char"
+_TASKS = {
+    "images": (
+        "10,000 images of CIFAR-10, 64 tokens, ViT 48/4 of 2 heads, mean pooling",
+        *(_ACCURACY, ("5e-4", "1e-3", "2e-3")),
+    ),
+    "digits": ("8x8 digits, 16 tokens, ViT 64/4", _ACCURACY, ("1e-3", "2e-3", "4e-3")),
+    "text": ("Python's documentation by characters, GPT 64/4", _BITS, ("2e-3", "4e-3", "8e-3")),
+    "ptb": ("Penn Treebank by characters, GPT 64/4", _BITS, ("2e-3", "4e-3", "8e-3")),
+}
+"""Data and model, score, and the rates that every arm tries."""
 
 
-def _text(task: str, steps: int, arms: tuple[str, ...]) -> Table:
-    arguments = f"task={task}" + f",steps={steps}" * (steps != 200)
+def _table(
+    task: str, length: str, arms: tuple[str, ...], arguments: str = "", **options: Any
+) -> Table:
+    data, score, first = _TASKS[task]
     return over_rates(
-        f"{_SMALL} {_TEXTS[task]}, GPT 64/4, {steps} steps",
+        f"scaled down: {data}, {length}",
         "configs/trained.py",
-        "test bits/char",
+        score,
         _LADDER,
-        ("2e-3", "4e-3", "8e-3"),
-        arguments=arguments,
+        first,
+        arguments=f"task={task}{arguments}",
         arms=arms,
         seeds=5,
+        **options,
     )
 
 
 TABLES = {
-    "images": over_rates(
-        f"{_SMALL} 10,000 images of CIFAR-10, 64 tokens, ViT 48/4 of 2 heads, mean pooling, one "
-        "epoch",
-        "configs/trained.py",
-        "accuracy %",
-        _LADDER,
-        ("5e-4", "1e-3", "2e-3"),
-        arguments="task=images,teacher=FILE.npz",
-        arms=(
+    "images": _table(
+        "images",
+        "one epoch",
+        (
             *(*_MLP, "norm_matched_mimetic", "mimetic", "norm_matched_fit", "fit"),
             *("fit_profile", "selection"),
         ),
-        seeds=5,
+        ",teacher=FILE.npz",
         trials=(100,),
         needs="a file (FILE.npz) of DINOv2's ViT-S/14",
     ),
-    "digits": over_rates(
-        f"{_SMALL} 8x8 digits, 16 tokens, ViT 64/4, 100 steps",
-        "configs/trained.py",
-        "accuracy %",
-        _LADDER,
-        ("1e-3", "2e-3", "4e-3"),
-        arguments="task=digits",
-        arms=_BOTH,
-        seeds=5,
-        trials=(100,),
-    ),
-    "long_digits": over_rates(
-        f"{_SMALL} 8x8 digits, 16 tokens, ViT 64/4, 400 steps",
-        "configs/trained.py",
-        "accuracy %",
-        _LADDER,
-        ("1e-3", "2e-3", "4e-3"),
-        arguments="task=digits,steps=400",
-        arms=_MLP,
-        seeds=5,
-    ),
-    "long_images": over_rates(
-        f"{_SMALL} 10,000 images of CIFAR-10, 64 tokens, ViT 48/4 of 2 heads, mean pooling, 4 "
-        "epochs",
-        "configs/trained.py",
-        "accuracy %",
-        _LADDER,
-        ("5e-4", "1e-3", "2e-3"),
-        arguments="task=images,steps=624",
-        arms=_MLP,
-        seeds=5,
-    ),
-    "text": _text("text", 200, (*_BOTH, "norm_matched_strong", "strong")),
-    "long": _text("text", 800, _MLP[:3]),
-    "ptb": _text("ptb", 200, _MLP[:3]),
+    "digits": _table("digits", "100 steps", _BOTH, trials=(100,)),
+    "long_digits": _table("digits", "400 steps", _MLP, ",steps=400"),
+    "long_images": _table("images", "4 epochs", _MLP, ",steps=624"),
+    "text": _table("text", "200 steps", (*_BOTH, "norm_matched_strong", "strong")),
+    "long": _table("text", "800 steps", _MLP[:3], ",steps=800"),
+    "ptb": _table("ptb", "200 steps", _MLP[:3]),
 }

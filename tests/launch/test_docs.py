@@ -22,12 +22,8 @@ SCORE = re.compile(r"\| (\d+\.\d+)(?: ± (\d+\.\d+))? \((\d+)\)")
 DIFFERENCE = re.compile(r"([+-]\d+\.\d+) \[([+-]\d+\.\d+), ([+-]\d+\.\d+)\]")
 DIGITS = (2, 3)
 TRIALS = {(pathlib.Path(t.config).stem, seed) for t in TABLES.values() for seed in t.trials}
-ASKED: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+ASKED = {(pathlib.Path(t.config).stem, t.seeds) for t in TABLES.values() if t.trials}
 """Where arms choose their row, the seeds that are compared: some tables ask again with others."""
-for _table in TABLES.values():
-    if _table.trials:
-        ASKED[pathlib.Path(_table.config).stem].add(_table.seeds)
-
 COMPARED = re.compile(r"league:task=\w+|[^: ]+")
 """Of a line's config: arms of the league are compared within a task, others within a file."""
 
@@ -49,7 +45,7 @@ def scores() -> dict[str, list[dict[int, float]]]:
             arms[key].setdefault(line["seed"], line["value"])
     found = defaultdict(list)
     for (config, small, *_), runs in arms.items():
-        parts = ASKED.get(config.split(":")[0]) or {tuple(runs)}
+        parts = [seeds for stem, seeds in ASKED if stem == config.split(":")[0]] or [runs]
         compared = ({seed: runs[seed] for seed in part if seed in runs} for part in parts)
         found[f"{COMPARED.match(config)[0]} {small}"] += [one for one in compared if one]
     return found

@@ -79,9 +79,10 @@ class Augmentation:
             raise InputError(
                 f"randaugment_first isn't for a resized crop: crop_scale is {self.crop_scale}"
             )
-        for name in ("crop_scale", "crop_ratio"):
+        resized = ("crop_scale",) if self.crop_scale else ()
+        for name in (*resized, "crop_ratio"):
             ends = getattr(self, name)
-            if (ends or name == "crop_ratio") and (len(ends) != 2 or ends[0] > ends[1]):
+            if len(ends) != 2 or ends[0] > ends[1]:
                 raise InputError(f"{name} {ends} isn't (least, greatest)")
         if self.randaugment:
             policy.parse_policy(self.randaugment)
