@@ -8,8 +8,6 @@ timm) is installed, its compiled step is measured after each step that it has an
 
 Results are JSON lines with device, commit and command: throughput.jsonl and peers.jsonl. The same
 command skips what they contain. Exit code 2: bad input, or something failed.
-
-It has not been run on a GPU yet.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def layer_norm(
 
     Reference: Layer Normalization (Ba et al. 2016), eqs. 3 and 4.
     """
-    mean, inverse = _statistics(x, epsilon)
+    mean, inverse = _first(_statistics(x, epsilon))
     return ((_wide(x) - mean) * inverse * scale + bias).astype(dtype)
 
 
@@ -94,15 +94,15 @@ def _layer_norm_backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     x, scale, bias = kept
     # Of −x: XLA would find the forward pass's own statistics, keep them, and compute both with one
-    # more pass over x. Behind a barrier: XLA on GPUs would compute them again for the sums over
-    # tokens, in a kernel that can't sum along tokens too and writes its product in float32.
-    mean, inverse = jax.lax.optimization_barrier(_statistics(-x, epsilon))
+    # more pass over x.
+    mean, inverse = _first(_statistics(-x, epsilon))
     normal, wide = (_wide(x) + mean) * inverse, _wide(gradient)
     tokens = tuple(range(x.ndim - 1))
     sums = (wide * normal).sum(tokens), wide.sum(tokens)
     scaled = wide * scale
     along = (scaled * normal).mean(-1, keepdims=True)
-    to_x = inverse * (scaled - scaled.mean(-1, keepdims=True) - normal * along)
+    along, mean_gradient = _first((along, scaled.mean(-1, keepdims=True)))
+    to_x = inverse * (scaled - mean_gradient - normal * along)
     return to_x.astype(x.dtype), sums[0].astype(scale.dtype), sums[1].astype(bias.dtype)
 
 
@@ -134,6 +134,16 @@ def _statistics(x: jax.Array, epsilon: float) -> tuple[jax.Array, jax.Array]:
     mean = wide.mean(-1, keepdims=True)
     variance = jnp.square(wide - mean).mean(-1, keepdims=True)
     return mean, jax.lax.rsqrt(variance + epsilon)
+
+
+def _first(per_token: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """Numbers of each token, computed before any kernel that uses them.
+
+    XLA on GPUs would compute them in the kernel that uses them, which then takes one token at a
+    time: slower than two kernels that each read the activations. Sums over tokens would compute
+    them again, in a kernel that writes its product in float32.
+    """
+    return jax.lax.optimization_barrier(per_token)
 
 
 @jax.custom_vjp
