@@ -53,6 +53,7 @@ from launch.results import Results
 from launch.runs import Queue
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
+from mimetic_jax.command.seeds import parse_seeds
 from mimetic_jax.data.home import expanded
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption
@@ -123,7 +124,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         raise InputError(f"--share={given.share} is not a share such as 0/8 or 7/8")
     given.share = int(share[1]), int(share[2])
     given.command = _command(given)
-    given.seeds = seeds_of(given.seeds)
+    given.seeds = parse_seeds("--seeds", given.seeds) if given.seeds else ()
     given.arms = tuple(filter(None, given.arms.split(",")))
     given.workdir = path_of(given.workdir)
     given.file = str(expanded(given.file).resolve()) if given.file else ""
@@ -138,22 +139,6 @@ def _command(given: argparse.Namespace) -> str:
     parts += [f"--seeds={given.seeds}"] * bool(given.seeds)
     parts += ["--file=FILE"] * bool(given.file) + ["--data_dir=DIR"] * bool(given.data_dir)
     return " ".join([*parts, *(["--", *given.flags] if given.flags else [])])
-
-
-def seeds_of(text: str) -> tuple[int, ...]:
-    """The seeds of the command line; none for those of the rows."""
-    seeds: list[int] = []
-    for part in text.split(",") if text else ():
-        found = re.fullmatch("([0-9]{1,10})(?:-([0-9]{1,10}))?", part)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
-        if not first <= last < 2**32:
-            raise InputError(
-                f"--seeds={text} is not a list of integers below 2^32, such as 0,1,2 or 0-63"
-            )
-        seeds += range(first, last + 1)
-    if len(set(seeds)) < len(seeds):
-        raise InputError(f"--seeds={text} names a seed twice")
-    return tuple(seeds)
 
 
 def run(given: argparse.Namespace, say: Say) -> int:

@@ -17,6 +17,7 @@ from mimetic_jax.base.errors import InputError, check_given, innermost, unknown
 from mimetic_jax.base.exits import Answered, reported
 from mimetic_jax.command import shipped
 from mimetic_jax.command.advice import naming_flags
+from mimetic_jax.command.seeds import parse_seeds
 
 if TYPE_CHECKING:
     from mimetic_jax.train.comparison import Comparison
@@ -214,28 +215,15 @@ def _last(argv: Sequence[str]) -> list[str]:
 
 
 def _listed(argument: str) -> str:
-    """The argument, with seeds that are given as a range as a list of them.
+    """The argument, with the seeds that it gives as a list.
 
     >>> _listed("--config.seeds=range(3)"), _listed("--config.seeds=2-4")
     ('--config.seeds=(0, 1, 2)', '--config.seeds=(2, 3, 4)')
-
-    Raises:
-        InputError: seeds in another form.
     """
     flag, _, text = argument.partition("=")
     if flag.lstrip("-") != "config.seeds":
         return argument
-    if match := re.fullmatch(r"(\d{1,9})-(\d{1,9})", text):
-        seeds = range(int(match[1]), int(match[2]) + 1)
-    elif match := re.fullmatch(r"range\((?:(\d{1,9}), *)?(\d{1,9})\)", text):
-        seeds = range(int(match[1] or 0), int(match[2]))
-    elif re.fullmatch(r"[-\d\s,()\[\]]+", text):
-        return argument
-    else:
-        raise InputError(
-            f"--config.seeds={text[:200]}: give 0-7, range(8) or (0, 1, 2); 8 is seed 8 alone"
-        )
-    return f"{flag}={tuple(seeds)}"
+    return f"{flag}={parse_seeds(flag, text)}"
 
 
 def _check_config(config: Any) -> None:

@@ -1,6 +1,5 @@
 """Mistakes on the command line, each one line, without a process of their own."""
 
-import ast
 import gc
 import os
 import pathlib
@@ -153,25 +152,3 @@ def test_a_terminal_without_greek_gets_escapes(tmp_path):
     assert done.returncode == 2
     assert "\\u0394" in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("given", "seeds"),
-    [
-        ("range(3)", (0, 1, 2)),
-        ("range(2, 4)", (2, 3)),
-        ("2-4", (2, 3, 4)),
-        ("8", (8,)),
-        ("(5,)", (5,)),
-    ],
-)
-def test_seeds_may_be_a_range(given, seeds):
-    argument = experiment._listed(f"--config.seeds={given}")
-    found = ast.literal_eval(argument.partition("=")[2])
-    assert (found if isinstance(found, tuple) else (found,)) == seeds
-
-
-@pytest.mark.parametrize("given", ["0..7", "range(a)", "0:8", "all"])
-def test_seeds_in_another_form_name_the_right_ones(given):
-    with pytest.raises(InputError, match=r"give 0-7, range\(8\) or \(0, 1, 2\); 8 is seed 8 alone"):
-        experiment._listed(f"--config.seeds={given}")

@@ -1,0 +1,36 @@
+"""Seeds on a command line."""
+
+from __future__ import annotations
+
+import re
+
+from mimetic_jax.base.errors import InputError
+
+
+def parse_seeds(flag: str, text: str) -> tuple[int, ...]:
+    """The seeds that a flag gives.
+
+    >>> parse_seeds("--seeds", "0-2,7"), parse_seeds("--seeds", "range(2)")
+    ((0, 1, 2, 7), (0, 1))
+
+    Args:
+        flag: named in errors.
+        text: numbers and ranges with commas between, or a `range` or a tuple as Python writes them.
+
+    Raises:
+        InputError: for anything else, or a seed that is given twice.
+    """
+    seeds: list[int] = []
+    if found := re.fullmatch(r"range\((?:(\d{1,10}), *)?(\d{1,10})\)", text):
+        seeds += range(int(found[1] or 0), int(found[2]))
+    else:
+        for part in text.strip("()[] ").removesuffix(",").split(","):
+            found = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", part.strip())
+            seeds += range(int(found[1]), int(found[2] or found[1]) + 1) if found else [-1]
+    if not seeds or not 0 <= min(seeds) <= max(seeds) < 2**32:
+        raise InputError(
+            f"{flag}={text[:200]}: give 0-7, range(8) or 0,1,2, all below 2^32; 8 is seed 8 alone"
+        )
+    if len(set(seeds)) < len(seeds):
+        raise InputError(f"{flag}={text[:200]} names a seed twice")
+    return tuple(seeds)
