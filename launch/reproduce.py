@@ -166,18 +166,19 @@ def reproduce(given: argparse.Namespace, rows: Sequence[Entry], results: Results
         raise InputError(f"--row={given.row[0]}: arms of {names[0]} choose among all its rows")
     plain, failed = [entry for entry in rows if entry.table not in leagues], False
     try:
-        if plain or given.name in FIGURES:
-            queue, failed = train(given, plain, results, say)
-        for name in names:
-            shown = TABLES.get(name) or FIGURES.get(name)
-            if name in leagues:
-                failed |= choose(given, name, results, say)
-                text = league.task_table(name, results)
-            else:
-                text = tables.table([entry for entry in rows if entry.table == name], results)
-            say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
-            if not shown and not given.dry_run:
-                files.write(given.workdir / "table.md", f"{text}\n")
+        with preemption.listening():  # once: between two trainings a stop would be forgotten
+            if plain or given.name in FIGURES:
+                queue, failed = train(given, plain, results, say)
+            for name in names:
+                shown = TABLES.get(name) or FIGURES.get(name)
+                if name in leagues:
+                    failed |= choose(given, name, results, say)
+                    text = league.task_table(name, results)
+                else:
+                    text = tables.table([entry for entry in rows if entry.table == name], results)
+                say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
+                if not shown and not given.dry_run:
+                    files.write(given.workdir / "table.md", f"{text}\n")
     except preemption.Preempted as stopped:
         say(f"{stopped}: the same command continues")
         return preemption.EXIT_CODE

@@ -120,32 +120,31 @@ class Queue:
             jobs: in this order.
 
         Raises:
-            Preempted: if stopped; the same call continues.
+            Preempted: if `preemption.listening` and stopped; the same call continues.
         """
         failures: dict[str, list[str]] = defaultdict(list)
-        with preemption.listening():
-            for spec, of_spec in itertools.groupby(jobs, key=lambda job: job.spec):
+        for spec, of_spec in itertools.groupby(jobs, key=lambda job: job.spec):
+            try:
+                comparison = Comparison(self.configs[spec], self.say)
+                comparison.claimed(self.folder(spec))
+            except InputError as error:  # missing data of one row stops no other
+                if str(error) not in failures:
+                    self.say(f"{spec.key}: left out: {error}")
+                failures[str(error)].append(spec.key)
+                continue
+            for part in self._parts(of_spec):
+                if preemption.should_stop():
+                    raise preemption.Preempted("stopped between two runs")
+                more = f" and {len(part) - 1} more" * (len(part) > 1)
+                self.say(f"[{jobs.index(part[0]) + 1}/{len(jobs)}] {part[0]}{more}")
+                runs = [Run.of(self.folder(spec), job.arm, job.seed) for job in part]
                 try:
-                    comparison = Comparison(self.configs[spec], self.say)
-                    comparison.claimed(self.folder(spec))
-                except InputError as error:  # missing data of one row stops no other
-                    if str(error) not in failures:
-                        self.say(f"{spec.key}: left out: {error}")
-                    failures[str(error)].append(spec.key)
-                    continue
-                for part in self._parts(of_spec):
-                    if preemption.should_stop():
-                        raise preemption.Preempted("stopped between two runs")
-                    more = f" and {len(part) - 1} more" * (len(part) > 1)
-                    self.say(f"[{jobs.index(part[0]) + 1}/{len(jobs)}] {part[0]}{more}")
-                    runs = [Run.of(self.folder(spec), job.arm, job.seed) for job in part]
-                    try:
-                        diverged = comparison.train_all(runs)
-                        failures["diverged"] += [f"{spec.key}, {run}" for run in diverged]
-                        self._collect(part)
-                    except InputError as error:
-                        failures[str(error)] += map(str, part)
-                        self.say(f"failed: {error}")
+                    diverged = comparison.train_all(runs)
+                    failures["diverged"] += [f"{spec.key}, {run}" for run in diverged]
+                    self._collect(part)
+                except InputError as error:
+                    failures[str(error)] += map(str, part)
+                    self.say(f"failed: {error}")
         return {reason: names for reason, names in failures.items() if names}
 
     def _parts(self, jobs: Iterable[Job]) -> list[list[Job]]:

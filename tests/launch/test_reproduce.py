@@ -124,7 +124,8 @@ class Call:
         raise KeyboardInterrupt
 
     def train(self):
-        return self.queue.train(self.queue.jobs())
+        with preemption.listening():
+            return self.queue.train(self.queue.jobs())
 
     @property
     def lines(self):
@@ -230,6 +231,19 @@ def test_stopped_anywhere_and_continued_it_gives_the_same_lines(finished, tmp_pa
     assert [without_clock(line) for line in again.lines] == [
         without_clock(line) for line in finished.lines[:2]
     ]
+
+
+def test_a_stop_between_two_trainings_of_a_table_is_not_forgotten(monkeypatch):
+    asked = []
+
+    def train(*_):
+        asked.append(preemption.should_stop())
+        os.kill(os.getpid(), signal.SIGTERM)
+        return None, False
+
+    monkeypatch.setattr(reproduce, "train", train)
+    assert reproduce.main(["today/text"]) == 0
+    assert asked == [False, True, True]  # trials, the default, the others
 
 
 def test_sigterm_saves_and_stops(tmp_path):
