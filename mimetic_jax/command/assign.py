@@ -45,8 +45,6 @@ def _set_of_arm(config: ConfigDict, name: str, text: str) -> None:
     if not field:
         raise InputError(f"--config.arms.{name} names no field: write --config.arms.{arm}.FIELD")
     value = _value(config, [*sections, field], text)
-    if field == "scheme":
-        value = as_tuple(parse_scheme(text))
     for section in reversed([arm, *sections]):
         field, value = section, {field: value}
     with config.arms.unlocked():
@@ -54,7 +52,7 @@ def _set_of_arm(config: ConfigDict, name: str, text: str) -> None:
 
 
 def _value(config: ConfigDict, path: Sequence[str], text: str) -> Any:
-    """What a text means for a field, as main.py takes it: text, a literal, or else a word."""
+    """What a text means for a field, as main.py takes it: a scheme, text, a literal or a word."""
     parent, node = config, config
     for depth, name in enumerate(path):
         if not isinstance(node, ConfigDict) or name not in node:
@@ -62,6 +60,8 @@ def _value(config: ConfigDict, path: Sequence[str], text: str) -> Any:
             names = [".".join([*path[:depth], one]) for one in beside]
             raise unknown("config field", ".".join(path), names)
         parent, node = node, node[name]
+    if path[-1] == "scheme" and text:
+        return as_tuple(parse_scheme(text))
     if parent.get_type(path[-1]) is str:
         return text
     try:

@@ -188,14 +188,14 @@ def _parse(argv: Sequence[str]) -> list[str]:
 def _ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments without those that config_flags can't read, and these.
 
-    They are rules in the form of an expression, and fields of an arm.
+    They are rules in the form of an expression, a scheme, and fields of an arm.
 
     >>> _ours(["main.py", "--config.rules=attention_rules()"])
     (['main.py'], ['--config.rules=attention_rules()'])
     >>> _ours(["--config.rules=(('fc/kernel', 'mlp_in', 'd f'),)", "--config.arms.fast.batch=8"])[1]
     ['--config.arms.fast.batch=8']
     """
-    form = re.compile(r"--?config\.(rules=\(?\*?[A-Za-z]|arms\.)")
+    form = re.compile(r"--?config\.(rules=\(?\*?[A-Za-z]|scheme=|arms\.)")
     return [one for one in argv if not form.match(one)], [one for one in argv if form.match(one)]
 
 

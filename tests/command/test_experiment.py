@@ -13,7 +13,7 @@ from configs.default import default
 from mimetic_jax import InputError
 from mimetic_jax.command import experiment, shipped
 from mimetic_jax.command.assign import set_field
-from mimetic_jax.schemes import Mimetic, SinCos
+from mimetic_jax.schemes import Mimetic, SinCos, Zero
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import processes
 from mimetic_jax.train.settings import check_settings
@@ -86,12 +86,16 @@ def test_a_field_of_an_arm_that_is_none(flag, words):
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
-def test_the_command_line_takes_fields_of_arms(monkeypatch):
-    flag = "--config.arms.fast.optimizer.learning_rate=3e-3"
-    argv = ["main.py", "--config=configs/digits_vit.py", flag]
+def test_the_command_line_takes_schemes_and_fields_of_arms(monkeypatch):
+    of_arm, of_all = (
+        "--config.arms.fast.optimizer.learning_rate=3e-3",
+        "--config.scheme=zero, SinCos",
+    )
+    argv = ["main.py", "--config=configs/digits_vit.py", of_arm, of_all]
     monkeypatch.setattr(sys, "argv", argv)
     experiment._parse(argv)
     assert experiment._CONFIG.value.arms.fast.optimizer.learning_rate == 3e-3
+    assert experiment._CONFIG.value.scheme == (Zero(), SinCos())
     assert sys.argv == argv
 
 
