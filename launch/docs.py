@@ -5,9 +5,9 @@
     <!-- end -->
 
 `table: PAPER` has what a paper printed and what we trained of it, `table: PAPER/TABLE` a table
-without published numbers. `table: league` is the league, `table: today` what helps today's models,
-and the names of `GROUPS` are the methods in several tables. What a page has no room for is in
-docs/results.csv: every arm with its spread, and the commands of its runs.
+without published numbers. The names of `GRIDS` are tables whose arms choose their rows, those of
+`GROUPS` the methods in several tables. What a page has no room for is in docs/results.csv: every
+arm with its spread, and the commands of its runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from launch.marks import Standing, reached
 from launch.registry import Entry, entries
 from launch.results import Results
 from mimetic_jax.base.errors import unknown
-from papers import TABLES
+from papers import TABLES, today
+from papers.league import LONG
 from papers.record import Table
 
 FOLDER = pathlib.Path("docs")
@@ -41,6 +42,12 @@ GROUPS = {
 }
 """Tables that are shown as one: those of papers of which we trained rows; our own questions, of
 which the text of the others has an embedding that positions drown; and transformers that copy."""
+
+GRIDS = {
+    "league": tuple(name for name in TABLES if name.startswith("league/") and name not in LONG),
+    **{name: tuple(f"today/{task}" for task in tasks) for name, tasks in today.GRIDS.items()},
+}
+"""Tables that are shown as one, in which each entrant has a line and each task a column."""
 
 _PUBLISHED = ("attention", "structured", "mlp")
 """The papers whose numbers stand on a page."""
@@ -66,18 +73,15 @@ def filled(page: str, results: Results) -> str:
 
 
 def _block(name: str, results: Results) -> str:
-    if name == "league":
-        return league.league_table(results)
-    if name == "today":
-        today = [table for table in TABLES if table.startswith("today/")]
-        return league.settings_table(today, results)
+    if name in GRIDS:
+        return league.grid(GRIDS[name], results, intervals=name != "league")
     if name in GROUPS:
         rows = [entry for table in GROUPS[name] for entry in _rows(table, results)]
         return tables.lines(tables.HEAD, [*tables.ours(rows, results, _METHODS)])
     if name in _PUBLISHED:
         return _published(name, results)
     if name not in TABLES:
-        raise unknown("table", name, [*TABLES, *_PUBLISHED, "league", "today", *GROUPS])
+        raise unknown("table", name, [*TABLES, *_PUBLISHED, *GRIDS, *GROUPS])
     if TABLES[name].trials:
         table = league.task_table(name, results)
     else:

@@ -21,7 +21,6 @@ from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import DEFAULT, ArmResult
 from mimetic_jax.train.statistics import Difference, holm, smallest_gain
 from papers import TABLES
-from papers.league import LONG
 
 
 def trials(task: str, results: Results) -> list[Entry]:
@@ -169,29 +168,22 @@ def task_table(task: str, results: Results) -> str:
     )
 
 
-def settings_table(tasks: Sequence[str], results: Results) -> str:
-    """Candidates by settings: each entrant of each of these tables that has all its seeds."""
-    shown = [
-        (task.partition("/")[2], f"`{one.result.arm}`", *_cells(one))
-        for task in tasks
-        for one in _of_entrants(task, results)
-        if len(one.result.reached) >= len(one.entry.seeds)
-    ]
-    return tables.lines(("setting", "candidate", "best at", *tables.NUMBERS), shown)
-
-
 def _cells(standing: Standing) -> tuple[str, ...]:
     best = standing.entry.row.label.removeprefix("learning rate ") + "*" * standing.edge
     return best, *tables.numbers(standing)
 
 
-def league_table(results: Results) -> str:
-    """The league in one Markdown table: entrants by tasks, the gain over the default in each cell.
+def grid(tasks: Sequence[str], results: Results, *, intervals: bool = False) -> str:
+    """Entrants by tasks in a Markdown table: gains over the default, whose score is there.
 
-    Bold is a gain or loss that holds after Holm's correction, for the entrants of the task. In
-    parentheses is the gain over noise of the same norms. First is who beats the most others.
+    In parentheses is the gain over noise of the same norms. Bold holds after Holm's correction, for
+    the entrants of the task. First is who beats the most others.
+
+    Args:
+        tasks: those without a run are left out.
+        results: of their runs.
+        intervals: whether gains have theirs, and scores their deviation.
     """
-    tasks = [name for name in TABLES if name.startswith("league/") and name not in LONG]
     found = {task: shown for task in tasks if (shown := _of_entrants(task, results))}
     head = ["initialization"]
     cells: dict[str, dict[str, str]] = defaultdict(dict)
@@ -201,7 +193,7 @@ def league_table(results: Results) -> str:
         head.append(f"{task.partition('/')[2]}, {score.label}, n = {len(shown[0].result.runs)}")
         goodness = [one.result.mean if score.higher else -one.result.mean for one in shown]
         for one, good in zip(shown, goodness, strict=True):
-            cells[one.result.arm][task] = _cell(one)
+            cells[one.result.arm][task] = _cell(one, intervals)
             beaten[one.result.arm].append(float(np.mean(np.array(goodness) < good)))
     order = sorted(cells, key=lambda arm: -float(np.mean(beaten[arm])))
     return tables.lines(
@@ -209,12 +201,16 @@ def league_table(results: Results) -> str:
     )
 
 
-def _cell(standing: Standing) -> str:
-    """Gain over the default, and in parentheses over noise; bold where it holds."""
-    score, gain = standing.result.score, standing.gain
-    form = f"+.{score.digits}f"
-    if gain is None:
-        return f"{standing.result.mean:{form[1:]}}"
-    text = f"{gain.mean:{form}}" + f" n={gain.n}" * (gain.n < len(standing.entry.seeds))
-    text = f"**{text}**" if gain.side(score.higher) else text
-    return text + (f" ({standing.structure.mean:{form}})" if standing.structure else "")
+def _cell(standing: Standing, intervals: bool) -> str:
+    result = standing.result
+    form = f".{result.score.digits}f"
+
+    def shown(one: Difference) -> str:
+        text = f"{one:{form}}" if intervals else f"{one.mean:+{form}}"
+        return f"**{text}**" if one.side(result.score.higher) else text
+
+    if standing.gain is None:
+        return result.shown() if intervals else f"{result.mean:{form}}"
+    text, n = shown(standing.gain), standing.gain.n
+    text += f" n={n}" * (n < len(standing.entry.seeds))
+    return text + (f" ({shown(standing.structure)})" if standing.structure else "")

@@ -119,3 +119,11 @@ TABLES = {
         {"steps": 400},
     ),
 }
+
+GRIDS = {
+    "today": ("text", "wide", "long", "wide_long"),
+    "today_elsewhere": ("wide_again", "ptb", "ptb_again", "ptb_long", "muon"),
+    "today_sequences": ("copying", "recall"),
+    "today_skipless": ("skipless", "skipless_64", "skipless_long"),
+}
+"""Which tables docs/results.md shows as one."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from launch import league, registry, reproduce, runs
+from launch import docs, league, registry, reproduce, runs
 from launch.results import Line, Results
 from mimetic_jax.train.statistics import Difference, holm
 from papers import TABLES
@@ -105,7 +105,7 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
     ]
     assert "structure" in league.task_table(TASK, results)
     cell = f"**{found['mimetic'].gain.mean:+.2f}**"
-    assert cell in league.league_table(results)
+    assert cell in league.grid(docs.GRIDS["league"], results)
 
 
 def test_seeds_that_the_table_does_not_name_are_not_compared(call):
