@@ -265,11 +265,12 @@ def choose(given: argparse.Namespace, name: str, results: Results, say: Say) -> 
     while not failed and (wanted := league.trials(name, results)) != tried:
         tried, (_, failed) = wanted, train(but(seeds=()), wanted, results, say)
     rows = league.chosen(name, results)
-    of_default = [row for row in rows if "default" in {*row.init} & {*(given.arms or row.init)}]
-    if of_default:
-        failed |= train(but(arms=("default",)), of_default, results, say)[1]
+    have = {arm for row in rows for arm in row.init}
+    arms = [arm for arm in given.arms or have if arm in have]  # the others lack trials yet
+    if "default" in arms:
+        failed |= train(but(arms=("default",)), rows, results, say)[1]
         say(league.sensitivity(name, results))
-    return train(given, rows, results, say)[1] or failed if rows else failed
+    return train(but(arms=arms), rows, results, say)[1] or failed if arms else failed
 
 
 if __name__ == "__main__":

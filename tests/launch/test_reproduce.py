@@ -233,6 +233,16 @@ def test_stopped_anywhere_and_continued_it_gives_the_same_lines(finished, tmp_pa
     ]
 
 
+def test_an_arm_that_has_not_chosen_its_row_yet_waits(tmp_path, capsys):
+    """Of a table that was begun, here with the trials of one arm alone."""
+    lines = (ROOT / "results" / "today.jsonl").read_text().splitlines()
+    own = [line for line in lines if json.loads(line)["arm"] == "anti"]
+    (tmp_path / "today.jsonl").write_text("\n".join(own) + "\n")
+    flags = ["--dry-run", "--data_dir=/", f"--results={tmp_path}", "--arms=default,anti"]
+    assert reproduce.main(["today/text", *flags]) == 0
+    assert "default seed 100" in capsys.readouterr().out
+
+
 def test_a_stop_between_two_trainings_of_a_table_is_not_forgotten(monkeypatch):
     asked = []
 
