@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from papers.record import Table, over_rates
 
 _LADDER = (
-    *("6.25e-5", "1.25e-4", "2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3"),
+    *("3.125e-5", "6.25e-5", "1.25e-4", "2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3"),
     *("1.6e-2", "3.2e-2", "6.4e-2", "1.28e-1", "2.56e-1"),
 )
 _LEADING = (
