@@ -168,8 +168,12 @@ def task_table(task: str, results: Results) -> str:
     )
 
 
+_EDGE = "†"
+"""After what an arm reached at a rate whose neighbors it didn't both try."""
+
+
 def _cells(standing: Standing) -> tuple[str, ...]:
-    best = standing.entry.row.label.removeprefix("learning rate ") + "*" * standing.edge
+    best = standing.entry.row.label.removeprefix("learning rate ") + _EDGE * standing.edge
     return best, *tables.numbers(standing)
 
 
@@ -209,8 +213,9 @@ def _cell(standing: Standing, intervals: bool) -> str:
         text = f"{one:{form}}" if intervals else f"{one.mean:+{form}}"
         return f"**{text}**" if one.side(result.score.higher) else text
 
+    edge = _EDGE * (intervals and standing.edge)
     if standing.gain is None:
-        return result.shown() if intervals else f"{result.mean:{form}}"
-    text, n = shown(standing.gain), standing.gain.n
+        return (result.shown() if intervals else f"{result.mean:{form}}") + edge
+    text, n = shown(standing.gain) + edge, standing.gain.n
     text += f" n={n}" * (n < len(standing.entry.seeds))
     return text + (f" ({shown(standing.structure)})" if standing.structure else "")
