@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -62,12 +61,7 @@ class Attention(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, N, D] from [B, N, D]."""
-        length = x.shape[1]
-        if length % 2 == 0 or self._implementation(x.shape[-1]) == "xla":
-            return self.around(self._attend, x)
-        # JAX offers cuDNN's backward pass for even lengths only: pad one token, which is masked.
-        x = jnp.pad(x, ((0, 0), (0, 1), (0, 0)))
-        return self.around(functools.partial(self._attend, length=length), x)[:, :length]
+        return self.around(self.attend, x)
 
     def around(
         self, attend: Callable[[jax.Array, jax.Array, jax.Array], jax.Array], x: jax.Array
@@ -97,10 +91,8 @@ class Attention(nn.Module):
             name="out",
         )(attend(query, key, value))
 
-    def _attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, length: int | None = None
-    ) -> jax.Array:
-        """What each head gathers, [B, N, H, K] from three of that shape; of `length` ≤ N tokens."""
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        """What each head gathers, [B, N, H, K] from three of that shape."""
         if self.rotary and self.key_shift:
             turned = self._turned(key.shape[-1])
             before = jnp.pad(key[:, :-1, :, turned:], ((0, 0), (1, 0), (0, 0), (0, 0)))
@@ -108,19 +100,8 @@ class Attention(nn.Module):
             key = jnp.concatenate([rotated(key[..., :turned]), before], axis=-1)
         elif self.rotary:
             query, key = rotated(query), rotated(key)
-        lengths = None if length is None else jnp.full(len(query), length, jnp.int32)
-        return jax.nn.dot_product_attention(
-            query,
-            key,
-            value,
-            is_causal=self.causal,
-            query_seq_lengths=lengths,
-            key_value_seq_lengths=lengths,
-            implementation=self._implementation(query.shape[-1] * query.shape[-2]),
-        )
-
-    def _implementation(self, width: int) -> Literal["cudnn", "xla"]:
-        return _implementation(self.dtype, width // self.num_heads)
+        implementation = _implementation(query.dtype, query.shape[-1])
+        return _attended(query, key, value, self.causal, implementation)
 
     def _turned(self, head_dim: int) -> int:
         """How many columns of a head turn with their position."""
@@ -152,6 +133,32 @@ class Attention(nn.Module):
         if self.qkv_bias:
             joint += jnp.concatenate([layer["bias"] for layer in layers]).astype(self.dtype)
         return jnp.split(joint, 3, axis=-2)
+
+
+def _attended(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    causal: bool,
+    implementation: Literal["cudnn", "xla"],
+) -> jax.Array:
+    """Σ_h softmax(q_h k_hᵀ / √K) v_h, [B, N, H, K]."""
+    batch, length = query.shape[:2]
+    lengths = None
+    if implementation == "cudnn" and length % 2:
+        # JAX offers cuDNN's backward pass for even lengths only: pad one token, which is masked.
+        one_more = ((0, 0), (0, 1), (0, 0), (0, 0))
+        query, key, value = (jnp.pad(array, one_more) for array in (query, key, value))
+        lengths = jnp.full(batch, length, jnp.int32)
+    return jax.nn.dot_product_attention(
+        query,
+        key,
+        value,
+        is_causal=causal,
+        query_seq_lengths=lengths,
+        key_value_seq_lengths=lengths,
+        implementation=implementation,
+    )[:, :length]
 
 
 def _implementation(dtype: jax.typing.DTypeLike, head_width: int) -> Literal["cudnn", "xla"]:

@@ -50,10 +50,6 @@ class GatedAttention(Attention):
     def initial_kernel(self, name: str) -> Initializer:
         return _identity if name == "value" else self.kernel_init
 
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return self.around(self.attend, x)
-
     def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         _check_grid(self.grid, query.shape[1])
         gate: Any = self.param("gate", nn.initializers.ones, (self.num_heads,))
@@ -95,10 +91,6 @@ class ConvAttention(Attention):
 
     form: str = "conv_logits"
     grid: tuple[int, int] = (0, 0)
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return self.around(self.attend, x)
 
     def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         count = query.shape[1]

@@ -137,7 +137,7 @@ def test_the_csv_has_the_verdict_and_the_commands():
 
 def test_a_row_that_was_trained_both_ways_is_shown_as_printed(results):
     page = docs.filled("<!-- table: attention -->\n<!-- end -->", results)
-    assert re.search(r"1\. 96/6/3 .* 84\.75 → 87\.90 \| 88\.\d+ ", page)
+    assert re.search(r"1\. 96/6/3 .* 84\.75 → 87\.90 \| 88\.33 ± 0\.08 \(2\)", page)
     assert "Ours of table1 are scaled down" not in page
 
 
