@@ -53,16 +53,10 @@ def _set_of_arm(config: ConfigDict, name: str, text: str) -> None:
 
 def _value(config: ConfigDict, path: Sequence[str], text: str) -> Any:
     """What a text means for a field, as main.py takes it: a scheme, text, a literal or a word."""
-    parent, node = config, config
-    for depth, name in enumerate(path):
-        if not isinstance(node, ConfigDict) or name not in node:
-            beside = node if isinstance(node, ConfigDict) else ()
-            names = [".".join([*path[:depth], one]) for one in beside]
-            raise unknown("config field", ".".join(path), names)
-        parent, node = node, node[name]
-    if path[-1] == "scheme" and text:
+    kind = check_name(config, path)
+    if [*path] == ["scheme"]:
         return as_tuple(parse_scheme(text))
-    if parent.get_type(path[-1]) is str:
+    if kind is str:
         return text
     try:
         return ast.literal_eval(text)
@@ -70,10 +64,17 @@ def _value(config: ConfigDict, path: Sequence[str], text: str) -> Any:
         return text
 
 
-def check_name(config: ConfigDict, path: Sequence[str]) -> None:
-    """Check that a configuration has a field.
+def check_name(config: ConfigDict, path: Sequence[str]) -> Any:
+    """Check that a configuration has a field; returns its type.
 
     Raises:
         InputError: it has none of that name; names the nearest.
     """
-    _value(config, path, "")
+    parent, node = config, config
+    for depth, name in enumerate(path):
+        if not isinstance(node, ConfigDict) or name not in node:
+            beside = node if isinstance(node, ConfigDict) else ()
+            names = [".".join([*path[:depth], one]) for one in beside]
+            raise unknown("config field", ".".join(path), names)
+        parent, node = node, node[name]
+    return parent.get_type(path[-1])
