@@ -309,10 +309,12 @@ def language() -> Arms:
 def positional(layers: int, heads: int, length: int) -> Arms:
     """Heads that look at a distance, with their controls, for models with rotary positions.
 
-    `self` looks at the token itself in all heads; `bare` has no biases of query, key and value.
+    `self` looks at the token itself in all heads; in `half` the last half of the heads has no such
+    part; `bare` has no biases of query, key and value.
     Controls beside norm_matched_positional: random phases, and distances of `length` at random.
     """
     scheme = s.PositionalHeads(10_000)
+    half = heads // 2
     drawn = np.random.default_rng(0).integers(length, size=(layers, heads))
     distances = tuple(map(tuple, drawn.tolist()))
     bare = {"model": {"bias_free": True}}
@@ -322,6 +324,7 @@ def positional(layers: int, heads: int, length: int) -> Arms:
         "random_phases": (dataclasses.replace(scheme, random_phases=True),),
         "random_distances": (dataclasses.replace(scheme, offsets=distances),),
         "self": (dataclasses.replace(scheme, offsets=(0,)),),
+        "half": (dataclasses.replace(scheme, sharpness=(8.0,) * half + (0.0,) * (heads - half)),),
         "bare": bare,
         "bare_positional": {**bare, "scheme": (dataclasses.replace(scheme, channel=0),)},
     }

@@ -45,8 +45,11 @@ def rotary_rates(columns: int, base: float, axes: int = 1) -> jax.Array:
     Rotary Position Embedding for Vision Transformer (Heo et al. 2024), in the order of DINOv3.
     """
     if columns <= 0 or columns % (2 * axes):
-        pairs = "pairs of columns" if axes == 1 else "pairs of columns, half of them per axis"
-        raise InputError(f"rotary positions turn {pairs}: {columns} columns of a head don't divide")
+        per_axis = ", half of them on each axis" if axes == 2 else ""
+        raise InputError(
+            f"rotary positions turn pairs of columns{per_axis}: {columns} columns that turn are not "
+            f"a multiple of {2 * axes}"
+        )
     count = columns // 2 // axes
     rates = base ** (-jnp.arange(count, dtype=jnp.float32) / count)
     return jnp.kron(jnp.eye(axes), rates[:, None]).astype(jnp.float32)
@@ -71,7 +74,7 @@ def positional_logits(
         >>> rates = np.array(rotary_rates(16, 10_000.0))
         >>> logits = positional_logits(np.arange(4)[:, None], np.array([1]), rates, 8.0, 0.05)
         >>> print(logits.round(1))
-        [6.8 8.  6.8 4.2]
+        [6.6 8.  6.6 3.7]
     """
     used = np.asarray(rates, np.float64)[rates_in_use(rates, slowest)]
     angles = (np.asarray(distances, np.float64) - offset) @ used.T
@@ -105,7 +108,7 @@ def positional_biases(
         >>> angles, sharpness, in_use = np.zeros((1, 1, 2)), np.array([[8.0]]), np.array([1, 1])
         >>> query, key = positional_biases(angles, sharpness, in_use > 0, 4)
         >>> print(query[0].round(2), key.round(2))
-        [[2.83 2.83 0.   0.  ]] [[2.83 2.83 0.   0.  ]]
+        [[ 2.83  2.83 -0.   -0.  ]] [[2.83 2.83 0.   0.  ]]
     """
     angles_GxRxF = jnp.asarray(angles, jnp.float32)
     largest_G = sharpness.max(axis=1)
