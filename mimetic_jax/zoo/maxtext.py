@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.zoo.norms import gains, gated, scales
 
 # A lookbehind has a fixed width, hence one for each name of the module. Lookbehinds keep that name
 # in the block's path, since a layer of Gemma 2 has two attentions, local and global.
@@ -57,9 +58,41 @@ def _both(rules: Callable[[str], tuple[Rule, ...]]) -> tuple[Rule, ...]:
     return (*_scanned(rules(_SCANNED)), *rules(_ATTENTION))
 
 
+def _norms(first: str, second: str, *, plus_one: bool = False) -> tuple[Rule, ...]:
+    """The norms before attention and MLP; scanned, a stack has its layers along axis 1."""
+    return tuple(
+        rule
+        for layout, within in (("d l", r"(?:^|/)layers(?:/layers_\d)?$"), ("d", r"layers_\d+$"))
+        for rule in gains(first, second, layout=layout, within=within, plus_one=plus_one)
+    )
+
+
+_AFTER = tuple(
+    rule
+    for layout, within in (("d l", r"(?:^|/)layers(?:/layers_\d)?$"), ("d", r"layers_\d+$"))
+    for rule in scales(
+        "post_self_attention_norm/scale", "post_ffw_norm/scale", layout=layout, within=within
+    )
+)
+# Those of Gemma 2's pairs of layers stand beside two attentions, and are left out.
+_NORMS = (
+    *_norms("pre_self_attention_layer_norm/scale", "post_self_attention_layer_norm/scale"),
+    *_norms("pre_self_attention_norm/scale", "pre_ffw_norm/scale"),
+    *_AFTER,
+)
+_GATED = gated("mlp/wi_1/kernel", "mlp/wi_0/kernel", "mlp/wo/kernel")
+_MLP = (
+    *_scanned(
+        tuple(dataclasses.replace(x, within=r"(?:^|/)layers(?:/layers_\d)?$") for x in _GATED)
+    ),
+    *_GATED,
+)
+
 MAXTEXT: tuple[Rule, ...] = (
     *_both(_attention),
     _POSITION,
+    *_MLP,
+    *_NORMS,
     # What shows that a model is none of `MAXTEXT_LLAMA`.
     Rule(f"{_ATTENTION}(?:query|key)_norm/scale", ()),
     Rule(r"Llama4MoEBlock_0/.*", ()),
@@ -89,6 +122,8 @@ src/maxtext/checkpoint_conversion/utils/param_mapping.py (e591f30).
 MAXTEXT_LLAMA: tuple[Rule, ...] = (
     *_both(_undivided_kernels),
     _POSITION,
+    *_MLP,
+    *_NORMS,
     # What shows that a model is not stock Flax's; those of `MAXTEXT` have more marks of their own.
     Rule(r"mlp\w*/wi_0/kernel", ()),
     Rule(r"MoeBlock_0/gate/kernel", ()),
@@ -110,6 +145,7 @@ MAXTEXT_GPT3: tuple[Rule, ...] = (
     *_scanned(mlp_rules(first="(?<=layers/)mlp/wi", second="(?<=layers/)mlp/wo")),
     *mlp_rules(first="mlp/wi", second="mlp/wo"),
     _POSITION,
+    *_norms("pre_self_attention_norm/scale", "mlp/mlp_layer_norm/scale", plus_one=True),
 )
 """MaxText's GPT-3.
 

@@ -2,6 +2,7 @@
 
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.zoo.norms import gains
 
 # A pooling head attends from a learned probe and has an MLP of its own: no rule matches them.
 _ATTENTION = r"(?<!MAPHead_0/)MultiHeadDotProductAttention_\d+/"
@@ -23,6 +24,18 @@ def _block(attention: str, mlp: str, *, stacked: bool = False) -> tuple[Rule, ..
             exclude="",
         ),
         *mlp_rules(first=f"{mlp}Dense_0", second=f"{mlp}Dense_1", stacked=stacked),
+        # Submodules that are numbered together have 2 for the second norm.
+        *(
+            rule
+            for second, other in (("1", "!LayerNorm_2/scale"), ("2", "!LayerNorm_1/scale"))
+            for rule in gains(
+                "LayerNorm_0/scale",
+                f"LayerNorm_{second}/scale",
+                other,
+                layout="l d" if stacked else "d",
+                within="encoderblock$" if stacked else r"encoderblock_\d+$",
+            )
+        ),
     )
 
 
