@@ -21,7 +21,7 @@ from mimetic_jax.tree.tree import Tree
 _CLEAR = 4.0
 """Standard errors of noise beyond which a alignment counts: one head in 16,000 of noise has it."""
 
-_MLPS = {False: ("W_1 W_2", "W_1 means"), True: ("W_up W_down", "gate means")}
+_MLPS = {False: ("W_1 W_2", "W_1 means"), True: ("up·down", "gate means")}
 """The names of an MLP's columns, by whether it is gated."""
 
 _TICKS = 16
@@ -125,14 +125,15 @@ class Check(tuple[LayerCheck, ...]):
             "layer": [layer.name for layer in self],
             "W_Q W_Kᵀ by head": [" ".join(map(_signed, layer.query_key)) for layer in self],
             "W_V W_out": [_signed(layer.value_out) for layer in self],
-            "by head": [_signs(layer) for layer in self],
+            "heads": [_signs(layer) for layer in self],
         }
         for gated, (product, means) in _MLPS.items():
             columns[product] = [_signed(x.mlp if x.gated == gated else None) for x in self]
             columns[means] = [
                 "" if x.means is None or x.gated != gated else f"{x.means:.1f}" for x in self
             ]
-        columns["noise"] = [f"± {layer.noise:.3f}" for layer in self]
+        if len({layer.dim for layer in self}) > 1:
+            columns["noise"] = [f"± {layer.noise:.3f}" for layer in self]
         shown = {name: cells for name, cells in columns.items() if any(cells) or name == "layer"}
         rows = [tuple(shown), *zip(*shown.values(), strict=True)]
         wrapped = list(shown).index("W_Q W_Kᵀ by head") if "W_Q W_Kᵀ by head" in shown else None
@@ -146,10 +147,12 @@ class Check(tuple[LayerCheck, ...]):
             product: [(x.mlp, x.noise) for x in self if x.mlp is not None and x.gated == gated]
             for gated, (product, _) in _MLPS.items()
         }
+        one_width = len({layer.dim for layer in self}) == 1
         return [
+            *([f"independent noise: ± {self[0].noise:.3f}"] if one_width else []),
             *([f"W_Q W_Kᵀ {_counted(heads)} heads"] if heads else []),
             *([f"W_V W_out {_counted(layers)} layers"] if layers else []),
-            *([f"W_V W_out by head {_counted(of_heads)} heads"] if of_heads else []),
+            *([f"W_V W_out of a head {_counted(of_heads)} heads"] if of_heads else []),
             *(f"{product} {_counted(found)} layers" for product, found in mlps.items() if found),
             *([paragraph(self.note)] if self.note else []),
         ]
@@ -237,7 +240,9 @@ def check(
     0 ± 1/D for independent noise and at most √(K/D) in size for a product of rank K. Mimetic
     initialization and trained vision transformers have W_Q W_Kᵀ with a positive alignment and
     W_V W_out with a negative one. `fit` says which constants α and β such a product has. Of a
-    state space layer it is W_C W_Bᵀ, over all groups, with its A and Δ beside it:
+    gated MLP the product is W_up W_down, and the means are those of the gate. Beside each layer's
+    W_V W_out, the sum over heads, the numbers of heads are printed whose own product leans to +I
+    and to −I. Of a state space layer it is W_C W_Bᵀ, over all groups, with its A and Δ beside it:
     `schemes.MimeticSSM`.
 
     Args:
@@ -247,8 +252,10 @@ def check(
         num_kv_heads: G, likewise; H unless given.
         rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
         effective: whether products are those that the activations meet, with the gain γ of the norm
-            before the layer and the LayerScale λ after it: diag(γ) W_Q W_Kᵀ diag(γ),
-            diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ). False: of the kernels alone.
+            before the layer and the scale λ after it (LayerScale, or a norm before the sum):
+            diag(γ) W_Q W_Kᵀ diag(γ), diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ), where
+            the rules know γ and λ. The table ends with a line that says what was folded into each
+            product and what the layers hold besides. False: of the kernels alone.
 
     Returns:
         A tuple with a `LayerCheck` per layer, which prints as a table; `plot` draws it.
@@ -265,15 +272,19 @@ def check(
         >>> layer = nn.MultiHeadDotProductAttention(num_heads=2)
         >>> params = {"layer_0": layer.init(jax.random.key(0), jnp.ones((1, 4, 64)))["params"]}
         >>> print(check(params))
-        layer    W_Q W_Kᵀ by head  W_V W_out  noise
-        layer_0  -0.010 +0.002     +0.005     ± 0.016
+        layer    W_Q W_Kᵀ by head  W_V W_out  heads
+        layer_0  -0.010 +0.002     +0.005     +0 -0
+        independent noise: ± 0.016
         W_Q W_Kᵀ aligned with +I in 0, with -I in 0 of 2 heads
         W_V W_out aligned with +I in 0, with -I in 0 of 1 layers
+        W_V W_out of a head aligned with +I in 0, with -I in 0 of 2 heads
         >>> print(check(rewrite(jax.random.key(1), params, schemes.Mimetic())))
-        layer    W_Q W_Kᵀ by head  W_V W_out  noise
-        layer_0  +0.572 +0.576     -0.712     ± 0.016
+        layer    W_Q W_Kᵀ by head  W_V W_out  heads
+        layer_0  +0.572 +0.576     -0.712     +0 -2
+        independent noise: ± 0.016
         W_Q W_Kᵀ aligned with +I in 2, with -I in 0 of 2 heads
         W_V W_out aligned with +I in 0, with -I in 1 of 1 layers
+        W_V W_out of a head aligned with +I in 0, with -I in 2 of 2 heads
 
     Reference: Mimetic Initialization of Self-Attention Layers, section 3 and figure 1.
     """
