@@ -44,6 +44,7 @@ class LayerCheck(Layer):
         gated: whether the MLP is gated.
         value_out_by_head: the alignment of W_V W_out of each head.
         folded: the roles of the gains and scales that the products were multiplied by.
+        negative: the share of the gains' entries that are not above 0.
         post_norm: whether norms of the layer come after the sum with its input.
         unknown: paths of the arrays [D] in the layer, such as gains, that no rule describes.
     """
@@ -56,6 +57,7 @@ class LayerCheck(Layer):
     gated: bool = False
     value_out_by_head: tuple[float, ...] = ()
     folded: frozenset[str] = frozenset()
+    negative: float = 0.0
     post_norm: bool = False
     unknown: tuple[str, ...] = ()
 
@@ -318,6 +320,7 @@ def _checked(layer: LayerPairs) -> LayerCheck:
         layer.gate is not None,
         found.get("by_head", ()),
         layer.folded,
+        layer.negative,
         layer.post_norm,
         layer.unknown,
     )
@@ -353,6 +356,12 @@ def _note(layers: Sequence[LayerCheck]) -> str:
     if alike.keys() == {_ALONE} and not (unknown or any(x.post_norm for x in layers)):
         return ""
     parts = [f"{', '.join(products)} {text}" for text, products in alike.items()]
+    share = np.median([x.negative for x in layers] or [0.0])
+    if share > _NEGATIVE:
+        parts.append(
+            f"{share:.0%} of the gains' entries are not above 0: if the model adds 1 to them, give "
+            "rules with plus_one=True, such as zoo.PYTORCH_PLUS_ONE"
+        )
     if any(x.post_norm for x in layers):
         parts.append("norms come after the sum and multiply no product")
     if unknown:
@@ -361,6 +370,9 @@ def _note(layers: Sequence[LayerCheck]) -> str:
     return "; ".join(parts)
 
 
+_NEGATIVE = 0.1
+"""The share of gains that are not above 0, in most layers, that no trained model without the 1 has
+shown."""
 _ALONE = "of the kernels alone"
 
 

@@ -85,6 +85,7 @@ class LayerPairs(Layer):
             one.
         gate: the gate [D, F] of a gated MLP.
         folded: the roles of the gains and scales that the factors are multiplied by.
+        negative: the share of the gains' entries that are not above 0.
         post_norm: whether norms of the layer come after the sum with its input.
         unknown: paths of the arrays [D] in the layer that no rule describes, biases left out.
     """
@@ -95,6 +96,7 @@ class LayerPairs(Layer):
     mlp: Pair | None = None
     gate: np.ndarray | None = None
     folded: frozenset[str] = frozenset()
+    negative: float = 0.0
     post_norm: bool = False
     unknown: tuple[str, ...] = ()
 
@@ -151,6 +153,7 @@ def _location(parts: Mapping[str, View]) -> Layer:
 def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
     found: dict[str, Pair] = {}
     folded: set[str] = set()
+    gains: list[np.ndarray] = []
     beside: dict[str, bool] = {}
     gate = None
     for kind, (path, index, block) in parts.items():
@@ -168,6 +171,7 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
         if kind == "mlp" and "mlp_gate" in block:
             gate = values(block, "mlp_gate")
         folded |= known.keys()
+        gains += [before] if before is not None else []
         beside |= tree.vectors(path, index, min(widths)) if effective else {}
     if "by_head" in found:
         found["value_out"] = _sum(found["by_head"])
@@ -178,6 +182,7 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
         **found,
         gate=gate,
         folded=frozenset(folded),
+        negative=float((np.concatenate(gains) <= 0).mean()) if gains else 0.0,
         post_norm=any(beside.values()),
         unknown=tuple(path for path, after in beside.items() if not after),
     )

@@ -226,7 +226,8 @@ def test_products_are_those_that_the_model_computes(name):
     ],
 )
 def test_the_note_says_by_product_what_was_folded(name, words):
-    assert check(tree_of(name), num_heads=H).note == words
+    tree = {k: abs(x) if x.ndim == 1 else x for k, x in tree_of(name).items()}
+    assert check(tree, num_heads=H).note == words
     assert not check(tree_of(name), num_heads=H, effective=False).note
 
 
@@ -250,6 +251,15 @@ def test_rules_without_gains_fold_nothing_and_say_what_they_leave():
     found = check(tree_of("llama"), num_heads=H, rules=attention)
     assert not found[0].folded
     assert "unknown, not folded: model.layers.0.input_layernorm.weight" in found.note
+
+
+def test_gains_of_both_signs_are_told_to_be_those_of_another_model():
+    tree = tree_of("llama")
+    below = np.mean([tree[f"{AT}{name}"] <= 0 for name in LN])
+    words = f"{below:.0%} of the gains' entries are not above 0: if the model adds 1 to them"
+    assert words in check(tree, num_heads=H).note
+    ones = tree | {f"{AT}{name}": 1 + 0.2 * tree[f"{AT}{name}"] for name in LN}
+    assert "above 0" not in check(ones, num_heads=H).note
 
 
 def test_a_gain_of_zeros_is_refused_or_plus_one():
