@@ -58,35 +58,27 @@ def _both(rules: Callable[[str], tuple[Rule, ...]]) -> tuple[Rule, ...]:
     return (*_scanned(rules(_SCANNED)), *rules(_ATTENTION))
 
 
-def _norms(first: str, second: str, *, plus_one: bool = False) -> tuple[Rule, ...]:
-    """The norms before attention and MLP; scanned, a stack has its layers along axis 1."""
-    return tuple(
-        rule
-        for layout, within in (("d l", r"(?:^|/)layers(?:/layers_\d)?$"), ("d", r"layers_\d+$"))
-        for rule in gains(first, second, layout=layout, within=within, plus_one=plus_one)
+_STACK = r"(?:^|/)layers(?:/layers_\d)?$"
+
+
+def _norms(
+    made: Callable[..., tuple[Rule, ...]], first: str, second: str, *, plus_one: bool = False
+) -> tuple[Rule, ...]:
+    """`gains` or `scales`; a stack has its layers along axis 1."""
+    return (
+        *made(first, second, layout="d l", within=_STACK, plus_one=plus_one),
+        *made(first, second, within=r"layers_\d+$", plus_one=plus_one),
     )
 
 
-_AFTER = tuple(
-    rule
-    for layout, within in (("d l", r"(?:^|/)layers(?:/layers_\d)?$"), ("d", r"layers_\d+$"))
-    for rule in scales(
-        "post_self_attention_norm/scale", "post_ffw_norm/scale", layout=layout, within=within
-    )
-)
 # Those of Gemma 2's pairs of layers stand beside two attentions, and are left out.
 _NORMS = (
-    *_norms("pre_self_attention_layer_norm/scale", "post_self_attention_layer_norm/scale"),
-    *_norms("pre_self_attention_norm/scale", "pre_ffw_norm/scale"),
-    *_AFTER,
+    *_norms(gains, "pre_self_attention_layer_norm/scale", "post_self_attention_layer_norm/scale"),
+    *_norms(gains, "pre_self_attention_norm/scale", "pre_ffw_norm/scale"),
+    *_norms(scales, "post_self_attention_norm/scale", "post_ffw_norm/scale"),
 )
-_GATED = gated("mlp/wi_1/kernel", "mlp/wi_0/kernel", "mlp/wo/kernel")
-_MLP = (
-    *_scanned(
-        tuple(dataclasses.replace(x, within=r"(?:^|/)layers(?:/layers_\d)?$") for x in _GATED)
-    ),
-    *_GATED,
-)
+_KERNELS = ("mlp/wi_1/kernel", "mlp/wi_0/kernel", "mlp/wo/kernel")
+_MLP = (*_scanned(gated(*_KERNELS, within=_STACK)), *gated(*_KERNELS))
 
 MAXTEXT: tuple[Rule, ...] = (
     *_both(_attention),
@@ -145,7 +137,7 @@ MAXTEXT_GPT3: tuple[Rule, ...] = (
     *_scanned(mlp_rules(first="(?<=layers/)mlp/wi", second="(?<=layers/)mlp/wo")),
     *mlp_rules(first="mlp/wi", second="mlp/wo"),
     _POSITION,
-    *_norms("pre_self_attention_norm/scale", "mlp/mlp_layer_norm/scale", plus_one=True),
+    *_norms(gains, "pre_self_attention_norm/scale", "mlp/mlp_layer_norm/scale", plus_one=True),
 )
 """MaxText's GPT-3.
 
