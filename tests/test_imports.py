@@ -12,11 +12,18 @@ ALLOWED = {
     "schemes": {"base", "host", "weights"},
     "tree/paths": {"base"},
     "tree/rules": {"base", "tree/layout"},
+    "tree/names": set(),
     "tree/layout": {"base"},
     "tree/tables": {"tree/layout", "tree/rules"},
-    "zoo": {"base", "tree/paths", "tree/rules", "tree/tables"},  # data, and which of it fits
+    "zoo": {
+        "base",
+        "tree/names",
+        "tree/paths",
+        "tree/rules",
+        "tree/tables",
+    },  # data, and which of it fits
     "tree": {
-        *("base", "host", "schemes", "tree/layout", "tree/paths", "tree/rules"),
+        *("base", "host", "schemes", "tree/layout", "tree/names", "tree/paths", "tree/rules"),
         *("weights", "zoo"),
     },
     "trained": {"base", "host", "schemes", "tree", "tree/paths", "tree/rules", "weights", "zoo"},
