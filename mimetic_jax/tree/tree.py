@@ -231,7 +231,7 @@ class Tree:
         """The layers that a block stacks; [None] if it doesn't stack layers."""
         stacks = {leaf.layers for leaf in self.blocks[block].values() if leaf.fits} or {None}
         if len(stacks) > 1:
-            hint = _hint_of_heads(self.blocks[block].values())
+            hint = self._hint_of_heads(self.blocks[block].values())
             raise InputError(f"{block}: some of its leaves stack layers and some don't{hint}")
         stack = stacks.pop()
         return [None] if stack is None else list(range(stack))
@@ -366,7 +366,7 @@ class Tree:
                     f"{first} and {second} are in one layer, and their names don't tell "
                     "self-attention from cross-attention: give "
                     f"rules={self._name_of_rules()} if all of them are self-attention, or leave "
-                    f"one out with {self._without(f'{second}/')}"
+                    f"one out with {self._without(f'{second}/', keep=re.split('[/.]', second)[-1])}"
                 )
 
     def _check_partner(self, block: str, leaf: Leaf) -> None:
@@ -423,9 +423,14 @@ class Tree:
                     "with its own heads=…"
                 )
 
-    def _without(self, *parts: str) -> str:
-        """Rules that leave out these leaves, or all below a path that ends in a slash."""
-        left = (f'Rule(r"^{numbered(part)}{".*" * part.endswith("/")}", ())' for part in parts)
+    def _without(self, *parts: str, keep: str = "") -> str:
+        """Rules that leave out these leaves, or all below a path that ends in a slash.
+
+        They are for all layers: numbers stand for any, but for those in the last name if kept.
+        """
+        end = f"{keep}/" if keep else ""
+        names = (f"{numbered(part.removesuffix(end))}{end}" for part in parts)
+        left = (f'Rule(r"^{name}{".*" * name.endswith("/")}", ())' for name in names)
         return f"rules=({', '.join(left)}, *{self._name_of_rules()})"
 
     def _name_of_rules(self) -> str:
@@ -463,7 +468,7 @@ class Tree:
                     raise InputError(
                         f"{one.path} of shape {one.shape} and {other.path} of shape {other.shape} "
                         f"have different heads by their layouts {one.rule.layout!r} and "
-                        f"{other.rule.layout!r}{_hint_of_heads(leaves.values())}"
+                        f"{other.rule.layout!r}{self._hint_of_heads(leaves.values())}"
                     )
 
     def _check_no_gate(self, block: str, leaves: Mapping[str, Leaf]) -> None:
@@ -477,6 +482,19 @@ class Tree:
                     "half of them may be gates, which no layout tells from queries; leave this "
                     f"attention out with {self._without(f'{block}/')}"
                 )
+
+    def _hint_of_heads(self, leaves: Collection[Leaf]) -> str:
+        """Advice for a fused kernel of grouped heads, and for stacked layers that are read as
+        others: with flattened heads, kernels have as many axes as those of one layer with heads
+        apart."""
+        if any("three" in leaf.rule.layout for leaf in leaves):
+            return f"; {GROUPED_ADVICE}"
+        call = self._suggestion([leaf.path for leaf in leaves], beside="")
+        if "axis=1" in call:
+            return f": layers are stacked along axis 1, not along the first; give {call}"
+        if "stacked=True, flat=True" not in call:
+            return ""
+        return f": stacked layers with flattened heads need {call}"
 
     def _advice_on_groups(self) -> str:
         if self._grouped:
@@ -502,9 +520,11 @@ class Tree:
             parents = {_parent(_parent(one)) for one in self._undescribed}
             near = [one for one in self.paths if _parent(_parent(one)) in parents]
             call = self._suggestion(near) or "rules=(Rule(path, role, layout), …)"
+            layers = {_parent(one) for one in self._undescribed}
+            alike = [x for x in sorted(layers) if _parent(x) == _parent(_parent(path))]
             advice = (
                 f": give {call}; if it is no attention, leave it out with "
-                f"{self._without(f'{_parent(path)}/' if _parent(path) else path)}"
+                f"{self._without(*(f'{layer}/' if layer else path for layer in alike))}"
             )
         others = len(self._undescribed) - 1
         raise InputError(f"no rule describes {path} (and {others} more){advice}")
@@ -556,14 +576,15 @@ class Tree:
                 )
         return ""
 
-    def _suggestion(self, among: Iterable[str]) -> str:
+    def _suggestion(self, among: Iterable[str], beside: str | None = None) -> str:
         """What to give for the attention of some paths, beside the rules of the rest."""
         shapes = dict(zip(self.paths, map(np.shape, self.leaves), strict=True))
-        described = any(
-            attention_kernels(frozenset(role for role, leaf in leaves.items() if leaf.fits))
-            for leaves in self.blocks.values()
-        )
-        beside = self._name_of_rules() if described else ""
+        if beside is None:
+            fitting = (
+                frozenset(role for role, leaf in leaves.items() if leaf.fits)
+                for leaves in self.blocks.values()
+            )
+            beside = self._name_of_rules() if any(map(attention_kernels, fitting)) else ""
         among = [path for path in among if not self._rule_without_role(path)]
         undivided = any(map(_UNDIVIDED.search, self.paths))
         return suggestion(((path, shapes[path]) for path in among), beside, undivided=undivided)
@@ -661,16 +682,3 @@ def _check_keys_differ(blocks: Sequence[str]) -> None:
                 f"{other} and {block} would get identical weights, since the CRC-32 of their paths "
                 "is the same: rename one"
             )
-
-
-def _hint_of_heads(leaves: Collection[Leaf]) -> str:
-    """Advice for a fused kernel of grouped heads, and for layers of `nn.scan` with flattened heads,
-    whose kernels have as many axes as those of one layer with heads apart."""
-    if any("three" in leaf.rule.layout for leaf in leaves):
-        return f"; {GROUPED_ADVICE}"
-    call = suggestion((leaf.path, leaf.shape) for leaf in leaves)
-    if "axis=1" in call:
-        return f": layers are stacked along axis 1, not along the first; give {call}"
-    if "stacked=True, flat=True" not in call:
-        return ""
-    return f": stacked layers with flattened heads need {call}"

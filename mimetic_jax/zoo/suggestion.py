@@ -63,7 +63,7 @@ def suggestion(
             described = f"{name}{layer[1]}".replace(".", "/"), layer[2], shape, bias
             blocks[block].setdefault(kind, described)
     for block, layers in blocks.items():
-        options = [] if not beside else [f'within="^{numbered(block)}$"']
+        options = [] if not beside else [f'within=r"^{numbered(block)}$"']
         options += ["undivided=True"] * undivided
         if set(_APART) <= layers.keys():
             return _apart({role: layers[role] for role in _APART}, options, beside)
