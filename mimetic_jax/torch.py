@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -77,21 +77,22 @@ def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
     return _arrays(_parameters(module))
 
 
-def read_tensors(*paths: str) -> dict[str, np.ndarray]:
-    """The tensors of the state dict in files that `torch.save` wrote.
+def read_tensors(path: str) -> dict[str, np.ndarray]:
+    """The tensors of the state dict in a file that `torch.save` wrote.
 
     Code in them isn't run, as with `weights_only`.
 
     Raises:
         InputError: without torch, or for a file that is damaged or holds no state dict.
     """
-    return _arrays(_joined({path: _load(path) for path in paths}))
+    return _arrays(_state_dict(path, _load(path)))
 
 
 def rewrite_saved(
     copies: Mapping[str, str],
     key: jax.Array,
     scheme: Scheme | tuple[Scheme, ...],
+    join: Callable[[Mapping[str, Mapping[str, torch.Tensor]]], Mapping[str, torch.Tensor]],
     **options: Any,
 ) -> None:
     """Copy files that `torch.save` wrote, with a scheme in their state dict; all else stays.
@@ -99,6 +100,7 @@ def rewrite_saved(
     Args:
         copies: the new path of each file.
         key, scheme, **options: those of `rewrite`.
+        join: makes one state dict of those of the files.
 
     Raises:
         InputError: as `read_tensors` and `initialize`.
@@ -106,7 +108,8 @@ def rewrite_saved(
     import torch
 
     loaded = {path: _load(path) for path in copies}
-    _initialize(_joined(loaded), key, scheme, **options)
+    states = {path: _state_dict(path, one) for path, one in loaded.items()}
+    _initialize(join(states), key, scheme, **options)
     for path, copy in copies.items():
         torch.save(loaded[path], copy)
 
@@ -258,11 +261,6 @@ def _load(path: str) -> Any:
                 "the file has"
             ) from error
         raise InputError(f"{path} can't be read as a state dict ({error_text(error)})") from error
-
-
-def _joined(loaded: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """The tensors of a state dict in several files."""
-    return {k: v for path, one in loaded.items() for k, v in _state_dict(path, one).items()}
 
 
 def _state_dict(path: str, loaded: Any) -> dict[str, torch.Tensor]:

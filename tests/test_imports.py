@@ -15,13 +15,8 @@ ALLOWED = {
     "tree/names": set(),
     "tree/layout": {"base"},
     "tree/tables": {"tree/layout", "tree/rules"},
-    "zoo": {
-        "base",
-        "tree/names",
-        "tree/paths",
-        "tree/rules",
-        "tree/tables",
-    },  # data, and which of it fits
+    # Data, and which of it fits.
+    "zoo": {"base", "tree/names", "tree/paths", "tree/rules", "tree/tables"},
     "tree": {
         *("base", "host", "schemes", "tree/layout", "tree/names", "tree/paths", "tree/rules"),
         *("weights", "zoo"),
@@ -30,7 +25,7 @@ ALLOWED = {
     "initializers": {"base", "schemes", "weights"},
     "linen": {"base", "schemes", "tree"},
     "nnx": {"base", "schemes", "tree", "weights"},
-    "torch": {"base", "schemes", "tree", "weights"},
+    "torch": {"base", "schemes", "tree", "tree/rules", "weights", "zoo"},
     "models": {"base", "tree/rules", "weights"},  # no scheme
     "data": {"base", "host"},
     "train": {

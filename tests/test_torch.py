@@ -5,6 +5,7 @@ pip install torch torchvision timm transformers
 
 import argparse
 import importlib.util
+import json
 
 import jax
 import numpy as np
@@ -152,6 +153,29 @@ def test_a_state_dict_under_any_key(tmp_path, key, suffix):
         files.check_file([path, f"--heads={H}"])
 
 
+def test_an_index_says_which_file_holds_a_tensor(tmp_path):
+    torch = pytest.importorskip("torch")
+    right, old = saved_blocks(torch), saved_blocks(torch)
+    first, second = tmp_path / "1.bin", tmp_path / "2.bin"
+    torch.save(right, first)
+    torch.save(old | {"head.weight": torch.ones(3, D)}, second)
+    weight_map = dict.fromkeys(right, "1.bin") | {"head.weight": "2.bin"}
+    index = tmp_path / "model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    files.rewrite_file([str(index), str(tmp_path / "out"), f"--heads={H}"])
+    new = [torch.load(tmp_path / "out" / name, weights_only=True) for name in ("1.bin", "2.bin")]
+    for name in right:
+        assert not torch.equal(new[0][name], right[name])
+        assert torch.equal(new[1][name], old[name])
+
+
+def test_a_pointer_of_git_lfs_is_no_state_dict(tmp_path):
+    path = tmp_path / "in.pt"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4f\nsize 1334\n")
+    with pytest.raises(InputError, match="Git LFS pointer"):
+        files.check_file([str(path), f"--heads={H}"])
+
+
 @pytest.mark.parametrize("value", [argparse.Namespace(lr=0.1), np.float64(3)])
 def test_objects_beside_a_state_dict_are_named(tmp_path, value):
     torch = pytest.importorskip("torch")
@@ -213,7 +237,8 @@ def test_a_checkpoint_keeps_what_is_around_its_state_dict(around, tmp_path):
     saved = state if around is None else {k: state if v is None else v for k, v in around.items()}
     path, out = tmp_path / "in.pt", tmp_path / "out.pt"
     torch.save(saved, path)
-    mimetic_torch.rewrite_saved({str(path): str(out)}, KEY, Mimetic(), num_heads=H)
+    copies = {str(path): str(out)}
+    mimetic_torch.rewrite_saved(copies, KEY, Mimetic(), lambda read: read[str(path)], num_heads=H)
     after = torch.load(out, weights_only=True)
     if around is not None:
         assert list(after) == list(around)

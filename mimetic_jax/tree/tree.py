@@ -108,6 +108,7 @@ class Tree:
             self._held[_parent(path)].append(path)
         self._of_optimizer = _of_optimizer(params, self.paths)
         self._beside = beside = frozenset(self.paths)
+        self._scaled = _scaled_elsewhere(beside)
         # Mamba's projection of its input has a name that is common in attention.
         mambas = {_parent(path) for path in self.paths if re.search(r"(^|[/.])A_log$", path)}
         claims: list[tuple[int, str, Rule, tuple[int, ...]]] = []
@@ -389,6 +390,11 @@ class Tree:
 
     def _check_unscaled(self, block: str, leaf: Leaf) -> None:
         """Raise InputError for a kernel that is stored as a multiple of its scales."""
+        if scale := self._scaled.get(leaf.path):
+            raise InputError(
+                f"{leaf.path} is scaled by {scale}, as by a weight norm: its stored length has no "
+                "effect, and a scheme would leave the scale as it is"
+            )
         layer = _parent(leaf.path)
         kernel = leaf.path.removeprefix(layer).lstrip("/.")
         for path in (*self._held[layer], *self._held[leaf.path]):
@@ -636,6 +642,21 @@ def _of_optimizer(params: Any, names: Sequence[str]) -> dict[int, str]:
             found.setdefault(index, "an optimizer's state")
         elif top != "params" and f"params/{rest}" in seen:
             found.setdefault(index, f"{top}, a copy of params")
+    return found
+
+
+def _scaled_elsewhere(names: frozenset[str]) -> dict[str, str]:
+    """The scale of each kernel that has one in another module, such as Flax's WeightNorm.
+
+    >>> _scaled_elsewhere(frozenset({"a/out/kernel", "WeightNorm_0/a/out/kernel/scale"}))
+    {'a/out/kernel': 'WeightNorm_0/a/out/kernel/scale'}
+    """
+    found: dict[str, str] = {}
+    for path in names:
+        *parts, last = path.split("/")
+        if _SCALES.fullmatch(last):
+            without = ("/".join([*parts[:at], *parts[at + 1 :]]) for at in range(len(parts)))
+            found |= {kernel: path for kernel in without if kernel in names}
     return found
 
 
