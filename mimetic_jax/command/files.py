@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import re
@@ -21,7 +22,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.advice import naming_flags, with_flags
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
-from mimetic_jax.models.tensor_files import mapped, parts, read_file
+from mimetic_jax.models.tensor_files import joined, mapped, parts, read_file
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.tree.rewrite import plan, rewrite_in_place
@@ -129,7 +130,7 @@ def read(path: str) -> Mapping[str, np.ndarray]:
     if _is_pickled(path):
         from mimetic_jax import torch as torches
 
-        return torches.read_tensors(*parts(path))
+        return joined(path, {part: torches.read_tensors(part) for part in parts(path)})
     if path.endswith((".npz", ".safetensors", _INDEX)):
         return read_file(path)
     raise InputError(f"{path} is not {_FILES}")
@@ -161,7 +162,7 @@ def _write(file: str, out: str, key: jax.Array, scheme: Any, given: Mapping[str,
     if _is_pickled(file):
         from mimetic_jax import torch as torches
 
-        torches.rewrite_saved(copies, key, scheme, **given)
+        torches.rewrite_saved(copies, key, scheme, functools.partial(joined, file), **given)
     elif file.endswith(".npz"):
         arrays = dict(read(file))
         rewrite_in_place(key, arrays, scheme, **given)

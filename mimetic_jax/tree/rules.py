@@ -181,10 +181,10 @@ class Rule:
         >>> rule.block("block_0/cross_attention/query/kernel")
         """
         found = self._match(path)
-        if found is None or (self.exclude and _search(self.exclude, path)):
+        if found is None or (self.exclude and search(self.exclude, path)):
             return None
         block = path[: found.start()]
-        return block if _search(self.within, block) else None
+        return block if search(self.within, block) else None
 
     @property
     def of_norm(self) -> bool:
@@ -202,10 +202,10 @@ class Rule:
 
     def excludes(self, path: str) -> bool:
         """Whether the rule would describe this leaf but for `exclude`."""
-        return bool(self.exclude and self._match(path) and _search(self.exclude, path))
+        return bool(self.exclude and self._match(path) and search(self.exclude, path))
 
     def _match(self, path: str) -> re.Match[str] | None:
-        return _search(self._expression, path)
+        return search(self._expression, path)
 
     @functools.cached_property
     def _expression(self) -> str:
@@ -306,7 +306,7 @@ def _compiled(expression: str) -> re.Pattern[str]:
     return re.compile(expression)
 
 
-def _search(expression: str, path: str) -> re.Match[str] | None:
+def search(expression: str, path: str) -> re.Match[str] | None:
     """Where an expression is found in a path or in a flat name, whose "." are its "/"."""
     pattern = _compiled(expression)
     if (found := pattern.search(path)) or "." not in path:

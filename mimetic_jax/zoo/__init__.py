@@ -47,8 +47,14 @@ from mimetic_jax.zoo.diffusers import DIFFUSERS_UNET
 from mimetic_jax.zoo.easylm import EASYLM_LLAMA
 from mimetic_jax.zoo.equinox import EQUINOX, EQUINOX_STACKED
 from mimetic_jax.zoo.flax import FLAX_STACKED
-from mimetic_jax.zoo.gemma import GEMMA
-from mimetic_jax.zoo.gpt2 import HUGGING_FACE_GPT2, NANOGPT, PYTORCH_GPT2, PYTORCH_NANOGPT
+from mimetic_jax.zoo.gemma import GEMMA, OPENPI
+from mimetic_jax.zoo.gpt2 import (
+    HUGGING_FACE_GPT2,
+    NANOGPT,
+    PYTORCH_BIGCODE,
+    PYTORCH_GPT2,
+    PYTORCH_NANOGPT,
+)
 from mimetic_jax.zoo.haiku import HAIKU
 from mimetic_jax.zoo.hugging_face import HUGGING_FACE, HUGGING_FACE_PLUS_ONE
 from mimetic_jax.zoo.keras import KERAS
@@ -68,6 +74,7 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     "BONSAI_MAMBA2": BONSAI_MAMBA2,
     "TUNIX": TUNIX,
     "GEMMA": GEMMA,
+    "OPENPI": OPENPI,
     "MAXTEXT": MAXTEXT,
     "MAXTEXT_LLAMA": MAXTEXT_LLAMA,
     "MAXTEXT_GPT3": MAXTEXT_GPT3,
@@ -85,6 +92,7 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     "PYTORCH_NANOGPT": PYTORCH_NANOGPT,
     "HUGGING_FACE_PLUS_ONE": HUGGING_FACE_PLUS_ONE,
     "PYTORCH_PLUS_ONE": PYTORCH_PLUS_ONE,
+    "PYTORCH_BIGCODE": PYTORCH_BIGCODE,
 }
 """All tables by name."""
 
@@ -174,7 +182,9 @@ __all__ = [
     "MAXTEXT_LLAMA",
     "NANOGPT",
     "NOTES",
+    "OPENPI",
     "PYTORCH",
+    "PYTORCH_BIGCODE",
     "PYTORCH_GPT2",
     "PYTORCH_NANOGPT",
     "PYTORCH_PLUS_ONE",

@@ -51,7 +51,7 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
     stock = next(iter(tables))
     others = {name: rules for name, rules in found.items() if name not in (stock, best)}
     for name, described in others.items() if best != stock else ():
-        beside = [path for path, rule in described.items() if _DRAWN & set(rule.roles)]
+        beside = _whole_layers(described)
         if beside and not found[best].keys() & set(beside):
             raise InputError(
                 f"zoo.{best} describes one part of this tree and zoo.{name} another, such as "
@@ -65,6 +65,20 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
                     f"give rules=zoo.{best} or rules=zoo.{name}"
                 )
     return best
+
+
+def _whole_layers(found: Mapping[str, Rule]) -> list[str]:
+    """The leaves to draw in layers of which all are described."""
+    layers: dict[str | None, dict[str, frozenset[str]]] = defaultdict(dict)
+    for path, rule in found.items():
+        layers[rule.block(path)][path] = _DRAWN & set(rule.roles)
+    return [
+        path
+        for leaves in layers.values()
+        if frozenset().union(*leaves.values()) in (_ATTENTION, _PAIRS[2])
+        for path, roles in leaves.items()
+        if roles
+    ]
 
 
 def _agree(one: Rule | None, other: Rule | None) -> bool:

@@ -8,8 +8,17 @@ from mimetic_jax.zoo.norms import adding_one, gated, hugging_face_norms
 
 # Parts beside a text model or an encoder, with another number of heads.
 EXCLUDED = (
-    rf"{CROSS_ATTENTION}|(?<!self_attention[/.])multihead_attn|attn_pool|pooler/|predictor/|resampler/|qformer/"
-    r"|vision_(tower|model)/|audio_tower/|(?:^|/)visual/"
+    rf"{CROSS_ATTENTION}|pooler/|predictor/|resampler/|qformer/"
+    r"|vision_(tower|model)/|audio_tower/|(?:^|/)visual/|cls_attn_blocks/|blocks_token_only/"
+)
+# Layers with such a leaf are no softmax attention: gated delta nets, gated linear attention.
+_RECURRENT = (
+    "A_log",
+    "conv1d/{}",
+    "q_conv1d/{}",
+    "b_proj/{}",
+    "gk_proj/0/{}",
+    "g_norm_swish_gate/{}",
 )
 
 
@@ -24,7 +33,7 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
     attention = functools.partial(
         attention_rules, flat=True, transposed=transposed, kernel=kernel, exclude=EXCLUDED
     )
-    mlp = functools.partial(mlp_rules, transposed=transposed, kernel=kernel)
+    mlp = functools.partial(mlp_rules, transposed=transposed, kernel=kernel, exclude=EXCLUDED)
     position = functools.partial(Rule, role="position", exclude=EXCLUDED)
 
     def letters(
@@ -40,6 +49,12 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
         )
 
     return (
+        *(
+            Rule(f"[qkvo]_proj/(?:{kernel}|bias)", (), beside=mark.format(kernel))
+            for mark in _RECURRENT
+        ),
+        # Linear attention of MiniMax
+        Rule(f"(?:qkv|out)_proj/{kernel}", (), beside=f"output_gate/{kernel}"),
         *letters("attn/attention/", "_proj", "out_proj", undivided=True),  # GPT-Neo
         # Llama, Mistral, Qwen, Gemma, OPT, Whisper, BART, Phi, GPT-J, CLIP's text, ViT, DINO, Swin;
         # Nemotron-H, whose mixers may also be Mamba's.

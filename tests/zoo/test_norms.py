@@ -180,7 +180,9 @@ def leaves_by_slash(tree):
 def test_every_table_with_norms_has_a_case():
     stated = {name for name, table in zoo.TABLES.items() if any(rule.of_norm for rule in table)}
     cases = {CASES[name].table for name in NORMS}
-    assert stated - cases == {"HUGGING_FACE_PLUS_ONE", "PYTORCH_PLUS_ONE"}
+    # The last has the norms of PYTORCH_GPT2.
+    others = {"HUGGING_FACE_PLUS_ONE", "PYTORCH_PLUS_ONE", "PYTORCH_BIGCODE"}
+    assert stated - cases == others
 
 
 @pytest.mark.parametrize("name", ["bonsai_gemma3", "llama"])
