@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, blaming, error_text
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.tree.rewrite import Plan, plan, rewrite_in_place
+from mimetic_jax.tree.rules import Rule, find_rule
 from mimetic_jax.weights.checks import check_key
 
 if TYPE_CHECKING:
     import torch
+
+_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 
 _GLOBAL = re.compile(r"GLOBAL ([\w.]+) was not an allowed")
 
@@ -36,9 +42,10 @@ def initialize(
         module: any `torch.nn.Module`; rules match the names of its parameters.
         key: a `jax.random` key.
         scheme: a scheme, or a tuple of schemes.
-        **options: those of `rewrite`. `num_heads` is needed, as PyTorch stores heads flattened, and
-            `num_kv_heads` where there are fewer of key and value. Without `rules` the table of
-            `zoo` that fits is taken: names of torch.nn, timm, torchvision and Hugging Face.
+        **options: those of `rewrite`. PyTorch stores heads flattened: `num_heads` and
+            `num_kv_heads` are read from the modules that hold the kernels, or from their config,
+            and needed where these don't say them. Without `rules` the table of `zoo` that fits is
+            taken: names of torch.nn, timm, torchvision and Hugging Face.
 
     Returns:
         What was written; print it.
@@ -50,11 +57,14 @@ def initialize(
     Example:
         import torch
         layer = torch.nn.TransformerEncoderLayer(192, 3)
-        print(initialize(layer, jax.random.key(0), Mimetic(), num_heads=3))
+        print(initialize(layer, jax.random.key(0), Mimetic()))
     """
     with blaming("initialize(module, key, scheme)"):
         check_key(key)
         tensors = _parameters(module)
+        if options.get("num_heads") is None:
+            given = {name: value for name, value in options.items() if value is not None}
+            options = _heads(module, tensors, given.get("rules")) | given
     return _initialize(tensors, key, scheme, **options)
 
 
@@ -67,21 +77,22 @@ def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
     return _arrays(_parameters(module))
 
 
-def read_tensors(*paths: str) -> dict[str, np.ndarray]:
-    """The tensors of the state dict in files that `torch.save` wrote.
+def read_tensors(path: str) -> dict[str, np.ndarray]:
+    """The tensors of the state dict in a file that `torch.save` wrote.
 
     Code in them isn't run, as with `weights_only`.
 
     Raises:
         InputError: without torch, or for a file that is damaged or holds no state dict.
     """
-    return _arrays(_joined({path: _load(path) for path in paths}))
+    return _arrays(_state_dict(path, _load(path)))
 
 
 def rewrite_saved(
     copies: Mapping[str, str],
     key: jax.Array,
     scheme: Scheme | tuple[Scheme, ...],
+    join: Callable[[Mapping[str, Mapping[str, torch.Tensor]]], Mapping[str, torch.Tensor]],
     **options: Any,
 ) -> None:
     """Copy files that `torch.save` wrote, with a scheme in their state dict; all else stays.
@@ -89,6 +100,7 @@ def rewrite_saved(
     Args:
         copies: the new path of each file.
         key, scheme, **options: those of `rewrite`.
+        join: makes one state dict of those of the files.
 
     Raises:
         InputError: as `read_tensors` and `initialize`.
@@ -96,7 +108,8 @@ def rewrite_saved(
     import torch
 
     loaded = {path: _load(path) for path in copies}
-    _initialize(_joined(loaded), key, scheme, **options)
+    states = {path: _state_dict(path, one) for path, one in loaded.items()}
+    _initialize(join(states), key, scheme, **options)
     for path, copy in copies.items():
         torch.save(loaded[path], copy)
 
@@ -148,6 +161,50 @@ def _parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:
             f"{type(module).__name__} has no named_parameters, as a torch.nn.Module has"
         )
     return dict(module.named_parameters())
+
+
+def _heads(
+    module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], rules: Sequence[Rule] | None
+) -> dict[str, Any]:
+    """The numbers of heads that the modules above the leaves of attention say, as options.
+
+    Where these differ, as between the stages of a Swin, they are in rules for each layer.
+    """
+    try:
+        shapes = {
+            name: jax.ShapeDtypeStruct(tuple(tensor.shape), np.float32)
+            for name, tensor in tensors.items()
+        }
+    except RuntimeError:  # of a parameter without values, which is refused later
+        return {}
+    rules = zoo.rules_of(shapes) if rules is None else rules
+    modules = dict(module.named_modules())
+    said: dict[tuple[str, Rule], tuple[int, int]] = {}
+    for path in shapes:
+        described = find_rule(path, rules, shapes.keys())
+        if described and any(map(described[0].stored.flattens, "hg")):
+            parts = path.split(".")
+            above = (modules.get(".".join(parts[:end])) for end in reversed(range(len(parts))))
+            if numbers := next(filter(None, map(_numbers, above)), None):
+                said[described[1], described[0]] = numbers
+    if len(set(said.values())) == 1:
+        return dict(zip(("num_heads", "num_kv_heads"), next(iter(said.values())), strict=True))
+    each = (
+        dataclasses.replace(rule, heads=heads, within=f"^{re.escape(block)}$")
+        for (block, rule), (heads, groups) in said.items()
+        if heads == groups
+    )
+    return {"rules": (*each, *rules)} if said else {}
+
+
+def _numbers(module: Any) -> tuple[int, int] | None:
+    """The numbers of heads of query and of key and value that a module or its config says."""
+    for holder in (module, getattr(module, "config", None)):
+        numbers = (getattr(holder, name, None) for name in _HEADS)
+        if heads := next((number for number in numbers if type(number) is int), None):
+            groups = (getattr(holder, name, None) for name in _KV_HEADS)
+            return heads, next((number for number in groups if type(number) is int), heads)
+    return None
 
 
 def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
@@ -204,11 +261,6 @@ def _load(path: str) -> Any:
                 "the file has"
             ) from error
         raise InputError(f"{path} can't be read as a state dict ({error_text(error)})") from error
-
-
-def _joined(loaded: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """The tensors of a state dict in several files."""
-    return {k: v for path, one in loaded.items() for k, v in _state_dict(path, one).items()}
 
 
 def _state_dict(path: str, loaded: Any) -> dict[str, torch.Tensor]:

@@ -12,18 +12,20 @@ ALLOWED = {
     "schemes": {"base", "host", "weights"},
     "tree/paths": {"base"},
     "tree/rules": {"base", "tree/layout"},
+    "tree/names": set(),
     "tree/layout": {"base"},
     "tree/tables": {"tree/layout", "tree/rules"},
-    "zoo": {"base", "tree/paths", "tree/rules", "tree/tables"},  # data, and which of it fits
+    # Data, and which of it fits.
+    "zoo": {"base", "tree/names", "tree/paths", "tree/rules", "tree/tables"},
     "tree": {
-        *("base", "host", "schemes", "tree/layout", "tree/paths", "tree/rules"),
+        *("base", "host", "schemes", "tree/layout", "tree/names", "tree/paths", "tree/rules"),
         *("weights", "zoo"),
     },
     "trained": {"base", "host", "schemes", "tree", "tree/paths", "tree/rules", "weights", "zoo"},
     "initializers": {"base", "schemes", "weights"},
     "linen": {"base", "schemes", "tree"},
     "nnx": {"base", "schemes", "tree", "weights"},
-    "torch": {"base", "schemes", "tree", "weights"},
+    "torch": {"base", "schemes", "tree", "tree/rules", "weights", "zoo"},
     "models": {"base", "tree/rules", "weights"},  # no scheme
     "data": {"base", "host"},
     "train": {

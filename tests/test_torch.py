@@ -5,6 +5,7 @@ pip install torch torchvision timm transformers
 
 import argparse
 import importlib.util
+import json
 
 import jax
 import numpy as np
@@ -46,7 +47,8 @@ class Parameter:
 
 
 class Module:
-    def __init__(self, device="cpu"):
+    def __init__(self, device="cpu", **modules):
+        self.modules = {name.replace("__", "."): module for name, module in modules.items()}
         random = np.random.default_rng(0)
         shapes = {"attn.qkv.weight": (3 * D, D), "attn.proj.weight": (D, D), "norm.weight": (D,)}
         self.parameters = {
@@ -57,6 +59,10 @@ class Module:
     def named_parameters(self):
         return self.parameters.items()
 
+    def named_modules(self):
+        names = {name.rpartition(".")[0] for name in self.parameters} | {"", "blocks.0.attn"}
+        return {name: self.modules.get(name) for name in names}.items()
+
 
 def test_a_module_gets_what_the_dictionary_of_its_parameters_gets():
     module = Module()
@@ -66,6 +72,47 @@ def test_a_module_gets_what_the_dictionary_of_its_parameters_gets():
     expected = rewrite(KEY, before, Mimetic(), num_heads=H)
     for name, parameter in module.parameters.items():
         np.testing.assert_array_equal(parameter.values, expected[name], err_msg=name)
+
+
+def holder(**attributes):
+    return argparse.Namespace(**attributes)
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        {"blocks__0__attn": holder(num_heads=H)},
+        {"blocks__0__attn": holder(config=holder(num_attention_heads=H))},
+        {"": holder(config=holder(n_head=H, num_key_value_heads=None))},
+    ],
+)
+def test_heads_are_read_from_modules_that_say_them(modules):
+    said, given = Module(**modules), Module()
+    assert mimetic_torch.initialize(said, KEY, Mimetic()) == mimetic_torch.initialize(
+        given, KEY, Mimetic(), num_heads=H
+    )
+    for name, parameter in said.parameters.items():
+        np.testing.assert_array_equal(parameter.values, given.parameters[name].values)
+
+
+def test_heads_that_differ_between_layers_are_those_of_each():
+    """As the stages of a Swin V2, whose weights show nothing of them."""
+    module = Module(blocks__0__attn=holder(num_heads=H), blocks__1__attn=holder(num_heads=2))
+    wide = np.random.default_rng(1).standard_normal((4, 2 * D, 2 * D)).astype(np.float32)
+    module.parameters["blocks.1.attn.qkv.weight"] = Parameter(wide[:3].reshape(6 * D, 2 * D))
+    module.parameters["blocks.1.attn.proj.weight"] = Parameter(wide[3])
+    names = (
+        f"blocks.{layer}{part}" for layer in range(2) for part in ("", ".attn.qkv", ".attn.proj")
+    )
+    plain = dict.fromkeys(("", "blocks", *names))
+    module.named_modules = lambda: (plain | module.modules).items()
+    mimetic_torch.initialize(module, KEY, Mimetic())
+    for layer, heads in enumerate((H, 2)):
+        stored = module.parameters[f"blocks.{layer}.attn.qkv.weight"].values
+        query, key, _ = stored.reshape(3, heads, -1, stored.shape[1])
+        products = np.einsum("hkd,hkd->h", query, key) / stored.shape[1]
+        # Each head leans to the identity by its own width: the best rank-K part of 0.7 (Z + I).
+        assert products.min() > 0.7 * products.mean() > 0.1
 
 
 def test_two_names_of_one_memory_are_refused_and_parts_of_it_are_not():
@@ -104,6 +151,29 @@ def test_a_state_dict_under_any_key(tmp_path, key, suffix):
     torch.save({"model": saved_blocks(torch), "model_ema": saved_blocks(torch)}, path)
     with pytest.raises(InputError, match="several state dicts, model, model_ema, of which one"):
         files.check_file([path, f"--heads={H}"])
+
+
+def test_an_index_says_which_file_holds_a_tensor(tmp_path):
+    torch = pytest.importorskip("torch")
+    right, old = saved_blocks(torch), saved_blocks(torch)
+    first, second = tmp_path / "1.bin", tmp_path / "2.bin"
+    torch.save(right, first)
+    torch.save(old | {"head.weight": torch.ones(3, D)}, second)
+    weight_map = dict.fromkeys(right, "1.bin") | {"head.weight": "2.bin"}
+    index = tmp_path / "model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    files.rewrite_file([str(index), str(tmp_path / "out"), f"--heads={H}"])
+    new = [torch.load(tmp_path / "out" / name, weights_only=True) for name in ("1.bin", "2.bin")]
+    for name in right:
+        assert not torch.equal(new[0][name], right[name])
+        assert torch.equal(new[1][name], old[name])
+
+
+def test_a_pointer_of_git_lfs_is_no_state_dict(tmp_path):
+    path = tmp_path / "in.pt"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4f\nsize 1334\n")
+    with pytest.raises(InputError, match="Git LFS pointer"):
+        files.check_file([str(path), f"--heads={H}"])
 
 
 @pytest.mark.parametrize("value", [argparse.Namespace(lr=0.1), np.float64(3)])
@@ -167,7 +237,8 @@ def test_a_checkpoint_keeps_what_is_around_its_state_dict(around, tmp_path):
     saved = state if around is None else {k: state if v is None else v for k, v in around.items()}
     path, out = tmp_path / "in.pt", tmp_path / "out.pt"
     torch.save(saved, path)
-    mimetic_torch.rewrite_saved({str(path): str(out)}, KEY, Mimetic(), num_heads=H)
+    copies = {str(path): str(out)}
+    mimetic_torch.rewrite_saved(copies, KEY, Mimetic(), lambda read: read[str(path)], num_heads=H)
     after = torch.load(out, weights_only=True)
     if around is not None:
         assert list(after) == list(around)

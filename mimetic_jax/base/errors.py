@@ -98,3 +98,16 @@ def unknown(kind: str, name: object, known: Iterable[str], listed: str = "") -> 
 
 _LONG = 600
 """Characters of a message above which it has no list of all names."""
+
+
+def check_no_pointer(path: object, start: bytes) -> None:
+    """Raise InputError for a file of Git LFS whose content wasn't fetched.
+
+    Args:
+        path: of the file.
+        start: its first bytes, or all.
+    """
+    if start.startswith(b"version https://git-lfs"):
+        raise InputError(
+            f"{path} is a Git LFS pointer in place of the file: fetch the content with git lfs pull"
+        )

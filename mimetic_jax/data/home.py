@@ -6,7 +6,7 @@ import os
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mimetic_jax.base.errors import InputError
@@ -58,6 +58,28 @@ def existing(found: Path) -> Path:
     if not found.exists():
         raise InputError(f"there is no file or folder {found}")
     return found
+
+
+def walk(root: Path) -> Iterator[tuple[Path, list[str]]]:
+    """The folders below one, itself first, with the names of the visible files in each.
+
+    Symbolic links are followed. Each real folder comes once, under its own name rather than that of
+    a link to it, so that links to folders above end nothing.
+    """
+    waiting, seen = [root], set[str]()
+    while waiting:
+        found = waiting.pop(0)
+        for name, folders, files in os.walk(found):
+            folder = Path(name)
+            if (real := os.path.realpath(folder)) in seen:
+                folders.clear()
+                continue
+            seen.add(real)
+            # Behind a link may be a folder that comes under its own name.
+            visible = sorted(each for each in folders if not is_hidden(each))
+            folders[:] = [each for each in visible if not (folder / each).is_symlink()]
+            waiting += [folder / each for each in visible if each not in folders]
+            yield folder, [each for each in files if not is_hidden(each)]
 
 
 def is_hidden(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.errors import InputError, check_no_pointer
 
 _CHUNK = 2**22  # bytes read at once: the strings of a chunk take about twenty times its size
 
@@ -22,6 +22,7 @@ def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Ite
     try:
         with path.open("rb") as file:
             while part := file.read(_CHUNK) + file.readline():
+                check_no_pointer(path, part)
                 text = part.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
                 yield clean(text if offset else text.removeprefix("\ufeff"))
                 offset += len(part)

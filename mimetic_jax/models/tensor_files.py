@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import zipfile
 import zlib
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.base.errors import InputError, error_text
+from mimetic_jax.base.errors import InputError, check_no_pointer, error_text
+
+T = TypeVar("T")
 
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -25,6 +28,7 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     path = os.fspath(path)
     if not path.endswith(".npz"):
         return mapped(path)
+    _check_whole(path)
     try:
         return _read_npz(path)
     except (*_DAMAGED, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -50,14 +54,37 @@ def mapped(path: str | os.PathLike[str], mode: Literal["r", "r+"] = "r") -> dict
         InputError: for a file that isn't there or that is damaged.
     """
     path = os.fspath(path)
-    found: dict[str, np.ndarray] = {}
+    files = {}
     for part in parts(path):
         try:
-            found |= _mapped(part, mode)
+            files[part] = _mapped(part, mode)
         except _DAMAGED as error:
             raise InputError(
                 f"{part} is no whole safetensors file ({error_text(error)})"
             ) from error
+    return joined(path, files)
+
+
+def joined(path: str, files: Mapping[str, Mapping[str, T]]) -> dict[str, T]:
+    """The tensors of a file, or of several by the index that says which of them holds a tensor.
+
+    A file may hold tensors that the index assigns to another one, or to none: copies of old values
+    that programs don't read.
+
+    Args:
+        path: the file, or the `.index.json`.
+        files: the tensors of each of `parts`.
+
+    Raises:
+        InputError: a file lacks a tensor that the index assigns to it.
+    """
+    if not path.endswith(".index.json"):
+        return dict(files[path])
+    found = {}
+    for name, part in _weight_map(path).items():
+        if name not in files[part]:
+            raise InputError(f"{path} names {name} in {part}, which doesn't hold it")
+        found[name] = files[part][name]
     return found
 
 
@@ -65,23 +92,34 @@ def parts(path: str) -> list[str]:
     """The files that hold the tensors of a `.safetensors` file or of an `.index.json`.
 
     Raises:
-        InputError: one isn't there, or the index is damaged.
+        InputError: one isn't there or is a Git LFS pointer, or the index is damaged.
     """
-    files = [path]
-    if path.endswith(".index.json"):
-        try:
-            with open(path, encoding="utf-8") as stream:
-                weight_map = json.load(stream)["weight_map"]
-            names = sorted({os.fspath(name) for name in weight_map.values()})
-        except _DAMAGED as error:
-            raise InputError(f"{path} can't be read as an index ({error_text(error)})") from error
-        if bad := [name for name in names if os.path.basename(name) != name]:
-            raise InputError(f"{path} names {bad[0]!r}, which isn't a file beside it")
-        files = [os.path.join(os.path.dirname(path), name) for name in names]
+    files = sorted(set(_weight_map(path).values())) if path.endswith(".index.json") else [path]
     for file in files:
         if not os.path.isfile(file):
             raise InputError(f"there is no file {file}")
+        _check_whole(file)
     return files
+
+
+def _check_whole(file: str) -> None:
+    if os.path.isfile(file):
+        with open(file, "rb") as stream:
+            check_no_pointer(file, stream.read(64))
+
+
+def _weight_map(path: str) -> dict[str, str]:
+    """The path of the file of each tensor, by an index."""
+    _check_whole(path)
+    try:
+        with open(path, encoding="utf-8") as stream:
+            weight_map = json.load(stream)["weight_map"]
+        files = {name: os.fspath(file) for name, file in weight_map.items()}
+    except _DAMAGED as error:
+        raise InputError(f"{path} can't be read as an index ({error_text(error)})") from error
+    if bad := [file for file in files.values() if os.path.basename(file) != file]:
+        raise InputError(f"{path} names {bad[0]!r}, which isn't a file beside it")
+    return {name: os.path.join(os.path.dirname(path), file) for name, file in files.items()}
 
 
 def _mapped(path: str, mode: Literal["r", "r+"]) -> dict[str, np.ndarray]:
@@ -95,10 +133,14 @@ def _mapped(path: str, mode: Literal["r", "r+"]) -> dict[str, np.ndarray]:
     found = {}
     for name, entry in header.items():
         start, end = entry["data_offsets"]
-        dtype = np.dtype(_DTYPES[entry["dtype"]])
         if not 0 <= start <= end <= whole.size:
             raise ValueError(f"{name} ends at byte {end:,} of {whole.size:,}")
-        found[name] = whole[start:end].view(dtype).reshape(entry["shape"])
+        stored = whole[start:end]
+        if known := _DTYPES.get(entry["dtype"]):
+            found[name] = stored.view(np.dtype(known)).reshape(entry["shape"])
+        else:  # numbers of other programs, several in a byte: their bytes, which hold no weights
+            rows = math.prod(entry["shape"][:-1])
+            found[name] = stored.reshape(rows, -1) if rows and not stored.size % rows else stored
     return found
 
 
@@ -114,4 +156,6 @@ _DTYPES: Mapping[str, Any] = {
     "F8_E4M3": jnp.float8_e4m3fn,
     "F8_E5M2": jnp.float8_e5m2,
     "F8_E8M0": jnp.float8_e8m0fnu,
+    "F8_E4M3FNUZ": jnp.float8_e4m3fnuz,
+    "F8_E5M2FNUZ": jnp.float8_e5m2fnuz,
 }

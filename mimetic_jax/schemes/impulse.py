@@ -130,7 +130,8 @@ class Impulse(Scheme):
             only_value_out = dataclasses.replace(self._mimetic(), alpha_qk=None, beta_qk=None)
             new |= only_value_out(key, block, context)
         if "query" in written:
-            key_qk, _ = jax.random.split(key)
+            # The half of the key that Mimetic's value and out leave.
+            key_qk, _ = jax.random.split(jax.random.clone(key))
             new["query"], new["key"] = self._query_key(key_qk, block, context)
         if "position" in written:
             # All rows, including the class token's, as in the released code.

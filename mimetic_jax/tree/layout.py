@@ -18,6 +18,7 @@ GROUPED_ADVICE = (
     "with fewer heads of key and value than of query give num_kv_heads and, if all of query come "
     "before all of key and of value, attention_rules(…, grouped=True); no layout describes others"
 )
+OWN_RULES = "give rules=(Rule(path, role, layout), …) for this tree"
 _JOINED = re.compile(r"\((\d*[a-z](?:\+\d*[a-z])+)\)")
 _GIVEN = {"h": "num_heads", "g": "num_kv_heads"}
 """Sizes that the caller gives."""
@@ -127,6 +128,8 @@ class Layout:
             product = math.prod(found[name] for name in names if name in found)
             if size % product or (not left and size != product):
                 advice = f"; {GROUPED_ADVICE}" if "three" in names else ""
+                if "g" in names and heads["g"] == heads["h"]:
+                    advice = ": give num_kv_heads, the number of heads of key and value"
                 misfit = self._misfit(names, heads, found)
                 raise InputError(f"{misfit} the {size} columns of {path}{advice}")
             if "three" in names and heads["g"] not in (None, heads["h"]):
@@ -140,11 +143,15 @@ class Layout:
     def _advice(self, shape: Sequence[int]) -> str:
         """What to do about a leaf with another number of axes."""
         if len(shape) <= len(self.axes) + (not self.stacked):
-            return "give rules=(Rule(path, role, layout), …) for this tree"
+            return OWN_RULES
+        second = self.axes[1:2] == (("l",),)
+        call = ", rules=attention_rules(stacked=True, axis=1)" if second else ""
+        axes = ", (0, 1), 1" if second else ""
         return (
-            "where layers are stacked along several axes, draw under jax.vmap over the "
-            "first of them: jax.vmap(lambda key, params: rewrite(key, params, scheme))("
-            f"jax.random.split(key, {shape[0]}), params)"
+            "where layers are stacked along several axes, draw the part that is so under jax.vmap "
+            f"over {'axis 1' if second else 'the first of them'}: "
+            f"jax.vmap(lambda key, params: rewrite(key, params, scheme{call}){axes})("
+            f"jax.random.split(key, {shape[second]}), params)"
         )
 
     def _misfit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from mimetic_jax.host.cores import on_cores
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
 from mimetic_jax.schemes.base import depth_dependence, field_values
 from mimetic_jax.tree import paths
+from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.placement import (
     check_agreement,
     check_whole,
@@ -33,6 +35,8 @@ from mimetic_jax.weights.checks import check_key, in_dtype
 
 _SHOWN = 12
 """Layers whose names a plan prints."""
+_SAMPLED = 1024
+"""Numbers by which a copy is told."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +210,8 @@ def rewrite(
 
     Raises:
         InputError: as `plan`; if values aren't finite in a leaf's dtype, a leaf has no values (a
-            shape, a deleted array) or is a shard; or if the processes that share the tree drew
+            shape, a deleted array) or is a shard; if one part of the tree is a copy of another, as
+            a teacher of its student; or if the processes that share the tree drew
             different weights.
 
     Example:
@@ -255,7 +260,8 @@ def blocks(
     """Read the arrays of every block by role, in canonical form whatever the storage.
 
     This is how schemes see a tree: fused kernels split, heads unflattened, one layer at a time.
-    Nothing is computed until an array is read.
+    Beside attention and MLPs stand the gains and scales around them that the rules know, which no
+    scheme writes. Nothing is computed until an array is read.
 
     Args:
         params: a parameter tree.
@@ -346,6 +352,8 @@ def _written(
 
     inputs = (key, *tree.leaves, *field_values(scheme))
     concrete = not any(isinstance(x, jax.core.Tracer) for x in inputs)
+    if concrete:
+        _check_no_copies(tree, found)
     shared = concrete and any(
         isinstance(leaf, jax.Array) and not leaf.is_fully_addressable for leaf in tree.leaves
     )
@@ -368,6 +376,36 @@ def _written(
         raise _all_skipped(scheme, blocks)
     if shared:
         check_agreement(checksum)
+
+
+def _check_no_copies(tree: Tree, found: Sequence[tuple[str, Sequence[Leaf]]]) -> None:
+    """Raise InputError if one part of the tree holds a copy of another: the draws would differ.
+
+    A teacher starts as a copy of its student. Layers of one part may be equal to each other, and
+    tables of positions in all.
+    """
+    seen: dict[tuple[Any, ...], str] = {}
+    for block, leaves in found:
+        leaf = max(leaves, key=lambda leaf: np.prod(leaf.shape))
+        sample = _sample(tree.leaves[leaf.index])
+        if leaf.role == "position" or sample is None or (sample == sample[0]).all():
+            continue
+        name = re.split("[/.]", block)[-1]
+        other = seen.setdefault((name, leaf.role, leaf.shape, sample.tobytes()), block)
+        if paths.family(other) != paths.family(block):
+            raise InputError(
+                f"{block} is a copy of {other}, and their draws would differ: rewrite one of the "
+                "two, and copy it again; if they are equal by chance, rewrite both one by one"
+            )
+
+
+def _sample(stored: Any) -> np.ndarray | None:
+    """The first numbers of an array here; None if it isn't all here."""
+    if isinstance(stored, jax.Array):
+        if not stored.is_fully_addressable:
+            return None
+        stored = stored.addressable_shards[0].data
+    return np.asarray(stored).reshape(-1)[:_SAMPLED]
 
 
 def _drawn(

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
+from collections.abc import Sequence
+from typing import Literal
 
 from mimetic_jax.tree.layout import GROUPED
 from mimetic_jax.tree.rules import Rule
 
-CROSS_ATTENTION = r"(?i:cross_?att|encoder_attn|enc_?dec_?att|encoder_decoder_att|xattn|maphead)"
-"""Common names of attention whose queries come from other tokens than its keys. The papers have
-studied self-attention alone."""
+CROSS_ATTENTION = (
+    r"(?i:cross_?att|encoder_attn|enc_?dec_?att|encoder_decoder_att|xattn"
+    r"|map_?head|att(?:n|ention|entive)?_?pool)"
+)
+"""Common names of attention whose queries come from other tokens than its keys, pooling among them.
+The papers have studied self-attention alone."""
 
 
 def attention_rules(
@@ -21,9 +27,11 @@ def attention_rules(
     out: str = "out",
     fused: str = "",
     grouped: bool = False,
+    by_head: bool = False,
     flat: bool = False,
     transposed: bool = False,
     stacked: bool = False,
+    axis: Literal[0, 1] = 0,
     kernel: str = "kernel",
     bias: str = "bias",
     undivided: bool = False,
@@ -38,10 +46,13 @@ def attention_rules(
             `query`, `key` and `value`.
         grouped: whether that layer holds its H query, G key and G value heads along one axis, as it
             must where there are fewer heads of key and value: give `num_heads` and `num_kv_heads`.
+        by_head: whether that layer holds query, key and value of one head after the other, as
+            GPT-NeoX does, instead of all heads of query before those of key.
         flat: whether kernels store heads flattened, [D, H K] and [H K, D], and `num_heads` tells
             them apart; otherwise [D, H, K] and [H, K, D].
         transposed: whether kernels are stored output first, as in PyTorch and Equinox.
-        stacked: whether layers are stacked along the first axis, as by `nn.scan`.
+        stacked: whether layers are stacked, as by `nn.scan`.
+        axis: along which they are: `variable_axes` of `nn.scan`.
         kernel, bias: names of the leaves of a layer.
         undivided: whether the model doesn't divide logits by √K: see `Rule`.
         within, exclude: of `Rule`. Leaves with a common name of cross-attention are left out
@@ -61,8 +72,7 @@ def attention_rules(
     """
 
     def layout(*axes: str) -> str:
-        order = axes[::-1] if transposed else axes
-        return f"{'l ' * stacked}{' '.join(order)}"
+        return _with_layers(axes[::-1] if transposed else axes, stacked, axis)
 
     def heads(axes: str) -> str:
         return f"({axes})" if flat else axes
@@ -73,7 +83,7 @@ def attention_rules(
         value: ("value", "g k"),
     }
     if fused:
-        axes = f"{GROUPED} k" if grouped else "three h k"
+        axes = f"{GROUPED} k" if grouped else "h three k" if by_head else "three h k"
         layers = {fused: (("query", "key", "value"), axes)}
     rule = functools.partial(Rule, within=within, exclude=exclude, undivided=undivided)
     named = layers.items()
@@ -94,18 +104,22 @@ def mlp_rules(
     second: str = "fc2",
     transposed: bool = False,
     stacked: bool = False,
+    axis: Literal[0, 1] = 0,
     kernel: str = "kernel",
     bias: str = "bias",
     within: str = "",
+    exclude: str = CROSS_ATTENTION,
 ) -> tuple[Rule, ...]:
     """The rules of an MLP of two layers, with its biases, from the names of the layers.
 
     Args:
         first, second: names of the layers, as regular expressions.
         transposed: whether kernels are stored output first, as in PyTorch and Equinox.
-        stacked: whether layers are stacked along the first axis, as by `nn.scan`.
+        stacked: whether layers are stacked, as by `nn.scan`.
+        axis: along which they are: `variable_axes` of `nn.scan`.
         kernel, bias: names of the leaves of a layer.
-        within: of `Rule`.
+        within, exclude: of `Rule`; the MLP of attention that `attention_rules` leaves out is left
+            out, too.
 
     Returns:
         Rules for `rewrite`, `plan`, `blocks` and `fit`. One of the two layers without the other
@@ -129,12 +143,19 @@ def mlp_rules(
         Rule(
             path,
             role,
-            f"{'l ' * stacked}{axes[::-1] if transposed else axes}",
+            _with_layers(axes.split()[:: -1 if transposed else 1], stacked, axis),
             within=within,
+            exclude=exclude,
             partner=partner,
         )
         for path, role, axes, partner in leaves
     )
+
+
+def _with_layers(groups: Sequence[str], stacked: bool, axis: int) -> str:
+    """A layout of these axes, with layers along one of them if they are stacked."""
+    axes = re.findall(r"\([^)]*\)|\S+", " ".join(groups))
+    return " ".join([*axes[:axis], "l", *axes[axis:]] if stacked else axes)
 
 
 def _biases(roles: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -167,6 +188,16 @@ _MIXERS = (
     Rule(r"depthwise/kernel", "depthwise", "u v 1 c"),
     Rule(r"depthwise/bias", "depthwise_bias", "c"),
 )
+_NORMS = (
+    Rule(r"norm1/scale", "attention_gain", "d", beside="attention/query/kernel"),
+    Rule(r"norm2/scale", "mlp_gain", "d", beside="mlp/fc1/kernel"),
+    Rule(r"layer_scale", "attention_scale", "d", beside="attention/out/kernel"),
+)
+_SWIGLU = (
+    Rule(r"up/kernel", "mlp_in", "d f", read_only=True),
+    Rule(r"fc1/kernel", "mlp_gate", "d f", beside="up/kernel", read_only=True),
+    Rule(r"fc2/kernel", "mlp_out", "f d", beside="up/kernel", read_only=True),
+)
 _STATE_SPACE = (
     Rule(r"b/kernel", "ssm_b", "d s"),
     Rule(r"c/kernel", "ssm_c", "d s"),
@@ -177,10 +208,16 @@ _STATE_SPACE = (
     Rule(r"norm/scale", "ssm_norm", "i"),
 )
 FLAX = (
+    # Pooling, which attends from a learned probe.
+    Rule(r"[^/.]+/(?:query|key|value|out)/(?:kernel|bias)", (), beside="probe"),
     # Our models with `scan=True`.
     *attention_rules(stacked=True, within="blocks/attention$", exclude=""),
     *_within("blocks/attention$", (*_LOGIT_BIASES, *_QUERY_KEY_NORMS), stacked=True),
+    *_within("blocks/mlp$", _SWIGLU, stacked=True),
+    *_within(r"block_\d+/mlp$", _SWIGLU),
     *mlp_rules(stacked=True, within="blocks/mlp$"),
+    *_within("blocks$", _NORMS, stacked=True),
+    *_within(r"block_\d+$", _NORMS),
     *_within("blocks$", _MIXERS, stacked=True),
     *_within("blocks/mixer$", _STATE_SPACE, stacked=True),
     *_MIXERS,

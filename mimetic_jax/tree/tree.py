@@ -9,7 +9,7 @@ import copy
 import itertools
 import re
 import zlib
-from collections import ChainMap, defaultdict
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -22,22 +22,25 @@ from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.typed import shown
 from mimetic_jax.schemes import Block, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
-from mimetic_jax.tree import paths
-from mimetic_jax.tree.layout import GROUPED_ADVICE
+from mimetic_jax.tree import names, paths
+from mimetic_jax.tree.layout import GROUPED_ADVICE, OWN_RULES
 from mimetic_jax.tree.leaf import Leaf
-from mimetic_jax.tree.rules import ROLES, Rule, find_rule
+from mimetic_jax.tree.rules import ROLES, Rule, find_rule, search
 from mimetic_jax.weights.checks import check_dtype, counts, pair
 from mimetic_jax.weights.position import square_grid
-from mimetic_jax.zoo.suggestion import suggestion
+from mimetic_jax.zoo.suggestion import (
+    mlp_suggestion,
+    numbered,
+    position_suggestion,
+    suggestion,
+)
 
 _KERNELS = ("query", "key", "value", "out")
+_KINDS = {"attention": frozenset(_KERNELS), "mlp": frozenset(("mlp_in", "mlp_out"))}
+_BIAS = re.compile(r"(bias|(^|[/.])(beta|b))$")
 
-# Common names of attention kernels. A kernel with such a name that no rule describes would silently
-# keep its old initialization.
-_ATTENTION_NAMES = re.compile(
-    r"(^|[/.])(qkv|to_qkv|in_proj(_weight)?|c_attn|query_key_value|qkv_proj|[qkv]_proj|w[qkv])"
-    r"([/.]|$)"
-)
+# T5 and its kin have relative biases and don't divide logits by √K.
+_UNDIVIDED = re.compile(r"(^|[/.])(relative_attention_bias|relpos_bias)[/.]")
 
 _OPTIMIZER = re.compile(r"(^|/)opt(imizer)?_states?/")
 
@@ -48,7 +51,7 @@ _SCALES = re.compile(
 )
 
 # A third kernel of an MLP, beside the two that a rule describes. Schemes for MLPs are about two
-# kernels with a function between them, so a gated MLP stays as it is.
+# kernels with a function between them, so a gated MLP stays as it is, and `check` alone reads it.
 _GATE = re.compile(r"(^|[/.])(up|gate)(_proj)?(?=[/.])")
 _MLP = frozenset({"mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias"})
 
@@ -89,6 +92,7 @@ class Tree:
                 f"{shown(params)} is not a tree of parameters: give a dictionary of arrays or "
                 "another pytree, such as model.init(key, x)['params']"
             )
+        self._found_rules = rules is None
         self.rules: Sequence[Rule] = zoo.rules_of(params) if rules is None else rules
         if not isinstance(self.rules, Sequence) or not all(
             isinstance(rule, Rule) for rule in self.rules
@@ -101,36 +105,49 @@ class Tree:
         self.leaves = [leaf for _, leaf in named]
         self.paths = [path for path, _ in named]
         self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
-        self._undescribed: list[str] = []
+        self._norms: dict[str, dict[str, Leaf]] = defaultdict(dict)  # with "/" between names
+        self._read_only: dict[str, dict[str, Leaf]] = defaultdict(dict)
         self._held: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
             self._held[_parent(path)].append(path)
         self._of_optimizer = _of_optimizer(params, self.paths)
-        beside = frozenset(self.paths)
+        self._beside = beside = frozenset(self.paths)
+        self._scaled = _scaled_elsewhere(beside)
+        self._rule_of: dict[str, Rule] = {}
         # Mamba's projection of its input has a name that is common in attention.
         mambas = {_parent(path) for path in self.paths if re.search(r"(^|[/.])A_log$", path)}
         claims: list[tuple[int, str, Rule, tuple[int, ...]]] = []
         gates: dict[str, str] = {}  # blocks by layer
+        others: list[tuple[str, int]] = []
         for index, (path, value) in enumerate(named):
-            if described := find_rule(path, self.rules, beside):
+            described = find_rule(path, self.rules, beside)
+            if described:
                 rule, block = described
-                if rule.roles:
-                    claims.append((index, block, rule, np.shape(value)))
-            elif gate := _GATE.search(path):
+                self._rule_of[path] = rule
+                claims += [(index, block, rule, np.shape(value))] if rule.roles else []
+                if not rule.read_only:
+                    continue
+            if gate := _GATE.search(path):
                 gates[path[: gate.end()]] = path[: gate.start()]
-            elif (
-                _ATTENTION_NAMES.search(path)
-                and _parent(_parent(path)) not in mambas
-                and not any(r.leaves_out(path) for r in self.rules)
-            ):
-                self._undescribed.append(path)
+            elif not described and _parent(_parent(path)) not in mambas:
+                others.append((path, np.ndim(value)))
+        excluded = {rule.exclude for rule in self.rules} - {""}
+        covered = set(self.paths).difference(path for path, _ in others)
+        self._undescribed = [
+            path
+            for path in names.attention(others, covered)
+            if not any(rule.leaves_out(path) for rule in self.rules)
+            and not any(search(expression, path) for expression in excluded)
+        ]
         # A layer of such a name whose kernel has a rule is one of the two, whatever else it holds.
-        described_layers = {_parent(self.paths[index]) for index, *_ in claims}
+        described_layers = {
+            _parent(self.paths[index]) for index, _, rule, _ in claims if not rule.read_only
+        }
         gated = {block for layer, block in gates.items() if layer not in described_layers}
         # Other leaves of the block show the sizes of parts along one axis, and the heads of
         # windows, which differ between the stages of a Swin.
         for index, block, rule, shape in sorted(claims, key=lambda one: _claimed_after(one[2])):
-            if block not in gated or not _MLP.issuperset(rule.roles):
+            if rule.read_only or block not in gated or not _MLP.issuperset(rule.roles):
                 self._claim(index, block, rule, shape)
 
     def _claim(self, index: int, block: str, rule: Rule, shape: tuple[int, ...]) -> None:
@@ -141,9 +158,10 @@ class Tree:
                 "as state.params, and make the rest of the state from the new ones, as "
                 "optimizer.init does, since a copy of the old ones would bring them back"
             )
-        others = self.blocks[block].values() if rule.stored.parts else ()
+        known = self.blocks.get(block, {})
+        others = known.values() if rule.stored.parts else ()
         beside = ChainMap(*(leaf.axes for leaf in others if leaf.fits))
-        biases = self.blocks[block].get("relative_bias")
+        biases = known.get("relative_bias")
         given = dict.fromkeys("hg", biases.axes["h"]) if biases and biases.fits else {}
         heads = {x: rule.heads or given.get(x, count) for x, count in self._heads.items()}
         sizes, problem = {}, ""
@@ -151,10 +169,13 @@ class Tree:
             sizes = rule.stored.sizes(path, shape, heads, beside)
         except InputError as error:  # fine for a Dense that only shares a name with attention
             problem = str(error)
+        blocks = self._read_only if rule.read_only else self.blocks
+        blocks, block = (self._norms, paths.above(block)[0]) if rule.of_norm else (blocks, block)
         for role in rule.roles:
-            if rival := self.blocks[block].get(role):
+            rival = blocks[block].get(role)
+            if rival and role != "post_norm":
                 raise InputError(f"{rival.path} and {path} both claim role {role}")
-            self.blocks[block][role] = Leaf(index, path, role, rule, shape, sizes, problem)
+            blocks[block][role] = Leaf(index, path, role, rule, shape, sizes, problem)
 
     def with_leaves(self, leaves: list[Any]) -> Self:
         """The tree with other values of its leaves."""
@@ -187,7 +208,10 @@ class Tree:
 
     def view(self, block: str, layer: int | None) -> Block:
         """A block as schemes see it: one layer of it, where layers are stacked."""
-        leaves = {role: leaf for role, leaf in self.blocks[block].items() if leaf.fits}
+        return self._view(block, self.blocks[block], layer)
+
+    def _view(self, block: str, among: Mapping[str, Leaf], layer: int | None) -> Block:
+        leaves = {role: leaf for role, leaf in among.items() if leaf.fits}
         shapes = {role: leaf.canonical_shape for role, leaf in leaves.items()}
 
         def read(role: str) -> jax.Array:
@@ -199,33 +223,76 @@ class Tree:
 
     def _canonical(self, leaf: Leaf, layer: int | None) -> jax.Array:
         array = leaf.unpack(self.stored(leaf))
-        array = array if layer is None else array[layer]
+        array = array if layer is None or leaf.layers is None else array[layer]
         # JAX would share the memory of NumPy's aligned arrays, which `rewrite_in_place` overwrites
         # while other blocks read the position table.
         return jnp.array(array, jnp.float32, copy=isinstance(array, np.ndarray))
 
-    def views(self) -> list[tuple[str, int | None, Block]]:
-        """What `blocks` returns."""
+    def views(self, *, read_only: bool = False) -> list[tuple[str, int | None, Block]]:
+        """What `blocks` returns; with the leaves that schemes leave as they are, if `read_only`."""
         self._check_described()
         found: list[tuple[str, int | None, Block]] = []
         attention: list[tuple[str, list[Leaf]]] = []
-        for block in sorted(self.blocks, key=paths.natural_order):
-            leaves = self.blocks[block]
+        others = self._read_only if read_only else {}
+        for block in sorted({*self.blocks, *others}, key=paths.natural_order):
+            leaves = {**others.get(block, {}), **self.blocks.get(block, {})}
             kernels = attention_kernels(frozenset(leaves))
             for role in sorted(kernels):
-                leaves[role].check()
+                self._check_fits(block, leaves[role])
             self._check_heads(block, kernels)
             attention += [(block, [leaves[role] for role in sorted(kernels)])]
             if any(leaf.fits for leaf in leaves.values()):
-                found += [(block, layer, self.view(block, layer)) for layer in self.layers(block)]
+                among = leaves | self._norms_around(block, leaves)
+                stack = self._stack(block, leaves.values())
+                found += [(block, layer, self._view(block, among, layer)) for layer in stack]
         self._check_one_width(attention)
+        return found
+
+    def _norms_around(self, block: str, roles: Collection[str]) -> dict[str, Leaf]:
+        """The gains and scales of a block's attention and MLP, by role: those of the nearest place.
+
+        Raises:
+            InputError: one has another shape than its rule says.
+        """
+        kinds = [kind for kind, kernels in _KINDS.items() if not kernels.isdisjoint(roles)]
+        found = {}
+        for role in (f"{kind}_{what}" for kind in kinds for what in ("gain", "scale")):
+            names = (role, "shared_gain") if role.endswith("gain") else (role,)
+            for leaves in (self._norms.get(place, {}) for place in paths.above(block)):
+                if leaf := next((leaves[name] for name in names if name in leaves), None):
+                    leaf.check()
+                    found[role] = leaf
+                    break
+        return found
+
+    def vectors(self, block: str, layer: int | None, width: int) -> dict[str, bool]:
+        """Other arrays [D] in the layer of a block, by path: True if they are norms after the sum.
+
+        False are those that no rule describes; biases aren't among them.
+        """
+        # "layers/0" of "layers/0/self_attn"
+        places = [place for place in paths.above(block)[:4] if place]
+        numbered = (place for place in places if layer is None and place[-1].isdecimal())
+        place = next(numbered, places[min(1, len(places) - 1)] if places else "")
+        found = {}
+        for path, leaf in zip(self.paths, self.leaves, strict=True):
+            inside = not place or path.replace(".", "/").startswith(f"{place}/")
+            if inside and np.ndim(leaf) == (1 if layer is None else 2) and width in np.shape(leaf):
+                rule = self._rule_of.get(path)
+                after = rule is not None and "post_norm" in rule.roles
+                if after or (rule is None and not _BIAS.search(path)):
+                    found[path] = after
         return found
 
     def layers(self, block: str) -> list[int | None]:
         """The layers that a block stacks; [None] if it doesn't stack layers."""
-        stacks = {leaf.layers for leaf in self.blocks[block].values() if leaf.fits} or {None}
+        return self._stack(block, self.blocks[block].values())
+
+    def _stack(self, block: str, leaves: Collection[Leaf]) -> list[int | None]:
+        stacks = {leaf.layers for leaf in leaves if leaf.fits} or {None}
         if len(stacks) > 1:
-            raise InputError(f"{block}: some of its leaves stack layers and some don't")
+            hint = self._hint_of_heads(leaves)
+            raise InputError(f"{block}: some of its leaves stack layers and some don't{hint}")
         stack = stacks.pop()
         return [None] if stack is None else list(range(stack))
 
@@ -311,7 +378,7 @@ class Tree:
                 # First, as its error says what is wrong with layers that are read as a width.
                 self._check_heads(block, roles)
                 for leaf in leaves:
-                    leaf.check()
+                    self._check_fits(block, leaf)
                     check_dtype(self.dtype(leaf), f"{leaf.path}: dtype")
                     self._check_unscaled(block, leaf)
                     self._check_partner(block, leaf)
@@ -324,8 +391,45 @@ class Tree:
             self._check_described()
         if not found:
             raise InputError(self._no_match(scheme))
+        attention = [block for block, leaves in found if {x.role for x in leaves} & set(_KERNELS)]
+        self._check_one_per_layer(attention)
         _check_keys_differ([block for block, _ in found])
         return found
+
+    def _check_fits(self, block: str, leaf: Leaf) -> None:
+        """Raise InputError if the shape of a leaf that is used doesn't fit, with what would."""
+        if OWN_RULES in leaf.problem and leaf.role in _KERNELS:
+            inside = f"{block}/" if block else ""
+            near = [path for path in self.paths if path.replace(".", "/").startswith(inside)]
+            if call := self._suggestion(near):
+                raise InputError(leaf.problem.replace(OWN_RULES, f"give {call}"))
+        leaf.check()
+
+    def _check_one_per_layer(self, blocks: Iterable[str]) -> None:
+        """Raise InputError for attentions of one layer that differ in a number alone.
+
+        Flax numbers self-attention and cross-attention so, and other libraries call them attn1 and
+        attn2.
+        """
+        alike: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for block in blocks if self._found_rules else ():
+            name = block.removeprefix(layer := _parent(block))
+            if re.search("(?i)att|mha|multi_?head", name):
+                alike[layer, re.sub(r"_?\d+$", "", name)].append(block)
+        several = {where: found for where, found in alike.items() if len(found) > 1}
+        layers = Counter(paths.family(layer) for layer, _ in several)
+        for (layer, _), (first, second, *_) in several.items():
+            if (
+                layers[paths.family(layer)] > 1
+                or self.layers(first) != [None]
+                or paths.is_layer(layer)
+            ):
+                raise InputError(
+                    f"{first} and {second} are in one layer, and their names don't tell "
+                    "self-attention from cross-attention: give "
+                    f"rules={self.name_of_rules} if all of them are self-attention, or leave "
+                    f"one out with {self._without(f'{second}/', keep=re.split('[/.]', second)[-1])}"
+                )
 
     def _check_partner(self, block: str, leaf: Leaf) -> None:
         partner = leaf.rule.partner
@@ -347,6 +451,11 @@ class Tree:
 
     def _check_unscaled(self, block: str, leaf: Leaf) -> None:
         """Raise InputError for a kernel that is stored as a multiple of its scales."""
+        if scale := self._scaled.get(leaf.path):
+            raise InputError(
+                f"{leaf.path} is scaled by {scale}, as by a weight norm: its stored length has no "
+                "effect, and a scheme would leave the scale as it is"
+            )
         layer = _parent(leaf.path)
         kernel = leaf.path.removeprefix(layer).lstrip("/.")
         for path in (*self._held[layer], *self._held[leaf.path]):
@@ -377,17 +486,16 @@ class Tree:
                     f"{first.path} has width {first.axes['d']} and {leaf.path} width "
                     f"{leaf.axes['d']}, which may have other numbers of heads than "
                     f"{self._heads['h']}: leave one of them out with "
-                    f"{self._without(_part(leaf.path, first.path))}, or give a rule for each "
+                    f"{self._without(part_of(leaf.path, first.path))}, or give a rule for each "
                     "with its own heads=…"
                 )
 
-    def _without(self, *parts: str) -> str:
-        """Rules that leave out these leaves, or all below a path that ends in a slash."""
-        names = (re.sub(r"(^|[/_])\d+", r"\1\\d+", re.sub("[/.]", "/", x)) for x in parts)
-        left = (f'Rule(r"^{name}{".*" * name.endswith("/")}", ())' for name in names)
-        return f"rules=({', '.join(left)}, *{self._name_of_rules()})"
+    def _without(self, *parts: str, keep: str = "") -> str:
+        return without(self.name_of_rules, *parts, keep=keep)
 
-    def _name_of_rules(self) -> str:
+    @property
+    def name_of_rules(self) -> str:
+        """What `rules` are called in an argument."""
         if self.rules is zoo.FLAX:
             return "zoo.FLAX"
         name = zoo.table_name(self.rules)
@@ -409,6 +517,12 @@ class Tree:
                         f"{leaves[wide].path} has heads of width {widths[0]}, "
                         f"{leaves[narrow].path} of width {widths[1]}: " + self._advice_on_groups()
                     )
+        query = leaves.get("query")
+        if self._found_rules and query and query.layers == query.axes["h"] == query.axes["d"]:
+            raise InputError(
+                f"{query.path} of shape {query.shape} may stack its layers along axis 0 or 1: give "
+                f"rules={self.name_of_rules}, or attention_rules(stacked=True, axis=1)"
+            )
         for first, second, shared in _SAME_SIZES:
             if {first, second} <= leaves.keys():
                 one, other = leaves[first], leaves[second]
@@ -416,7 +530,7 @@ class Tree:
                     raise InputError(
                         f"{one.path} of shape {one.shape} and {other.path} of shape {other.shape} "
                         f"have different heads by their layouts {one.rule.layout!r} and "
-                        f"{other.rule.layout!r}{_hint_of_heads(leaves.values())}"
+                        f"{other.rule.layout!r}{self._hint_of_heads(leaves.values())}"
                     )
 
     def _check_no_gate(self, block: str, leaves: Mapping[str, Leaf]) -> None:
@@ -431,6 +545,19 @@ class Tree:
                     f"attention out with {self._without(f'{block}/')}"
                 )
 
+    def _hint_of_heads(self, leaves: Collection[Leaf]) -> str:
+        """Advice for a fused kernel of grouped heads, and for stacked layers that are read as
+        others: with flattened heads, kernels have as many axes as those of one layer with heads
+        apart."""
+        if any("three" in leaf.rule.layout for leaf in leaves):
+            return f"; {GROUPED_ADVICE}"
+        call = self._suggestion([leaf.path for leaf in leaves], beside="")
+        if "axis=1" in call:
+            return f": layers are stacked along axis 1, not along the first; give {call}"
+        if "stacked=True, flat=True" not in call:
+            return ""
+        return f": stacked layers with flattened heads need {call}"
+
     def _advice_on_groups(self) -> str:
         if self._grouped:
             return f"num_heads {self._heads['h']} or num_kv_heads {self._heads['g']} is another"
@@ -440,11 +567,11 @@ class Tree:
         if not self._undescribed:
             return
         path = self._undescribed[0]
-        names = {
+        parts = {
             *re.split("[/.]", path),
             *(re.split("[/.]", p)[-1] for p in self._held[_parent(path)]),
         }
-        if any(map(_SCALES.fullmatch, names)):
+        if any(map(_SCALES.fullmatch, parts)):
             raise InputError(
                 f"{path} is quantized or a scale: give weights in floating point, without scales"
             )
@@ -455,9 +582,11 @@ class Tree:
             parents = {_parent(_parent(one)) for one in self._undescribed}
             near = [one for one in self.paths if _parent(_parent(one)) in parents]
             call = self._suggestion(near) or "rules=(Rule(path, role, layout), …)"
+            layers = {_parent(one) for one in self._undescribed}
+            alike = [x for x in sorted(layers) if _parent(x) == _parent(_parent(path))]
             advice = (
                 f": give {call}; if it is no attention, leave it out with "
-                f"{self._without(f'{_parent(path)}/' if _parent(path) else path)}"
+                f"{self._without(*(f'{layer}/' if layer else path for layer in alike))}"
             )
         others = len(self._undescribed) - 1
         raise InputError(f"no rule describes {path} (and {others} more){advice}")
@@ -473,6 +602,12 @@ class Tree:
                 return f"{message}: give {call}"
             if reason := self._left_out(self.paths):
                 return f"{message}: {reason}"
+        shapes = [(p, np.shape(leaf)) for p, leaf in zip(self.paths, self.leaves, strict=True)]
+        for role, suggested in (("mlp_in", mlp_suggestion), ("position", position_suggestion)):
+            if role in scheme.writes(frozenset({"mlp_in", "mlp_out", "position"})) and (
+                call := suggested(shapes, self.name_of_rules)
+            ):
+                return f"{message}: give {call}"
         every = sorted(scheme.writes(frozenset(ROLES)))
         if not every:
             return f"{name_of(scheme)} writes nothing in any tree: {shown(scheme)}"
@@ -491,6 +626,11 @@ class Tree:
                     "than queries; such cross-attention is left out"
                 )
             tables = (self.rules, *zoo.TABLES.values())
+            if self._rule_without_role(path):
+                return (
+                    f"{path} is left out by its name or by what is beside it, as pooling, or as "
+                    "attention that is no softmax between tokens; to write it, give its own rules"
+                )
             if any(rule.excludes(path) for table in tables for rule in table):
                 return (
                     f"{path} is left out by its name, as cross-attention or a part beside another "
@@ -498,12 +638,23 @@ class Tree:
                 )
         return ""
 
-    def _suggestion(self, among: Iterable[str]) -> str:
+    def _suggestion(self, among: Iterable[str], beside: str | None = None) -> str:
         """What to give for the attention of some paths, beside the rules of the rest."""
         shapes = dict(zip(self.paths, map(np.shape, self.leaves), strict=True))
-        described = any(attention_kernels(frozenset(roles)) for roles in self.blocks.values())
-        beside = self._name_of_rules() if described else ""
-        return suggestion(((path, shapes[path]) for path in among), beside)
+        if beside is None:
+            fitting = (
+                frozenset(role for role, leaf in leaves.items() if leaf.fits)
+                for leaves in self.blocks.values()
+            )
+            beside = self.name_of_rules if any(map(attention_kernels, fitting)) else ""
+        among = [path for path in among if not self._rule_without_role(path)]
+        undivided = any(map(_UNDIVIDED.search, self.paths))
+        return suggestion(((path, shapes[path]) for path in among), beside, undivided=undivided)
+
+    def _rule_without_role(self, path: str) -> bool:
+        """Whether a table says that a leaf is no attention, or none of the model's own."""
+        found = (find_rule(path, rules, self._beside) for rules in zoo.TABLES.values())
+        return any(one is not None and not one[0].roles for one in found)
 
     def _hint(self, scheme: Scheme | None = None) -> str:
         """Advice to use another table of the zoo, by which the scheme finds something."""
@@ -550,13 +701,42 @@ def _of_optimizer(params: Any, names: Sequence[str]) -> dict[int, str]:
     return found
 
 
+def _scaled_elsewhere(names: frozenset[str]) -> dict[str, str]:
+    """The scale of each kernel that has one in another module, such as Flax's WeightNorm.
+
+    >>> _scaled_elsewhere(frozenset({"a/out/kernel", "WeightNorm_0/a/out/kernel/scale"}))
+    {'a/out/kernel': 'WeightNorm_0/a/out/kernel/scale'}
+    """
+    found: dict[str, str] = {}
+    for path in names:
+        *parts, last = path.split("/")
+        if _SCALES.fullmatch(last):
+            without = ("/".join([*parts[:at], *parts[at + 1 :]]) for at in range(len(parts)))
+            found |= {kernel: path for kernel in without if kernel in names}
+    return found
+
+
 def _moments(path: str) -> set[str]:
     """The counts that an optimizer without its classes has beside the moments of a path."""
     moments = re.finditer(r"(?:^|/)(?:mu|nu)/", path)
     return {f"{path[: found.start()]}/count".removeprefix("/") for found in moments}
 
 
-def _part(path: str, other: str) -> str:
+def without(rules: str, *parts: str, keep: str = "") -> str:
+    """Rules that leave out these leaves, or all below a path that ends in a slash.
+
+    They are for all layers: numbers stand for any, but for those in the last name if kept.
+
+    >>> without("zoo.PYTORCH", "model.decoder/")
+    'rules=(Rule(r"^model/decoder/.*", ()), *zoo.PYTORCH)'
+    """
+    end = f"{keep}/" if keep else ""
+    names = (f"{numbered(part.removesuffix(end))}{end}" for part in parts)
+    left = (f'Rule(r"^{name}{".*" * name.endswith("/")}", ())' for name in names)
+    return f"rules=({', '.join(left)}, *{rules})"
+
+
+def part_of(path: str, other: str) -> str:
     """The start of a path up to the first name that another one doesn't have, and a slash."""
     names, others = (re.split("[/.]", one) for one in (path, other))
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(names, others, strict=False))
@@ -593,14 +773,3 @@ def _check_keys_differ(blocks: Sequence[str]) -> None:
                 f"{other} and {block} would get identical weights, since the CRC-32 of their paths "
                 "is the same: rename one"
             )
-
-
-def _hint_of_heads(leaves: Collection[Leaf]) -> str:
-    """Advice for a fused kernel of grouped heads, and for layers of `nn.scan` with flattened heads,
-    whose kernels have as many axes as those of one layer with heads apart."""
-    if any("three" in leaf.rule.layout for leaf in leaves):
-        return f"; {GROUPED_ADVICE}"
-    call = suggestion((leaf.path, leaf.shape) for leaf in leaves)
-    if "stacked=True, flat=True" not in call:
-        return ""
-    return f": stacked layers with flattened heads need {call}"

@@ -26,8 +26,9 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
 
     Attention or state space layers must be among them. A leaf counts if its path matches and its
     rank is that of the layout; leaves of rules without a role count too, as they show whose names
-    these are. Of tables that describe as much, those are left out by which an attention layer would
-    have several widths; the first one of the rest is preferred.
+    these are; norms and what no scheme writes don't. Of tables that describe as much, those are
+    left out by which an attention layer would have several widths; the first one of the rest is
+    preferred.
 
     Args:
         params: a parameter tree.
@@ -38,7 +39,10 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
             attention that the best doesn't.
     """
     leaves = tuple((path, np.shape(leaf)) for path, leaf in paths.flatten(params)[0])
-    found = {name: _described(leaves, tuple(rules)) for name, rules in tables.items()}
+    found = {
+        name: _described(leaves, tuple(x for x in rules if not (x.of_norm or x.read_only)))
+        for name, rules in tables.items()
+    }
     most = max(map(len, found.values()))
     if not most:
         return None
@@ -47,7 +51,7 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
     stock = next(iter(tables))
     others = {name: rules for name, rules in found.items() if name not in (stock, best)}
     for name, described in others.items() if best != stock else ():
-        beside = [path for path, rule in described.items() if _DRAWN & set(rule.roles)]
+        beside = _whole_layers(described)
         if beside and not found[best].keys() & set(beside):
             raise InputError(
                 f"zoo.{best} describes one part of this tree and zoo.{name} another, such as "
@@ -61,6 +65,20 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
                     f"give rules=zoo.{best} or rules=zoo.{name}"
                 )
     return best
+
+
+def _whole_layers(found: Mapping[str, Rule]) -> list[str]:
+    """The leaves to draw in layers of which all are described."""
+    layers: dict[str | None, dict[str, frozenset[str]]] = defaultdict(dict)
+    for path, rule in found.items():
+        layers[rule.block(path)][path] = _DRAWN & set(rule.roles)
+    return [
+        path
+        for leaves in layers.values()
+        if frozenset().union(*leaves.values()) in (_ATTENTION, _PAIRS[2])
+        for path, roles in leaves.items()
+        if roles
+    ]
 
 
 def _agree(one: Rule | None, other: Rule | None) -> bool:

@@ -1,15 +1,20 @@
 """GPT-2's names, whose kernels are stored in either order; the shapes of attention tell which."""
 
+import dataclasses
+
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules, mlp_rules
 from mimetic_jax.zoo.hugging_face import EXCLUDED
+from mimetic_jax.zoo.norms import gains
 
 
-def _gpt2(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ...]:
+def _gpt2(kernel: str, table: str, *, transposed: bool, by_head: bool = False) -> tuple[Rule, ...]:
+    leaf = "weight" if kernel == "weight" else "scale"
     return (
         *attention_rules(
             fused="attn/c_attn",
             out="attn/c_proj",
+            by_head=by_head,
             flat=True,
             kernel=kernel,
             transposed=transposed,
@@ -18,6 +23,10 @@ def _gpt2(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ...]:
         Rule("crossattention/.*", ()),
         *mlp_rules(first="mlp/c_fc", second="mlp/c_proj", kernel=kernel, transposed=transposed),
         Rule(f"wpe/{table}", "position", "n d"),
+        # GPT-1 has the same names after the sum.
+        Rule(f"ln_[12]/{leaf}", "post_norm", "d", beside=f"../../tokens_embed/{table}"),
+        *gains(f"ln_1/{leaf}", f"ln_2/{leaf}"),
+        Rule(f"ln_cross_attn/{leaf}", ()),
     )
 
 
@@ -58,7 +67,21 @@ PYTORCH_NANOGPT: tuple[Rule, ...] = _gpt2("weight", "weight", transposed=True)
 
 The names are those of `PYTORCH_GPT2`, which stores weights the other way round; the shapes of
 attention tell them apart. Give `num_heads`. Positions are wpe.weight [N, D], for text:
-`SinCos(axes=1)`.
+`SinCos(axes=1)`. Where attention has biases, nothing tells it from `PYTORCH_BIGCODE`: the error
+asks for one of them.
 
 Read from: karpathy/nanoGPT model.py (0011cd4).
+"""
+
+PYTORCH_BIGCODE: tuple[Rule, ...] = tuple(
+    dataclasses.replace(rule, beside="attn/c_attn/bias") if "c_attn" in rule.path else rule
+    for rule in _gpt2("weight", "weight", transposed=True, by_head=True)
+)
+"""Hugging Face's GPTBigCode with `multi_query=False`: names and shapes of `PYTORCH_NANOGPT`.
+
+Its attn.c_attn.weight [3 D, D], which always has a bias, holds query, key and value of one head
+after the other. Give `num_heads`. With `multi_query` (the default) there is one head of key and of
+value; they need rules with `grouped=True`.
+
+Read from: transformers 5.24 models/gpt_bigcode/modeling_gpt_bigcode.py.
 """

@@ -4,11 +4,21 @@ import functools
 
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import CROSS_ATTENTION, attention_rules, mlp_rules
+from mimetic_jax.zoo.norms import adding_one, gated, hugging_face_norms
 
 # Parts beside a text model or an encoder, with another number of heads.
 EXCLUDED = (
-    rf"{CROSS_ATTENTION}|multihead_attn|attn_pool|pooler/|predictor/|resampler/|qformer/"
-    r"|vision_(tower|model)/|audio_tower/|(?:^|/)visual/"
+    rf"{CROSS_ATTENTION}|pooler/|predictor/|resampler/|qformer/"
+    r"|vision_(tower|model)/|audio_tower/|(?:^|/)visual/|cls_attn_blocks/|blocks_token_only/"
+)
+# Layers with such a leaf are no softmax attention: gated delta nets, gated linear attention.
+_RECURRENT = (
+    "A_log",
+    "conv1d/{}",
+    "q_conv1d/{}",
+    "b_proj/{}",
+    "gk_proj/0/{}",
+    "g_norm_swish_gate/{}",
 )
 
 
@@ -23,7 +33,7 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
     attention = functools.partial(
         attention_rules, flat=True, transposed=transposed, kernel=kernel, exclude=EXCLUDED
     )
-    mlp = functools.partial(mlp_rules, transposed=transposed, kernel=kernel)
+    mlp = functools.partial(mlp_rules, transposed=transposed, kernel=kernel, exclude=EXCLUDED)
     position = functools.partial(Rule, role="position", exclude=EXCLUDED)
 
     def letters(
@@ -39,6 +49,12 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
         )
 
     return (
+        *(
+            Rule(f"[qkvo]_proj/(?:{kernel}|bias)", (), beside=mark.format(kernel))
+            for mark in _RECURRENT
+        ),
+        # Linear attention of MiniMax
+        Rule(f"(?:qkv|out)_proj/{kernel}", (), beside=f"output_gate/{kernel}"),
         *letters("attn/attention/", "_proj", "out_proj", undivided=True),  # GPT-Neo
         # Llama, Mistral, Qwen, Gemma, OPT, Whisper, BART, Phi, GPT-J, CLIP's text, ViT, DINO, Swin;
         # Nemotron-H, whose mixers may also be Mamba's.
@@ -71,6 +87,20 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
             out="attention/proj",
             within=r"encoder/layer/\d+$",
         ),
+        *gated(
+            f"mlp/up_proj/{kernel}",
+            f"mlp/gate_proj/{kernel}",
+            f"mlp/down_proj/{kernel}",
+            transposed=transposed,
+            exclude=EXCLUDED,
+        ),
+        *gated(  # LLaDA
+            f"up_proj/{kernel}",
+            f"ff_proj/{kernel}",
+            f"ff_out/{kernel}",
+            transposed=transposed,
+            within=r"blocks/\d+$",
+        ),
         *mlp(first="mlp/(?:fc1|0)", second="mlp/(?:fc2|3)"),
         *mlp(within=r"layers/\d+$"),
         *mlp(first="intermediate/dense", second="(?<!attention/)output/dense"),
@@ -86,7 +116,14 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
     )
 
 
-HUGGING_FACE: tuple[Rule, ...] = hugging_face("kernel", "embedding", transposed=False)
+HUGGING_FACE: tuple[Rule, ...] = (
+    *hugging_face("kernel", "embedding", transposed=False),
+    *(
+        rule
+        for leaf in ("scale", "weight", "kernel")
+        for rule in hugging_face_norms(leaf, "kernel")
+    ),
+)
 """Flax models of Hugging Face transformers 4, EasyDeL's, and bonsai's that have their names.
 
 Llama, Mistral, Gemma, Qwen, Phi, OPT, Whisper, CLIP, BERT, RoBERTa, DistilBERT, GPT-Neo, T5, ViT of
@@ -102,9 +139,12 @@ rewritten alone), V-JEPA's predictor and gated MLPs keep their initialization.
 
 Positions of text are wpe/embedding or decoder/embed_positions/embedding [N, D]: `SinCos(axes=1)`;
 OPT reads position n in row n + 2. BERT and DistilBERT normalize after the residual, unlike the
-models in which the structure of trained weights was measured.
+models in which the structure of trained weights was measured. Gains are those of `PYTORCH`.
 
 Read from: transformers 4.57.6 models/*/modeling_flax_*.py; erfanzar/EasyDeL
 easydel/{modules/*/modeling_*,layers/attention/_unified,layers/linears/_linear}.py (090a03b);
 jax-ml/bonsai bonsai/models/*/modeling.py (3628425).
 """
+
+HUGGING_FACE_PLUS_ONE: tuple[Rule, ...] = adding_one(HUGGING_FACE)
+"""`HUGGING_FACE` for EasyDeL's and bonsai's models with the names of `PYTORCH_PLUS_ONE`."""

@@ -1,65 +1,88 @@
 """MaxText."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.zoo.norms import gains, gated, scales
 
 # A lookbehind has a fixed width, hence one for each name of the module. Lookbehinds keep that name
 # in the block's path, since a layer of Gemma 2 has two attentions, local and global.
 _ATTENTION = r"(?:(?<=self_attention/)|(?<=self_attention_local/)|(?<=self_attention_global/))"
 _SCANNED = (
     r"(?:(?<=layers/self_attention/)|(?<=layers/self_attention_local/)"
-    r"|(?<=layers/self_attention_global/)|(?<=layers/layers_\d/self_attention/))"
+    r"|(?<=layers/self_attention_global/)|(?<=layers/layers_\d/self_attention/)"
+    r"|(?<=layers/global_layer/self_attention/)|(?<=layers/local_layers/self_attention/))"
 )
 
 
 _POSITION = Rule(r"position_embedder/embedding", "position", "n d")
 
 
-def _attention(module: str, *, undivided: bool = False) -> tuple[Rule, ...]:
-    return attention_rules(
+_rules = functools.partial(attention_rules, exclude="")
+
+
+def _attention(module: str, *, undivided: bool = False, scanned: bool = False) -> tuple[Rule, ...]:
+    return _rules(
         query=f"{module}query",
         key=f"{module}key",
         value=f"{module}value",
         out=f"{module}out",
-        exclude="",
         undivided=undivided,
+        stacked=scanned,
+        axis=1,
     )
 
 
-def _undivided_kernels(module: str) -> tuple[Rule, ...]:
-    rules = _attention(module, undivided=True)
+def _undivided_kernels(module: str, *, scanned: bool = False) -> tuple[Rule, ...]:
+    rules = _attention(module, undivided=True, scanned=scanned)
     return tuple(rule for rule in rules if rule.path.endswith("kernel"))
 
 
-def _fused(module: str) -> tuple[Rule, ...]:
-    return (
-        Rule(f"{module}qkv_proj/kernel", ("query", "key", "value"), "d three h k"),
-        Rule(f"{module}qkv_proj/bias", ("query_bias", "key_bias", "value_bias"), "three h k"),
-        Rule(f"{module}out/kernel", "out", "h k d"),
-        Rule(f"{module}out/bias", "out_bias", "d"),
-    )
+def _fused(module: str, *, scanned: bool = False) -> tuple[Rule, ...]:
+    return _rules(fused=f"{module}qkv_proj", out=f"{module}out", stacked=scanned, axis=1)
 
 
-def _scanned(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The same leaves with layers stacked along axis 1."""
-    axes = [rule.layout.split() for rule in rules]
-    return tuple(
-        dataclasses.replace(rule, layout=" ".join([first, "l", *rest]))
-        for rule, (first, *rest) in zip(rules, axes, strict=True)
-    )
-
-
-def _both(rules: Callable[[str], tuple[Rule, ...]]) -> tuple[Rule, ...]:
+def _both(rules: Callable[..., tuple[Rule, ...]]) -> tuple[Rule, ...]:
     """The rules of stacked layers, and those of layers apart."""
-    return (*_scanned(rules(_SCANNED)), *rules(_ATTENTION))
+    return (*rules(_SCANNED, scanned=True), *rules(_ATTENTION))
 
+
+_STACK = r"(?:^|/)layers(?:/layers_\d)?$"
+
+
+def _norms(
+    made: Callable[..., tuple[Rule, ...]], first: str, second: str, *, plus_one: bool = False
+) -> tuple[Rule, ...]:
+    """`gains` or `scales`; a stack has its layers along axis 1."""
+    return (
+        *made(first, second, layout="d l", within=_STACK, plus_one=plus_one),
+        *made(first, second, within=r"layers_\d+$", plus_one=plus_one),
+    )
+
+
+# Those of Gemma 2's pairs of layers stand beside two attentions, and are left out.
+_NORMS = (
+    *_norms(gains, "pre_self_attention_layer_norm/scale", "post_self_attention_layer_norm/scale"),
+    *_norms(gains, "pre_self_attention_norm/scale", "pre_ffw_norm/scale"),
+    *_norms(scales, "post_self_attention_norm/scale", "post_ffw_norm/scale"),
+)
+_KERNELS = ("mlp/wi_1/kernel", "mlp/wi_0/kernel", "mlp/wo/kernel")
+_MLP = (
+    *(
+        dataclasses.replace(rule, layout=rule.layout.replace(" ", " l "))
+        for rule in gated(*_KERNELS, within=_STACK)
+    ),
+    *gated(*_KERNELS),
+)
 
 MAXTEXT: tuple[Rule, ...] = (
     *_both(_attention),
     _POSITION,
+    *_MLP,
+    *_NORMS,
     # What shows that a model is none of `MAXTEXT_LLAMA`.
     Rule(f"{_ATTENTION}(?:query|key)_norm/scale", ()),
     Rule(r"Llama4MoEBlock_0/.*", ()),
@@ -68,9 +91,10 @@ MAXTEXT: tuple[Rule, ...] = (
 
 `scan_layers` (the default) stacks layers along axis 1 of a leaf, `param_scan_axis`: under
 decoder/layers, query is [D, L, H, K] and out [H, L, K, D]; models that scan over groups of layers
-(Gemma 3, Llama 4) have one stack per position in the group, decoder/layers/layers_N. Without
-scan, blocks are decoder/layers_N. Another `param_scan_axis` raises an error. `num_heads` isn't
-needed. Linen and NNX trees have the same names. MLPs are gated or mixtures of experts.
+(Gemma 3, Llama 4) have one stack per position in the group, decoder/layers/layers_N. Gemma 4 stacks
+the local layers of a group once more: the error says how to draw them. Without scan, blocks are
+decoder/layers_N. Another `param_scan_axis` raises an error. `num_heads` isn't needed. Linen and NNX
+trees have the same names. MLPs are gated or mixtures of experts.
 
 `fused_qkv` raises an error: it stores H + 2 G heads along one axis, and each shard of that axis
 holds heads of query, key and value, so that their order depends on the mesh. Where heads aren't
@@ -89,6 +113,8 @@ src/maxtext/checkpoint_conversion/utils/param_mapping.py (e591f30).
 MAXTEXT_LLAMA: tuple[Rule, ...] = (
     *_both(_undivided_kernels),
     _POSITION,
+    *_MLP,
+    *_NORMS,
     # What shows that a model is not stock Flax's; those of `MAXTEXT` have more marks of their own.
     Rule(r"mlp\w*/wi_0/kernel", ()),
     Rule(r"MoeBlock_0/gate/kernel", ()),
@@ -107,9 +133,10 @@ Read from: the files of `MAXTEXT`.
 
 MAXTEXT_GPT3: tuple[Rule, ...] = (
     *_both(_fused),
-    *_scanned(mlp_rules(first="(?<=layers/)mlp/wi", second="(?<=layers/)mlp/wo")),
+    *mlp_rules(first="(?<=layers/)mlp/wi", second="(?<=layers/)mlp/wo", stacked=True, axis=1),
     *mlp_rules(first="mlp/wi", second="mlp/wo"),
     _POSITION,
+    *_norms(gains, "pre_self_attention_norm/scale", "mlp/mlp_layer_norm/scale", plus_one=True),
 )
 """MaxText's GPT-3.
 

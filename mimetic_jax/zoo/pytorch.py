@@ -6,14 +6,47 @@ from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules, mlp_rules
 from mimetic_jax.zoo.hugging_face import EXCLUDED, hugging_face
 from mimetic_jax.zoo.mamba import STATE_SPACES_MAMBA2
+from mimetic_jax.zoo.norms import adding_one, gains, hugging_face_norms, scales
 
 _QKV = ("query", "key", "value")
 _QKV_BIASES = ("query_bias", "key_bias", "value_bias")
 
 _rule = functools.partial(Rule, exclude=EXCLUDED)
 
+# timm's ResPostBlock has the names of its Block, so that only what it lacks shows the order.
+_PRE_NORM = (
+    ("ls1/gamma",),
+    ("gamma_1",),
+    ("ls1",),
+    ("attn/qkv/bias", "!attn/rel_pos/mlp/fc1/weight", "!attn/rel_pos/relative_position_bias_table"),
+)
+_NORMS = (
+    # Swin V2, of timm and torchvision, and timm's variant of it.
+    *scales("norm1/weight", "norm2/weight", "attn/logit_scale"),
+    *scales("norm1/weight", "norm2/weight", "attn/meta_mlp/fc1/weight"),
+    *(rule for marks in _PRE_NORM for rule in gains("norm1/weight", "norm2/weight", *marks)),
+    *scales("ls1/gamma", "ls2/gamma"),
+    *scales("gamma_1|ls1", "gamma_2|ls2", "norm1/weight"),
+    # torchvision's ViT, CLIP.
+    *(
+        rule
+        for attention in ("self_attention", "attn")
+        for rule in gains("ln_1/weight", "ln_2/weight", f"{attention}/in_proj_weight")
+    ),
+    *scales("ls_1/gamma", "ls_2/gamma"),
+    *hugging_face_norms("weight", "weight"),
+)
+
 PYTORCH: tuple[Rule, ...] = (
-    # torch.nn.MultiheadAttention, under any name.
+    # torch.nn.MultiheadAttention, under any name but that of a decoder's cross-attention, and of
+    # pooling from a learned probe.
+    Rule("multihead_attn/.*", (), beside="self_attn/in_proj_weight"),
+    Rule(
+        "encoder_attention/multihead_attn/.*",
+        (),
+        beside="self_attention/multihead_attn/in_proj_weight",
+    ),
+    Rule(r"[^/.]+/(?:in_proj_(?:weight|bias)|out_proj/(?:weight|bias))", (), beside="probe"),
     _rule("in_proj_weight", _QKV, "(three h k) d"),
     _rule("in_proj_bias", _QKV_BIASES, "(three h k)"),
     _rule("out_proj/weight", "out", "d (h k)", beside="in_proj_weight"),
@@ -24,8 +57,11 @@ PYTORCH: tuple[Rule, ...] = (
         kernel="weight",
         transposed=True,
         within=r"layers/\d+$",
+        exclude=EXCLUDED,
     ),
-    # timm, torchvision and Equimo: ViT, Swin and their relatives.
+    # timm, torchvision and Equimo: ViT, Swin and their relatives. Attention between channels
+    # (XCiT, EdgeNeXt) has a temperature.
+    Rule("(?:qkv|proj)/(?:weight|bias)", (), beside="temperature"),
     *attention_rules(
         fused="attn/qkv",
         out="attn/proj",
@@ -34,32 +70,61 @@ PYTORCH: tuple[Rule, ...] = (
         transposed=True,
         exclude=rf"{EXCLUDED}|visual/",
     ),
+    # ConViT
+    _rule("attn/qk/weight", _QKV[:2], "(two h k) d"),
+    _rule("attn/qk/bias", _QKV_BIASES[:2], "(two h k)"),
+    _rule("attn/v/weight", "value", "(g k) d", beside="attn/qk/weight"),
+    _rule("attn/v/bias", "value_bias", "(g k)", beside="attn/qk/weight"),
     _rule("attn/relative_position_bias_table", "relative_bias", "r h"),
     _rule("relative_position_bias/relative_position_bias_table", "relative_bias", "r h"),
     _rule("pos_embed(?:ding)?", "position", "1 n d"),
     _rule("global_pos_embed/weight", "position", "n d"),
-    # GPT-NeoX holds query, key and value head by head here.
-    _rule("attention/query_key_value/weight", _QKV, "(h three k) d"),
-    _rule("attention/query_key_value/bias", _QKV_BIASES, "(h three k)"),
+    *attention_rules(  # GPT-NeoX
+        fused="attention/query_key_value",
+        out="attention/dense",
+        kernel="weight",
+        by_head=True,
+        flat=True,
+        transposed=True,
+        exclude=EXCLUDED,
+    ),
     *hugging_face("weight", "weight", transposed=True),
     *STATE_SPACES_MAMBA2,
+    *_NORMS,
 )
 """Models in PyTorch: state dicts, safetensors files, live modules (docs/your_model.md).
 
 Modules named as in torch.nn (`MultiheadAttention` and the encoder and decoder layers made of it),
-timm and torchvision (ViT, Swin, BEiT, DINO and others with attn.qkv and attn.proj), and Hugging
-Face transformers 4 and 5 (Llama, Mistral, Qwen, Gemma, Phi, OPT, Whisper, BART, CLIP, ViT, DINOv2,
-Swin, V-JEPA 2, BERT, ModernBERT, RoBERTa, DistilBERT, GPT-Neo, GPT-NeoX, T5, MPT, Jamba,
+timm and torchvision (ViT, Swin, BEiT, DINO, ConViT and others with attn.qkv and attn.proj), and
+Hugging Face transformers 4 and 5 (Llama, Mistral, Qwen, Gemma, Phi, OPT, Whisper, BART, CLIP, ViT,
+DINOv2, Swin, V-JEPA 2, BERT, ModernBERT, RoBERTa, DistilBERT, GPT-Neo, GPT-NeoX, T5, MPT, Jamba,
 Nemotron-H). GPT-2 is `PYTORCH_GPT2`. Equimo's vision transformers have timm's names in Equinox
 modules.
 
 Weights are stored (out, in) with flattened heads: give `num_heads`, and `num_kv_heads` where heads
 are grouped. GPT-NeoX stores query, key and value of one head after the other. GPT-Neo and T5 don't
-divide logits by √K; their query takes that factor. Cross-attention, attention pooling, a vision or
-audio tower beside text, resamplers and gated MLPs keep their initialization.
+divide logits by √K; their query takes that factor. Cross-attention, attention pooling, attention
+of class tokens alone (CaiT), attention between channels (XCiT, EdgeNeXt), gated delta nets and
+linear attention (Kimi Linear, OLMo Hybrid, MiniMax), a vision or audio tower beside text with its
+MLPs, resamplers and gated MLPs keep their initialization.
+
+Gains and scales are known of these models; not of torch.nn's encoder layers, whose norms stand
+before or after a layer by a flag, nor of timm's Block without a bias of qkv and without LayerScale,
+whose names ResPostBlock shares. Gemma 1, Nemotron, Qwen3-Next and others add 1 to gains with
+Llama's names: `PYTORCH_PLUS_ONE`.
 
 Read from: torch 2.14.1 torch/nn/modules/{activation,transformer}.py; torchvision 0.29.2
 models/{vision_transformer,swin_transformer}.py; timm 1.0.31 models/{vision_transformer,
-swin_transformer}.py; transformers 5.24 models/*/modeling_*.py; equimo 1.1.0
-models/vit.py and layers/attention.py.
+swin_transformer,convit,xcit,cait,edgenext}.py; transformers 5.24 models/*/modeling_*.py; equimo
+1.1.0 models/vit.py and layers/attention.py.
+"""
+
+PYTORCH_PLUS_ONE: tuple[Rule, ...] = adding_one(PYTORCH)
+"""`PYTORCH` for models that have Llama's names and store w of their gain 1 + w.
+
+Gemma 1, Qwen3-Next, Qwen3.5, Step 3.7 and MiniMax M3. `mimetic check` and `mimetic fit` take it
+where the file's config.json names one of them.
+
+Read from: transformers 5.24 models/{gemma,qwen3_next,qwen3_5,qwen3_5_moe,step3p7,minimax_m3_vl}/
+modeling_*.py.
 """

@@ -2,88 +2,142 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mimetic_jax.tree import names
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules
 
-_SUFFIX = "(?:_?(?:proj|projection|lin|linear|layer|dense))?"
-_NAMES = {
-    "query": rf"(?:to_|w_?)?q(?:uery|ueries)?{_SUFFIX}",
-    "key": rf"(?:to_|w_?)?k(?:eys?)?{_SUFFIX}",
-    "value": rf"(?:to_|w_?)?v(?:alues?)?{_SUFFIX}",
-    "fused": rf"(?:to_|w_?)?qkv{_SUFFIX}|in_proj|c_attn|query_key_value",
-    "out": rf"(?:to_|w_?)?o(?:ut|utput)?{_SUFFIX}|c_proj|proj|dense",
-}
 _APART = ("query", "key", "value", "out")
-_FLAGS = ("stacked", "flat", "transposed")
+_STORAGE: tuple[dict[str, Any], ...] = tuple(
+    {**stack, **dict.fromkeys(flags, True)}
+    for stack in ({}, {"stacked": True}, {"stacked": True, "axis": 1})
+    for flags in ((), ("flat",), ("transposed",), ("flat", "transposed"))
+)
 _ORDERS = {"kernel": False, "w": False, "weight": True}
 """Whether a square kernel of this name is stored output first, by the custom of libraries."""
 
-_Layer = tuple[str, str, tuple[int, ...]]
-"""Its name, the name of its kernel, and the shape."""
+_MLPS = (
+    *((f"{name}1", f"{name}2") for name in ("fc", "lin", "linear", "dense", "w", "linear_", "fc_")),
+    *(("Dense_0", "Dense_1"), ("layers_0", "layers_1"), ("up", "down"), ("up_proj", "down_proj")),
+    *(("wi", "wo"), ("c_fc", "c_proj"), ("fc_in", "fc_out"), ("dense_h_to_4h", "dense_4h_to_h")),
+)
+"""Names of the two layers of an MLP."""
+
+_POSITION = re.compile(r"(?i)(^|[/._])(pos(ition)?s?(al)?_?(emb|enc|table)|wpe)")
+
+_Layer = tuple[str, str, tuple[int, ...], str]
+"""Its name, the name of its kernel, the shape, and the name of its bias."""
 
 
-def suggestion(leaves: Iterable[tuple[str, tuple[int, ...]]], beside: str = "") -> str:
+def suggestion(
+    leaves: Iterable[tuple[str, tuple[int, ...]]], beside: str = "", *, undivided: bool = False
+) -> str:
     """What to give for the first attention by its names; "" unless names and shapes decide it.
 
     A kernel that holds query, key and value may hold them one after another or head by head, which
-    no shape tells: there both layouts are named, and what each means.
+    no shape tells: there both are named, and what each means.
 
     Args:
         leaves: paths and shapes.
         beside: the rules of the rest of the tree, to be kept.
+        undivided: whether the model doesn't divide logits by √K.
 
     Example:
         >>> suggestion([(f"h/0/attn/W{name}/kernel", (8, 8)) for name in "qkvo"])
         'rules=attention_rules(query="Wq", key="Wk", value="Wv", out="Wo", flat=True), num_heads=…'
     """
+    shapes = dict(leaves)
     blocks: dict[str, dict[str, _Layer]] = defaultdict(dict)
-    for path, shape in leaves:
-        found = re.fullmatch(r"(?:(.*)[/.])?([^/.]*[^/.\d][^/.]*(?:[/.]\d+)?)[/.](\w+)", path)
-        if found and len(shape) > 1 and not path.endswith("bias"):
-            block, layer, leaf = found.groups()
-            name = re.split("[/.]", layer)[0]
-            for role, pattern in _NAMES.items():
-                if re.fullmatch(pattern, name, re.IGNORECASE):
-                    described = layer.replace(".", "/"), leaf, shape
-                    blocks[block or ""].setdefault(role, described)
-    for layers in blocks.values():
+    for path, shape in shapes.items():
+        block, name, kind = names.found(path)
+        start = f"{block}{path[len(block)]}{name}" if block else name
+        layer = re.fullmatch(r"((?:[/.]\d+)?)[/.](\w+)", path.removeprefix(start))
+        if kind and layer and len(shape) > 1 and layer[2] != "bias":
+            prefix = path.removesuffix(layer[2])
+            others = (one.removeprefix(prefix) for one in shapes if one.startswith(prefix))
+            bias = next((one for one in others if one != layer[2]), "")
+            described = f"{name}{layer[1]}".replace(".", "/"), layer[2], shape, bias
+            blocks[block].setdefault(kind, described)
+    for block, layers in blocks.items():
+        options = [] if not beside else [f'within=r"^{numbered(block)}$"']
+        options += ["undivided=True"] * undivided
         if set(_APART) <= layers.keys():
-            return _call({role: layers[role] for role in _APART}, beside)
+            return _apart({role: layers[role] for role in _APART}, options, beside)
         if {"fused", "out"} <= layers.keys():
-            return _question(layers["fused"], layers["out"], beside)
+            return _fused(layers["fused"], layers["out"], options, beside)
     return ""
 
 
-def _call(layers: Mapping[str, _Layer], beside: str) -> str:
+def mlp_suggestion(leaves: Iterable[tuple[str, tuple[int, ...]]], beside: str) -> str:
+    """What to give for the first MLP by the names of its two layers; "" if there is none."""
+    shapes = dict(leaves)
+    for path, shape in shapes.items():
+        for first, second in _MLPS:
+            if not (found := re.fullmatch(rf"((?:.*[/.])?){first}([/.])(\w+)", path)):
+                continue
+            other = shapes.get(f"{found[1]}{second}{found[2]}{found[3]}")
+            if len(shape) not in (2, 3) or other != (*shape[:-2], *shape[:-3:-1]):
+                continue
+            options = {"first": first, "second": second}
+            options |= {"kernel": found[3]} if found[3] != "kernel" else {}
+            flags = ["transposed=True"] * (shape[-2] > shape[-1]) + ["stacked=True"] * (
+                len(shape) == 3
+            )
+            given = ", ".join([*(f'{name}="{value}"' for name, value in options.items()), *flags])
+            return _given(f"mlp_rules({given})", beside)
+    return ""
+
+
+def position_suggestion(leaves: Iterable[tuple[str, tuple[int, ...]]], beside: str) -> str:
+    """What to give for the only leaf with the name of a position table; "" if there isn't one."""
+    layouts = {2: "n d", 3: "1 n d"}
+    found = [
+        f"Rule({path.replace('.', '/')!r}, 'position', {layouts[len(shape)]!r})"
+        for path, shape in leaves
+        if _POSITION.search(path) and len(shape) in layouts and (len(shape) == 2 or shape[0] == 1)
+    ]
+    return _given(found[0], beside) if len(found) == 1 else ""
+
+
+def numbered(path: str) -> str:
+    """A regular expression for a path and for those that differ in the numbers of layers."""
+    return re.sub(r"(^|[/_])\d+", r"\1\\d+", re.sub("[/.]", "/", path))
+
+
+def _apart(layers: Mapping[str, _Layer], options: list[str], beside: str) -> str:
     """The call of `attention_rules` by which the shapes of the four layers agree."""
-    names = {role: name for role, (name, _, _) in layers.items() if name != role}
+    apart: dict[str, Any] = {role: name for role, (name, *_) in layers.items() if name != role}
     leaf = layers["out"][1]
     fitting = []
-    for flags in itertools.product((False, True), repeat=len(_FLAGS)):
-        chosen = dict(zip(_FLAGS, flags, strict=True))
-        given: dict[str, Any] = {**names, **chosen, "kernel": leaf}
-        rules = attention_rules(**given)[: len(_APART)]
-        if sizes := _agreeing(rules, [shape for _, _, shape in layers.values()]):
-            fitting.append((chosen, sizes))
+    for storage in _STORAGE:
+        rules = attention_rules(**apart, **storage, kernel=leaf)[: len(_APART)]
+        if sizes := _agreeing(rules, [shape for _, _, shape, _ in layers.values()]):
+            fitting.append((storage, sizes))
     if len(fitting) > 1:  # square kernels
-        fitting = [one for one in fitting if one[0]["transposed"] == _ORDERS.get(leaf)]
+        fitting = [one for one in fitting if one[0].get("transposed", False) == _ORDERS.get(leaf)]
     if len(fitting) != 1:
         return ""
-    chosen, sizes = fitting[0]
-    options = [f'{role}="{name}"' for role, name in names.items()]
-    options += [f'kernel="{leaf}"'] * (leaf != "kernel")
-    options += [f"{flag}=True" for flag, is_set in chosen.items() if is_set]
-    heads = ", num_heads=…" if chosen["flat"] else ""
-    if chosen["flat"] and sizes["(h k)"] != sizes["(g k)"]:
+    storage, sizes = fitting[0]
+    given = [f'{role}="{name}"' for role, name in apart.items()]
+    given += _leaves(layers["out"])
+    given += [f"{flag}={value}" for flag, value in storage.items()]
+    heads = ", num_heads=…" if "flat" in storage else ""
+    if "flat" in storage and sizes["(h k)"] != sizes["(g k)"]:
         heads += ", num_kv_heads=…"
-    call = f"attention_rules({', '.join(options)})"
+    call = f"attention_rules({', '.join([*given, *options])})"
     return f"{_given(call, beside)}{heads}"
+
+
+def _leaves(layer: _Layer) -> list[str]:
+    """The names of a layer's leaves, where they aren't kernel and bias."""
+    _, kernel, _, bias = layer
+    return [f'kernel="{kernel}"'] * (kernel != "kernel") + [f'bias="{bias}"'] * (
+        bias not in ("", "bias")
+    )
 
 
 def _agreeing(rules: Iterable[Rule], shapes: Iterable[tuple[int, ...]]) -> dict[str, int]:
@@ -99,39 +153,33 @@ def _agreeing(rules: Iterable[Rule], shapes: Iterable[tuple[int, ...]]) -> dict[
     return sizes
 
 
-def _question(fused: _Layer, out: _Layer, beside: str) -> str:
-    """Both orders of a kernel of two axes that holds query, key and value."""
-    (name, leaf, shape), (out_name, _, out_shape) = fused, out
+def _fused(fused: _Layer, out: _Layer, options: list[str], beside: str) -> str:
+    """The call for a kernel of two axes that holds query, key and value, in either order."""
+    (name, _, shape, _), (out_name, _, out_shape, _) = fused, out
     if len(shape) != 2 or len(out_shape) != 2:
         return ""
-    equal = max(shape) == 3 * min(shape)
-
-    def layout(*axes: str) -> str:
-        return repr(" ".join(axes[::-1] if shape[0] > shape[1] else axes))
-
-    rules = (
-        f"Rule('{name}/{leaf}', ('query', 'key', 'value'), LAYOUT), "
-        f"Rule('{out_name}/{leaf}', 'out', {layout('(h k)', 'd')})"
-    )
-    if equal:
-        heads = "num_heads=…"
-        orders = (
-            f"{layout('d', '(three h k)')} for query, key and value one after another, "
-            f"{layout('d', '(h three k)')} for those of each head together"
+    given = [
+        f'fused="{name}"',
+        f'out="{out_name}"',
+        *_leaves(out if out[3] else fused),
+        "flat=True",
+    ]
+    given += ["transposed=True"] * (shape[0] > shape[1])
+    if max(shape) != 3 * min(shape):
+        call = f"attention_rules({', '.join([*given, 'grouped=True', *options])})"
+        return (
+            f"{_given(call, beside)}, num_heads=…, num_kv_heads=…, if the model's code shows that "
+            f"{name} holds all of query, then all of key and of value; no rule describes others"
         )
-    else:
-        heads = "num_heads=…, num_kv_heads=…"
-        orders = (
-            f"{layout('d', '((h+2g) k)')} for query, key and value one after another; none for "
-            "other orders"
-        )
+    call = f"attention_rules({', '.join([*given, *options])})"
     return (
-        f"{_given(rules, beside)}, {heads}, with the LAYOUT of {name} that the model's code shows: "
-        f"{orders}"
+        f"{_given(call, beside)}, num_heads=…, if the model's code shows that {name} holds all "
+        "heads of query, then those of key and of value; with by_head=True in the call if it holds "
+        "query, key and value of one head after the other"
     )
 
 
 def _given(rules: str, beside: str) -> str:
     if beside:
         return f"rules=({'' if rules.startswith('Rule') else '*'}{rules}, *{beside})"
-    return f"rules=({rules})" if rules.startswith("Rule") else f"rules={rules}"
+    return f"rules=({rules},)" if rules.startswith("Rule") else f"rules={rules}"

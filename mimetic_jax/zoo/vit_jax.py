@@ -2,14 +2,14 @@
 
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.zoo.norms import gains
 
-# A pooling head attends from a learned probe and has an MLP of its own: no rule matches them.
-_ATTENTION = r"(?<!MAPHead_0/)MultiHeadDotProductAttention_\d+/"
-_MLP = r"(?<!MAPHead_0/)MlpBlock_\d+/"
+_ATTENTION = r"MultiHeadDotProductAttention_\d+/"
+_MLP = r"MlpBlock_\d+/"
 
 # The lookbehind keeps the name of the stack in the block's path.
-_SCANNED_ATTENTION = r"(?<=encoderblock/)MultiHeadDotProductAttention_\d+/"
-_SCANNED_MLP = r"(?<=encoderblock/)MlpBlock_\d+/"
+_SCANNED_ATTENTION = f"(?<=encoderblock/){_ATTENTION}"
+_SCANNED_MLP = f"(?<=encoderblock/){_MLP}"
 
 
 def _block(attention: str, mlp: str, *, stacked: bool = False) -> tuple[Rule, ...]:
@@ -20,13 +20,26 @@ def _block(attention: str, mlp: str, *, stacked: bool = False) -> tuple[Rule, ..
             value=f"{attention}value",
             out=f"{attention}out",
             stacked=stacked,
-            exclude="",
         ),
         *mlp_rules(first=f"{mlp}Dense_0", second=f"{mlp}Dense_1", stacked=stacked),
+        # Submodules that are numbered together have 2 for the second norm.
+        *(
+            rule
+            for second, other in (("1", "!LayerNorm_2/scale"), ("2", "!LayerNorm_1/scale"))
+            for rule in gains(
+                "LayerNorm_0/scale",
+                f"LayerNorm_{second}/scale",
+                other,
+                layout="l d" if stacked else "d",
+                within="encoderblock$" if stacked else r"encoderblock_\d+$",
+            )
+        ),
     )
 
 
 BIG_VISION: tuple[Rule, ...] = (
+    # A pooling head attends from a learned probe and has an MLP of its own.
+    *(Rule(f"{name}.*", (), beside="probe") for name in (_ATTENTION, _MLP)),
     *_block(_SCANNED_ATTENTION, _SCANNED_MLP, stacked=True),
     *_block(_ATTENTION, _MLP),
     Rule(r"(posembed_input/)?pos_embedding", "position", "1 n d"),
@@ -40,9 +53,9 @@ together, MultiHeadDotProductAttention_1 and MlpBlock_3; they draw the same numb
 table is Transformer/posembed_input/pos_embedding [1, N, D], with a row for the class token if there
 is one; big_vision's is pos_embedding, without.
 
-A text tower (txt/Encoder_0/encoderblock_N, as in two_towers) has the same blocks, and the attention
-pooling of MAPHead_0 keeps its initialization. Two towers have two position tables: apply schemes
-that need one position table to each tower's subtree.
+A text tower (txt/Encoder_0/encoderblock_N, as in two_towers) has the same blocks. Attention pooling
+from a learned probe keeps its initialization, whatever its name (MAPHead_0; map_head in octo). Two
+towers have two position tables: apply schemes that need one position table to each tower's subtree.
 
 Read from: google-research/vision_transformer vit_jax/models_vit.py (143bd26), and
 vit_jax/checkpoint.py (16fc24d) for the old numbers; google-research/scenic

@@ -1,6 +1,7 @@
 """Files of tensors that other programs wrote: their arrays, or one line that says what is wrong."""
 
 import io
+import json
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from safetensors.numpy import save, save_file
 
 from mimetic_jax import InputError
-from mimetic_jax.models.tensor_files import read_file
+from mimetic_jax.models.tensor_files import mapped, read_file
 
 WHOLE = {"cls": np.ones((1, 1, 8), np.float32), "pos": np.linspace(0, 1, 40, dtype=np.float32)}
 
@@ -56,3 +57,62 @@ def test_a_bad_file_is_one_line(tmp_path, name):
 def test_no_file(tmp_path, name):
     with pytest.raises(InputError, match=name):
         read_file(tmp_path / name)
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4f4f\nsize 133466304\n"
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.safetensors", "a.safetensors.index.json"])
+def test_a_pointer_of_git_lfs_is_no_file(tmp_path, name):
+    (tmp_path / name).write_bytes(POINTER)
+    with pytest.raises(InputError, match=f"{name} is a Git LFS pointer .* git lfs pull"):
+        read_file(tmp_path / name)
+
+
+def indexed(folder, files, weight_map):
+    for name, tensors in files.items():
+        save_file(tensors, folder / name)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    return index
+
+
+def test_a_tensor_is_that_of_the_file_which_the_index_names(tmp_path):
+    """A file may hold old copies of what another one holds, and tensors of none."""
+    one, old = np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32)
+    files = {"1.safetensors": {"a": one}, "2.safetensors": {"a": old, "b": one, "unused": old}}
+    index = indexed(tmp_path, files, {"a": "1.safetensors", "b": "2.safetensors"})
+    found = mapped(index, "r+")
+    assert {name: float(array.sum()) for name, array in found.items()} == {"a": 4, "b": 4}
+    found["a"][...] = 3
+    assert mapped(tmp_path / "1.safetensors")["a"].sum() == 12
+    assert mapped(tmp_path / "2.safetensors")["a"].sum() == 0
+
+
+def test_a_tensor_that_no_file_has_is_an_error(tmp_path):
+    index = indexed(
+        tmp_path, {"1.safetensors": WHOLE}, {"cls": "1.safetensors", "b": "1.safetensors"}
+    )
+    with pytest.raises(InputError, match=r"names b in .*1\.safetensors, which doesn't hold it"):
+        mapped(index)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits", "shape"),
+    [("F4", 4, (4, 2)), ("F6_E2M3", 6, (4, 3)), ("F8_E4M3FNUZ", 8, (4, 4)), ("NEW", 128, (4, 64))],
+)
+def test_numbers_that_numpy_lacks_are_bytes_beside_the_others(tmp_path, dtype, bits, shape):
+    size = 16 * bits // 8
+    header = {
+        "packed": {"dtype": dtype, "shape": [4, 4], "data_offsets": [0, size]},
+        "plain": {"dtype": "F32", "shape": [2], "data_offsets": [size, size + 8]},
+    }
+    text = json.dumps(header).encode()
+    content = bytes(range(size % 256)) + bytes(size - size % 256)
+    values = np.array([1.5, 2.5], "<f4")
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content + values.tobytes())
+    found = mapped(path)
+    np.testing.assert_array_equal(found["plain"], values)
+    assert found["packed"].shape == shape
+    assert found["packed"].tobytes() == content

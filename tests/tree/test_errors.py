@@ -19,7 +19,7 @@ QUERY_KEY = Mimetic(alpha_vo=None, beta_vo=None)
 # Four heads of query and one of key and value have 48 columns, as three times four of 4.
 FEWER = {"qkv": (32, 48), "proj": (32, 32)}
 GROUPS = {"qkv": (D, 8, K), "out": (4, K, D)}
-BY_LAYER = r"'d \(\(h\+2g\) k\)' for query, key and value one after"
+BY_LAYER = r"grouped=True\), num_heads=…, num_kv_heads=…, if the model's code shows that qkv"
 # Four Dense layers under nn.scan.
 SCANNED = dict.fromkeys(STOCK, (3, D, D))
 ODD_GROUPS = {"query": (24, 6, 4), "key": (24, 4, 4), "value": (24, 4, 4), "out": (6, 4, 24)}

@@ -25,16 +25,20 @@ def stock():
     return layer.init(jax.random.key(0), jnp.ones((1, 5, D)))["params"]
 
 
-def test_an_order_that_no_shape_tells_is_asked_for():
+@pytest.mark.parametrize("bias", [False, True])
+def test_an_order_that_no_shape_tells_is_asked_for(bias):
     """Query, key and value one after another, or head by head: both have the same columns."""
     tree = {"mixing.Wqkv.weight": jnp.zeros((3 * D, D)), "mixing.out_lin.weight": jnp.zeros((D, D))}
-    with pytest.raises(InputError, match="LAYOUT of Wqkv") as refused:
+    if bias:
+        tree |= {"mixing.Wqkv.bias": jnp.zeros(3 * D), "mixing.out_lin.bias": jnp.zeros(D)}
+    with pytest.raises(InputError, match="with by_head=True in the call") as refused:
         mimetic_jax.plan(tree, Mimetic())
-    advice = re.search(r"rules=(\(.*?\)\)), num_heads=…, with", str(refused.value))[1]
-    for layout in ("(three h k) d", "(h three k) d"):
-        assert repr(layout) in str(refused.value)
-        rules = parse_rules(advice.replace("LAYOUT", repr(layout)))
-        assert len(mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)) == 4
+    call = re.search(r"rules=(attention_rules\(.*?\)), num_heads=…, if", str(refused.value))[1]
+    for option, layout in (("", "(three h k) d"), (", by_head=True", "(h three k) d")):
+        rules = parse_rules(call.replace(")", f"{option})"))
+        planned = mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)
+        assert {write.path for write in planned} == tree.keys()
+        assert layout in {write.layout for write in planned}
 
 
 @pytest.mark.parametrize("names", [("q_proj", "k_proj", "v_proj", "o_proj"), tuple(ROLES)[:4]])
@@ -52,8 +56,14 @@ def test_advice_keeps_the_rules_of_the_rest():
     tree = {"attn": stock(), "own": {}}
     for name in ("to_q", "to_k", "to_v", "to_o", "q_proj"):
         tree["own"][name] = {"kernel": jnp.zeros((D, D))}
-    with pytest.raises(InputError, match=r'out="to_o", flat=True\), \*zoo\.FLAX\), num_heads=…'):
+    del tree["own"]["q_proj"]
+    with pytest.raises(InputError, match="num_heads=…; if it is no") as refused:
         mimetic_jax.plan(tree, Mimetic())
+    call = re.search(r"give rules=(.*), num_heads=…; if it is", str(refused.value))[1]
+    planned = mimetic_jax.plan(tree, Mimetic(), rules=parse_rules(call), num_heads=H)
+    assert {write.path for write in planned} == {f"own/to_{x}/kernel" for x in "qkvo"} | {
+        f"attn/{role}/{leaf}" for role in WIDE for leaf in ("kernel", "bias")
+    }
 
 
 def test_layers_that_are_stacked_twice_are_drawn_under_vmap():

@@ -3,10 +3,12 @@
 import dataclasses
 import zlib
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import mimetic_jax
 from mimetic_jax import InputError, check, plan, rewrite, zoo
@@ -139,10 +141,60 @@ def test_a_gradient_by_a_constant_is_that_of_the_product():
 
 def test_arguments_in_another_order():
     """`initialize(key, module, …)` instead of `initialize(module, key, …)`."""
-    from flax import nnx
-
     module = nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0))
     with pytest.raises(InputError, match=r"key must be .*, not a MultiHeadAttention"):
         mimetic_jax.nnx.initialize(KEY, module, Zero())
     with pytest.raises(InputError, match=r"module must be an nnx.Module, not .*MultiHeadAttention"):
         mimetic_jax.nnx.initialize(type(module), KEY, Zero())
+
+
+class Normalized(nn.Module):
+    """Attention whose kernels have their lengths beside them."""
+
+    @nn.compact
+    def __call__(self, x):
+        layer = nn.MultiHeadDotProductAttention(H, name="attention")
+        return nn.WeightNorm(layer, variable_filter={"kernel"})(x)
+
+
+def test_a_weight_norm_is_refused():
+    """Its scale would undo the draw: the layer computes with other lengths of columns."""
+    params = Normalized().init(KEY, jnp.ones((1, 3, D)))["params"]
+    for call in (lambda: rewrite(KEY, params, Mimetic()), lambda: str(check(params))):
+        with pytest.raises(InputError, match=r"is scaled by WeightNorm_0/attention/.*/scale"):
+            call()
+    torch = {
+        f"attn.{name}_proj.weight_{x}": np.ones((D, D), np.float32) for name in "qkvo" for x in "gv"
+    }
+    with pytest.raises(InputError, match="no rule describes"):
+        rewrite(KEY, torch, Mimetic(), num_heads=H)
+
+
+@pytest.mark.parametrize("names", [("student", "teacher"), ("online", "target"), ("model", "ema")])
+def test_a_copy_of_another_part_is_refused(names):
+    """A teacher starts as a copy of its student; two draws would differ."""
+    block = {"block_0": {"attention": attention()}, "block_1": {"attention": attention()}}
+    tree = dict.fromkeys(names, block)
+    with pytest.raises(InputError, match=r"is a copy of .*block_0/attention"):
+        rewrite(KEY, tree, Mimetic())
+    assert len(plan(tree, Mimetic())) == 16
+    # Layers of one part may be equal, and so may constants.
+    rewrite(KEY, block, Mimetic())
+    rewrite(KEY, jax.tree.map(np.zeros_like, tree), Mimetic())
+
+
+def test_a_module_with_a_copy_stays_as_it_is():
+    class Distill(nnx.Module):
+        def __init__(self):
+            self.student, self.teacher = (nnx.Dict(attention=layer(seed)) for seed in (0, 1))
+
+    def layer(seed):
+        return nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(seed))
+
+    module = Distill()
+    mimetic_jax.nnx.initialize(module, KEY, Mimetic())
+    nnx.update(module.teacher, nnx.state(module.student, nnx.Param))
+    before = jax.tree.map(jnp.copy, nnx.state(module, nnx.Param))
+    with pytest.raises(InputError, match="teacher/attention is a copy of student/attention"):
+        mimetic_jax.nnx.initialize(module, KEY, Mimetic())
+    jax.tree.map(np.testing.assert_array_equal, before, nnx.state(module, nnx.Param))

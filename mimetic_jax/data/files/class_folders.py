@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import unicodedata
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
-from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.home import SPLITS, is_hidden, split_in_name
+from mimetic_jax.base.errors import InputError, check_no_pointer
+from mimetic_jax.data.home import SPLITS, split_in_name, walk
 from mimetic_jax.data.lines import parts_of
 
 _JPEG = (".jpeg", ".jpg", ".jpe", ".jfif")
@@ -49,6 +48,7 @@ class FileSource:
             data = (self.folder / self.files[index]).read_bytes()
         except OSError as error:
             raise InputError(f"can't read {self.name(index)} ({error.strerror})") from error
+        check_no_pointer(self.name(index), data)
         return data, int(self.labels[index])
 
     def outline(self) -> bytes:
@@ -62,7 +62,8 @@ class ClassFolders:
     splits, which is "train"; and Tiny ImageNet's, where `val/val_annotations.txt` names the class
     of each file in `val/images`. Folders below a class belong to it. A split's folder is named
     train or training; val, valid, validation or dev, which mean the same; test or testing, in
-    capitals or not. What starts with a dot is left out, symbolic links are followed.
+    capitals or not. What starts with a dot is left out, symbolic links are followed: each real
+    folder counts once.
 
     Images are in order of their names, folder by folder, and classes likewise, whether names are
     stored composed or decomposed.
@@ -142,10 +143,8 @@ _Folder: TypeAlias = tuple[str, tuple[str, ...], list[str], list[str]]
 def _walk(root: Path) -> list[_Folder]:
     """The folders below one, itself among them, in order."""
     found = []
-    for name, folders, files in os.walk(root, followlinks=True):
-        folders[:] = [folder for folder in folders if not is_hidden(folder)]
-        path = Path(name).relative_to(root)
-        visible = [file for file in files if not is_hidden(file)]
+    for folder, visible in walk(root):
+        path = folder.relative_to(root)
         images = sorted((file for file in visible if _is_image(file)), key=composed)
         others = [file for file in visible if not _is_image(file)]
         found.append(("/".join(path.parts), tuple(map(composed, path.parts)), images, others))

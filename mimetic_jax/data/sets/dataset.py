@@ -113,6 +113,8 @@ class ImageDataset(_Parts):
         test_images: uint8, of the same [h, w, C].
         test_labels: int32.
         num_classes: number of classes, those without examples included.
+        any_channels: whether images of a height of 1, 3 or 4 may have more than 4 channels; else
+            they are refused as arrays of another order, [N, C, h, w].
 
     Raises:
         InputError: the arrays contradict each other or this description.
@@ -124,6 +126,7 @@ class ImageDataset(_Parts):
     test_images: np.ndarray
     test_labels: np.ndarray
     num_classes: Annotated[int, COUNT]
+    any_channels: bool = False
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -146,6 +149,13 @@ class ImageDataset(_Parts):
             raise InputError(
                 f"{split} images are {images.dtype} of shape {images.shape}, "
                 "expected uint8 of shape (examples, height, width, channels), none of them 0"
+            )
+        height, channels = images.shape[1], images.shape[3]
+        if height in (1, 3, 4) and channels > 4 and not self.any_channels:
+            raise InputError(
+                f"{split} images of shape {images.shape} would be {channels} channels of height "
+                f"{height}: if the axes are (examples, channels, height, width), give "
+                "images.transpose(0, 2, 3, 1), else any_channels=True"
             )
         if labels.dtype != np.int32 or labels.shape != images.shape[:1]:
             raise InputError(
@@ -177,7 +187,13 @@ class ImageDataset(_Parts):
         tests = (self.test_images, self.test_labels)
         if test is not None:
             tests = images[test], labels[test]
-        return type(self)(self.name, images[train], labels[train], *tests, self.num_classes)
+        return dataclasses.replace(
+            self,
+            train_images=images[train],
+            train_labels=labels[train],
+            test_images=tests[0],
+            test_labels=tests[1],
+        )
 
     def fingerprint(self) -> str:
         """Sixteen hex digits that change when any pixel, label or shape does.

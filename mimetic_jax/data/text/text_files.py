@@ -11,10 +11,10 @@ from mimetic_jax.data.home import (
     SPLITS,
     existing,
     expanded,
-    is_hidden,
     name_of,
     split_in_name,
     unread,
+    walk,
 )
 from mimetic_jax.data.lines import parts_of
 from mimetic_jax.data.text.tokens import Corpus, corpus_of
@@ -33,9 +33,9 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
     A folder with train.txt, valid.txt (validation, val, dev) and test.txt, or with such words at
     the start or the end of three files' names, is read as it is split. Of another folder all .txt
     files, also of folders below it, are joined in order of their names, each at the start of a
-    line; hidden files are left out. That text, or that of a single file, is split at the nearest
-    line ends in training, validation and test text. The latter two have 5 % of the characters
-    each, at most 100,000.
+    line; hidden files are left out, symbolic links are followed, each real folder once. That text,
+    or that of a single file, is split at the nearest line ends in training, validation and test
+    text. The latter two have 5 % of the characters each, at most 100,000.
 
     Raises:
         InputError: there is no such folder or file; it has no .txt file, or only one or two of
@@ -70,8 +70,8 @@ def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
     """The texts, and the names of the other files of a folder, hidden ones excepted."""
     if path.is_file():
         return [path], ()
-    below = ((file, file.relative_to(path).as_posix()) for file in sorted(path.rglob("*")))
-    visible = [file for file, name in below if file.is_file() and not is_hidden(name)]
+    below = sorted(folder / name for folder, names in walk(path) for name in names)
+    visible = [file for file in below if file.is_file()]
     texts = [file for file in visible if file.suffix.lower() == ".txt"]
     if not texts:
         raise InputError(f"{path} has no .txt file")

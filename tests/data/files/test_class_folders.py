@@ -195,3 +195,26 @@ def test_a_link_to_nothing_is_named(make):
     index = images.files.index("train/dog/dead.png")
     assert images.name(index) == f"{folder}/train/dog/dead.png"
     refused(lambda: images.read(index), f"can't read {images.name(index)} (No such file")
+
+
+def test_a_link_to_a_folder_above_ends_nothing(make):
+    """Once such a link gave every image again, as one of a class of the link's name."""
+    folder = make(["cat/1.png", "dog/2.png"])
+    (folder / "latest").symlink_to(".")
+    (folder / "cat" / "up").symlink_to("..")
+    assert found(folder, "train") == ({"cat/1.png": "cat", "dog/2.png": "dog"}, ["cat", "dog"])
+
+
+def test_a_folder_behind_a_link_counts_once_under_its_own_name(make):
+    folder = make(["data/zebra/1.png", "else/dog/2.png"])
+    (folder / "data" / "ass").symlink_to("zebra")
+    (folder / "data" / "dog").symlink_to(folder / "else" / "dog")
+    expected = {"data/zebra/1.png": "zebra", "else/dog/2.png": "dog"}
+    assert found(folder / "data", "train") == (expected, ["dog", "zebra"])
+
+
+def test_a_pointer_of_git_lfs_is_no_image(make):
+    folder = make(["cat/1.png"], **{"dog/2.png": "version https://git-lfs.github.com/spec/v1\n"})
+    images = source(folder, "train")
+    assert images.read(0)[0] == b"cat/1.png"
+    assert "dog/2.png is a Git LFS pointer" in refused(lambda: images.read(1))

@@ -56,6 +56,28 @@ def test_contradictions_are_reported_in_one_line(changes, words):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (4, 8, 8), (3, 5, 7)])
+def test_channels_in_front_are_refused_with_the_transpose(shape):
+    """PyTorch's [N, C, h, w] would be trained on as images of C rows and w channels."""
+    images = np.random.default_rng(0).integers(0, 256, (6, *shape), np.uint8)
+    labels = np.array([0, 1, 2, 0, 1, 2], np.int32)
+    given = ("mine", images, labels, images, labels, 3)
+    with pytest.raises(InputError, match=r"give images\.transpose\(0, 2, 3, 1\)"):
+        ImageDataset(*given)
+    moved = images.transpose(0, 2, 3, 1)
+    assert ImageDataset("mine", moved, labels, moved, labels, 3).image_shape[2] == shape[0]
+    kept = ImageDataset(*given, any_channels=True)
+    assert kept.image_shape == shape
+    assert kept.part(0.5).image_shape == shape
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 3), (1, 1, 1), (4, 4, 4), (2, 8, 8)])
+def test_images_of_few_rows_are_images(shape):
+    images = np.zeros((3, *shape), np.uint8)
+    labels = np.zeros(3, np.int32)
+    assert ImageDataset("mine", images, labels, images, labels, 1).image_shape == shape
+
+
 def test_the_fingerprint_is_of_the_values_alone():
     data = dots()
     fortran = np.asfortranarray(data.train_images)

@@ -189,3 +189,22 @@ def test_bad_texts_are_one_line(tmp_path, content, words):
         describe("text_char", None)
     with pytest.raises(InputError, match=words):
         describe("text_char", str(path))
+
+
+def test_texts_behind_links_are_read_once(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("".join(LINES))
+    (tmp_path / "elsewhere" / "b.txt").write_text("zebra\n" * 50)
+    (tmp_path / "data" / "books").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "data" / "again").symlink_to(tmp_path / "data")
+    corpus = load_own("text_char", str(tmp_path / "data"))
+    whole = "".join(written(corpus, split) for split in SPLITS)
+    assert whole == "".join(LINES) + "zebra\n" * 50
+
+
+def test_a_pointer_of_git_lfs_is_no_text(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4f\nsize 1334\n" * 20)
+    with pytest.raises(InputError, match=r"a\.txt is a Git LFS pointer"):
+        load_own("text_char", str(path))
