@@ -27,6 +27,7 @@ from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.tree.rewrite import plan, rewrite_in_place
 from mimetic_jax.tree.rules import Rule
+from mimetic_jax.weights.rotary import Rotary
 
 _FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file"
 _INDEX = ".index.json"
@@ -37,6 +38,7 @@ _FLAGS = {
     "num_kv_heads": "--kv-heads",
     "rules": "--rules",
     "grid": "--grid",
+    "rotary": "--rotary-base",
 }
 """The flags for the arguments that errors of the library name."""
 
@@ -92,10 +94,11 @@ def check_file(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--png", metavar="FILE.png", help="draw them by depth; rings are of the kernels alone"
     )
+    _add_rotary(parser)
     options, given = _parsed(parser, argv)
     tensors = read(options.file)
     given["rules"] = given["rules"] or _rules_beside(options.file, tensors)
-    found = check(tensors, effective=not options.bare, **given)
+    found = check(tensors, effective=not options.bare, rotary=_rotary(options), **given)
     print(found)
     if options.png:
         folded = any(layer.folded for layer in found)
@@ -112,10 +115,11 @@ def fit_file(argv: Sequence[str]) -> None:
         metavar="FILE.json",
         help="write the schemes, for `mimetic rewrite --scheme=FILE.json` and `schemes.load`",
     )
+    _add_rotary(parser)
     options, given = _parsed(parser, argv)
     tensors = read(options.file)
     given["rules"] = given["rules"] or _rules_beside(options.file, tensors)
-    found = fit(tensors, **given)
+    found = fit(tensors, rotary=_rotary(options), **given)
     print(with_flags(str(found), _FLAGS))
     if options.out:
         schemes.save(options.out, found.schemes)
@@ -224,6 +228,25 @@ def _parsed(
     options = parser.parse_args(argv)
     rules = parse_rules(options.rules) if options.rules else None
     return options, {"num_heads": options.heads, "num_kv_heads": options.kv_heads, "rules": rules}
+
+
+def _add_rotary(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rotary-base",
+        type=float,
+        help="of rotary positions, rope_theta of the model's configuration: also read at which "
+        "distance each head looks",
+    )
+    parser.add_argument("--rotary-share", type=float, default=1.0, help="of columns that turn")
+    parser.add_argument(
+        "--rotary-pairs", default="halves", help="halves or neighbors: columns that turn together"
+    )
+
+
+def _rotary(options: argparse.Namespace) -> Rotary | None:
+    if options.rotary_base is None:
+        return None
+    return Rotary(options.rotary_base, options.rotary_share, options.rotary_pairs)
 
 
 def _grid(text: str) -> tuple[int, int]:

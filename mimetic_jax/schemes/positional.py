@@ -17,7 +17,7 @@ from mimetic_jax.schemes.base import Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.mimetic import pair_sizes
 from mimetic_jax.weights.checks import NOT_NEGATIVE, POSITIVE
-from mimetic_jax.weights.rotary import BASE, Pairs
+from mimetic_jax.weights.rotary import AXES, BASE, SHARE, Pairs, Rotary
 
 _TOKENS = Range(-1e6, 1e6, reason="tokens")
 _Numbers = tuple[float, ...]
@@ -55,18 +55,15 @@ class PositionalHeads(Scheme):
     content what it is without the norm; with γ = 1 logits can't exceed √K.
 
     Attributes:
-        base: ratio of the highest to the lowest rate of the model's rotary positions: "rope_theta"
-            of its configuration. Weights don't show it, so it has no default.
+        base: of the model's rotary positions, "rope_theta" of its configuration. Weights don't show
+            it, so it has no default.
         offsets: δ in tokens, 0 or more for the past; pairs of (rows, columns) where `axes` is 2.
             Or a tuple of such tuples, from the first layer to the last of a network of any depth:
             each layer takes the nearest.
         sharpness: S, likewise: one number, numbers in turn, or a tuple of these by depth. A head
             with 0 has no constant part.
         slowest: the lowest rate in use, in radians per token.
-        turned: the share of a head's columns that turn, its first ones ("partial_rotary_factor").
-        pairs: which columns turn together, "halves" or "neighbors": see
-            `weights.positional_biases`.
-        axes: 1 for a sequence, 2 for a grid whose rows turn the first half of the pairs.
+        turned, pairs, axes: of the model's rotary positions, see `Rotary`.
         channel: c, for models whose query and key have no biases; None for those with biases.
         random_phases: the control: the same A_f, with a random phase for each pair of each head.
 
@@ -83,9 +80,9 @@ class PositionalHeads(Scheme):
     offsets: Annotated[_Offsets, _TOKENS] = (0, 1, 2, 3)
     sharpness: Annotated[_Sharpness, NOT_NEGATIVE] = 8.0
     slowest: Annotated[float, POSITIVE] = 0.05
-    turned: Annotated[float, Range(0, 1, above=True)] = 1.0
+    turned: Annotated[float, SHARE] = 1.0
     pairs: Pairs = "halves"
-    axes: Annotated[int, Range(1, 2)] = 1
+    axes: Annotated[int, AXES] = 1
     channel: Annotated[int, Range(0)] | None = None
     random_phases: bool = False
 
@@ -155,6 +152,11 @@ class PositionalHeads(Scheme):
                 new[f"{role}_gain"] = _gain(block[role], part)
         return new
 
+    @property
+    def rotary(self) -> Rotary:
+        """The rotary positions of the model."""
+        return Rotary(self.base or 0, self.turned, self.pairs, self.axes)
+
     def heads(self, count: int, layer: int = 0, num_layers: int = 1) -> list[tuple[Any, float]]:
         """(δ, S) of each of so many query heads of a layer.
 
@@ -173,9 +175,7 @@ class PositionalHeads(Scheme):
         sizes = pair_sizes(block, "query", "key")
         heads, groups, width = (sizes[name] for name in ("num_heads", "num_kv_heads", "head_dim"))
         offsets, sharpness = zip(*self.heads(heads, context.layer, context.num_layers), strict=True)
-        with jax.ensure_compile_time_eval():
-            turned = int(self.turned * width)
-            rates_FxA = np.asarray(weights.rotary_rates(turned, self.base or 0, self.axes), float)
+        rates_FxA = self.rotary.rates(width)
         in_use = weights.rates_in_use(rates_FxA, self.slowest)
         if self.random_phases:
             angles_HxF: Any = jax.random.uniform(key, (heads, len(in_use)), maxval=2 * math.pi)

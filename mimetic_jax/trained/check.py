@@ -14,9 +14,11 @@ from mimetic_jax.base.extras import need
 from mimetic_jax.base.table import aligned, paragraph
 from mimetic_jax.schemes import Block
 from mimetic_jax.trained.pairs import Layer, LayerPairs, Pair, layer_pairs, values
+from mimetic_jax.trained.positional import LayerHeads, as_rotary, heads_table, positional_heads
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tree import Tree
+from mimetic_jax.weights.rotary import Rotary
 
 _CLEAR = 4.0
 """Standard errors of noise beyond which a alignment counts: one head in 16,000 of noise has it."""
@@ -95,23 +97,28 @@ class Check(tuple[LayerCheck, ...]):
     Attributes:
         state_spaces: of the state space layers, which have a table of their own.
         note: what was folded into the products, in words; "" where there is nothing to fold.
+        positional: the distances at which heads look, where rotary positions were given.
     """
 
     state_spaces: tuple[StateSpaceCheck, ...]
     note: str
+    positional: tuple[LayerHeads, ...]
 
     def __new__(
         cls,
         layers: Iterable[LayerCheck],
         state_spaces: Iterable[StateSpaceCheck] = (),
         note: str = "",
+        positional: Iterable[LayerHeads] = (),
     ) -> Self:
         found = super().__new__(cls, layers)
         found.state_spaces, found.note = tuple(state_spaces), note
+        found.positional = tuple(positional)
         return found
 
     def __str__(self) -> str:
         tables = [self._attention()] if self else []
+        tables += [heads_table(self.positional)] if self.positional else []
         return "\n".join([*tables, *([self._state_spaces()] if self.state_spaces else [])])
 
     def _state_spaces(self) -> str:
@@ -232,6 +239,7 @@ def check(
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] | None = None,
     effective: bool = True,
+    rotary: Rotary | float | None = None,
 ) -> Check:
     """How closely the products of a tree's layers are aligned with the identity.
 
@@ -258,6 +266,10 @@ def check(
             diag(γ) W_Q W_Kᵀ diag(γ), diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ), where
             the rules know γ and λ. The table ends with a line that says what was folded into each
             product and what the layers hold besides. False: of the kernels alone.
+
+        rotary: positions of the model, or their base alone: also read at which distance each head
+            looks by the part of query and key that doesn't depend on the token, see
+            `trained.positional.LayerHeads`.
 
     Returns:
         A tuple with a `LayerCheck` per layer, which prints as a table; `plot` draws it.
@@ -292,17 +304,20 @@ def check(
     """
     tree = Tree(params, rules, num_heads, num_kv_heads)
     views = tree.views(read_only=True)
-    layers = []
+    turning = None if rotary is None else as_rotary(rotary)
+    layers, heads = [], []
     for layer in layer_pairs(tree, views, effective=effective):
         with blaming(layer.name or "attention"):
             layers.append(_checked(layer))
+            if turning and (found := positional_heads(layer, turning)):
+                heads.append(found)
     state_spaces = [_state_space(*view) for view in views if {"ssm_b", "ssm_c"} <= view[2].keys()]
     if not (layers or state_spaces):
         raise InputError(
             "the tree has no attention with a query and key, or value and out, no MLP and no state "
             "space layer"
         )
-    return Check(layers, state_spaces, _note(layers) if effective else "")
+    return Check(layers, state_spaces, _note(layers) if effective else "", heads)
 
 
 def _checked(layer: LayerPairs) -> LayerCheck:

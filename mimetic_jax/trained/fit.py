@@ -12,11 +12,13 @@ import numpy as np
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.table import aligned
 from mimetic_jax.host.cores import limited_blas
-from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, Scheme
+from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, PositionalHeads, Scheme
 from mimetic_jax.trained.pairs import Layer, Pair, layer_pairs
+from mimetic_jax.trained.positional import as_rotary, fitted, positional_heads
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tree import Tree, part_of, without
+from mimetic_jax.weights.rotary import Rotary
 from mimetic_jax.weights.truncation import actual_constants, expected_singular_values
 
 # Below this share of β, α is float rounding: α = 0 is another scheme, which truncates to the first
@@ -82,13 +84,20 @@ class Fit(tuple[LayerFit, ...]):
 
     Attributes:
         rules: the name of the rules by which the layers were found, as `rules=` takes it.
+        positional: the distances at which heads look, where rotary positions were given.
     """
 
     rules: str
+    positional: PositionalHeads | None
 
-    def __new__(cls, layers: Iterable[LayerFit], rules: str = "rules") -> Self:
+    def __new__(
+        cls,
+        layers: Iterable[LayerFit],
+        rules: str = "rules",
+        positional: PositionalHeads | None = None,
+    ) -> Self:
         found = super().__new__(cls, layers)
-        found.rules = rules
+        found.rules, found.positional = rules, positional
         return found
 
     def __str__(self) -> str:
@@ -115,7 +124,8 @@ class Fit(tuple[LayerFit, ...]):
 
     @property
     def schemes(self) -> tuple[Scheme, ...]:
-        """The schemes that mimic the layers: `scheme`, and `CorrelatedMLP` where there are MLPs.
+        """The schemes that mimic the layers: `scheme`, `CorrelatedMLP` where there are MLPs, and
+        `positional` where rotary positions were given.
 
         Raises:
             InputError: as `scheme`.
@@ -125,6 +135,8 @@ class Fit(tuple[LayerFit, ...]):
             found.append(self.scheme)
         if rhos := [layer.mlp.rho for layer in self if layer.mlp]:
             found.append(CorrelatedMLP(_by_depth(rhos)))
+        if self.positional:
+            found.append(self.positional)
         return tuple(found)
 
     @property
@@ -185,10 +197,11 @@ def _by_depth(values: Sequence[float]) -> Any:
 
 def _call(scheme: Scheme) -> str:
     """The scheme as it is typed, with the constants that were read."""
+    default = {field.name: field.default for field in dataclasses.fields(scheme)}
     fields = [
-        f"{name}={value}"
+        f"{name}={value!r}"
         for name, value in vars(scheme).items()
-        if name.startswith((*_CONSTANTS, "rho"))
+        if name.startswith(_CONSTANTS) or value != default[name]
     ]
     return f"{type(scheme).__name__}({', '.join(fields)})"
 
@@ -200,6 +213,7 @@ def fit(
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] | None = None,
     effective: bool = True,
+    rotary: Rotary | float | None = None,
 ) -> Fit:
     """The initialization that trained weights look like, layer by layer.
 
@@ -228,6 +242,8 @@ def fit(
         num_kv_heads: G, likewise; H unless given.
         rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
         effective: as in `check`.
+        rotary: positions of the model, or their base alone: also read the distances at which heads
+            look, see `trained.positional.fitted`.
 
     Returns:
         A tuple with a `LayerFit` per layer; its `schemes` have these constants, and it prints as a
@@ -262,7 +278,13 @@ def fit(
     if not layers:
         shown = ", ".join(tree.paths[:8]) + (", …" if len(tree.paths) > 8 else "")
         raise InputError(f"there is no attention or MLP to fit among the paths {shown or '(none)'}")
-    return Fit(layers, tree.name_of_rules)
+    positional = None
+    if rotary is not None:
+        turning = as_rotary(rotary)
+        every = layer_pairs(tree, tree.views(read_only=True), effective=effective)
+        heads = [positional_heads(layer, turning) for layer in every]
+        positional = fitted([layer for layer in heads if layer], turning)
+    return Fit(layers, tree.name_of_rules, positional)
 
 
 def _fitted(pair: Pair) -> PairFit:

@@ -84,6 +84,7 @@ class LayerPairs(Layer):
         mlp: W_1 and W_2ᵀ of the MLP beside the attention (H = 1, K = F); up and downᵀ of a gated
             one.
         gate: the gate [D, F] of a gated MLP.
+        biases: those of query and of key, [H, K] each, where there are both.
         folded: the roles of the gains and scales that the factors are multiplied by.
         negative: the share of the gains' entries that are not above 0.
         post_norm: whether norms of the layer come after the sum with its input.
@@ -95,6 +96,7 @@ class LayerPairs(Layer):
     by_head: Pair | None = None
     mlp: Pair | None = None
     gate: np.ndarray | None = None
+    biases: tuple[np.ndarray, np.ndarray] | None = None
     folded: frozenset[str] = frozenset()
     negative: float = 0.0
     post_norm: bool = False
@@ -155,7 +157,7 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
     folded: set[str] = set()
     gains: list[np.ndarray] = []
     beside: dict[str, bool] = {}
-    gate = None
+    gate = biases = None
     for kind, (path, index, block) in parts.items():
         with blaming(path):
             pairs = {
@@ -170,6 +172,9 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
             found[name] = pair.scaled(before, before if name == "query_key" else after)
         if kind == "mlp" and "mlp_gate" in block:
             gate = values(block, "mlp_gate")
+        if {"query", "query_bias", "key_bias"} <= block.keys():
+            query, key = (values(block, f"{role}_bias") for role in ("query", "key"))
+            biases = query, key.repeat(len(query) // len(key), axis=0)
         folded |= known.keys()
         gains += [before] if before is not None else []
         beside |= tree.vectors(path, index, min(widths)) if effective else {}
@@ -181,6 +186,7 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
         at.index,
         **found,
         gate=gate,
+        biases=biases,
         folded=frozenset(folded),
         negative=float((np.concatenate(gains) <= 0).mean()) if gains else 0.0,
         post_norm=any(beside.values()),

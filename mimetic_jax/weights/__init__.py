@@ -44,6 +44,7 @@ from mimetic_jax.weights.mlp import (
 )
 from mimetic_jax.weights.position import sincos_1d, sincos_2d
 from mimetic_jax.weights.rotary import (
+    Rotary,
     pairs_of,
     positional_biases,
     positional_logits,
@@ -54,6 +55,7 @@ from mimetic_jax.weights.selection import select, select_indices
 from mimetic_jax.weights.ssm import correlated, identity_filters, log_decay, step_bias
 
 __all__ = [
+    "Rotary",
     "anti_correlated",
     "bigram_counts",
     "bigram_embedding",

@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import dataclasses
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.typed import Range
+from mimetic_jax.base.typed import Range, check_fields
 
 BASE = Range(1, 1e12, above=True, reason="rates fall from 1 to 1/base")
+SHARE = Range(0, 1, above=True)
+AXES = Range(1, 2)
 Pairs = Literal["halves", "neighbors"]
 """Which columns of a head turn together."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rotary:
+    """What a model's weights don't show of its rotary positions.
+
+    Attributes:
+        base: ratio of the highest to the lowest rate: "rope_theta" of many configurations.
+        turned: the share of a head's columns that turn, its first ones: "partial_rotary_factor".
+        pairs: which columns turn together: "halves" for (f, f + F) of F pairs, as in GPT-NeoX and
+            in Llama of Hugging Face; "neighbors" for (2f, 2f + 1), as in GPT-J and in Llama as
+            published.
+        axes: 1 for a sequence; 2 for a grid, whose rows turn the first half of the pairs.
+    """
+
+    base: Annotated[float, BASE]
+    turned: Annotated[float, SHARE] = 1.0
+    pairs: Pairs = "halves"
+    axes: Annotated[int, AXES] = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def columns(self, head_dim: int) -> int:
+        """How many of K columns turn."""
+        return int(self.turned * head_dim)
+
+    def rates(self, head_dim: int) -> np.ndarray:
+        """The rates of the pairs of K columns, [F, a] in float64."""
+        with jax.ensure_compile_time_eval():
+            rates = rotary_rates(self.columns(head_dim), self.base, self.axes)
+            return np.asarray(rates, np.float64)
 
 
 def rotary_rates(columns: int, base: float, axes: int = 1) -> jax.Array:
@@ -98,8 +133,7 @@ def positional_biases(
         sharpness: S ≥ 0, [G, R]. The largest of a group is in the key, the rest in the queries.
         in_use: which of the F pairs have w = 1 / (their number); the others have 0.
         head_dim: K; columns beyond the pairs don't turn and are 0.
-        pairs: "halves" for columns (f, f + F), as in GPT-NeoX and in Llama of Hugging Face;
-            "neighbors" for (2f, 2f + 1), as in GPT-J and in Llama as published.
+        pairs: of `Rotary`.
 
     Returns:
         (b_Q [G, R, K], b_K [G, K]).

@@ -1,0 +1,314 @@
+"""Heads that look at a distance: the law, in models and trees of every layout, and its controls."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import arms
+from mimetic_jax import InputError, Rule, attention_rules, rewrite
+from mimetic_jax.models.attention import Attention
+from mimetic_jax.models.gpt import GPT
+from mimetic_jax.models.vit import ViT
+from mimetic_jax.schemes import Mimetic, NormMatched, PositionalHeads, from_dict, to_dict
+
+KEY = jax.random.key(0)
+RULES = arms.gated()
+MODERN = {"positions": "rotary", "rms_norm": True, "swiglu": True, "base": "torch"}
+TOKENS = jax.random.randint(jax.random.key(3), (2, 24), 0, 50)
+
+
+def model(**fields):
+    return GPT(vocab=50, width=64, depth=2, heads=4, **MODERN, **fields)
+
+
+def initial(module, tokens=TOKENS):
+    return module.init(KEY, tokens)["params"]
+
+
+def law(distances, offset, width, *, base=10_000.0, turned=1.0, sharpness=8.0, slowest=0.05):
+    """S Σ_f w_f cos θ_f (Δ − δ), by its definition in float64."""
+    pairs = int(turned * width) // 2
+    rates = base ** (-np.arange(pairs) / pairs)
+    rates = rates[rates >= slowest]
+    return sharpness * np.mean(np.cos((distances[..., None] - offset) * rates), axis=-1)
+
+
+def turned_by(position, columns, base, neighbors=False):
+    """The columns of one vector [K] turned by its position, pair by pair."""
+    out, count = np.array(columns, np.float64), len(columns) // 2
+    for f in range(count):
+        real, imaginary = (2 * f, 2 * f + 1) if neighbors else (f, f + count)
+        number = complex(columns[real], columns[imaginary])
+        number *= np.exp(1j * position * base ** (-f / count))
+        out[real], out[imaginary] = number.real, number.imag
+    return out
+
+
+def logits(query, key, length, base=10_000.0, turned=1.0, neighbors=False):
+    """Of constant parts [K] at all positions, [N, N], divided by √K."""
+    width = len(query)
+    columns = int(turned * width)
+
+    def at(position, part):
+        front = turned_by(position, part[:columns], base, neighbors)
+        return np.concatenate([front, part[columns:]])
+
+    queries, keys = (np.stack([at(n, part) for n in range(length)]) for part in (query, key))
+    return queries @ keys.T / math.sqrt(width)
+
+
+DISTANCES = np.arange(24)[:, None] - np.arange(24)[None]
+
+
+def test_biases_of_a_gpt_have_the_law():
+    params = rewrite(KEY, initial(model()), PositionalHeads(10_000), rules=RULES)
+    for layer, head in itertools.product(range(2), range(4)):
+        attention = params[f"block_{layer}"]["attention"]
+        query, key = (np.float64(attention[name]["bias"][head]) for name in ("query", "key"))
+        np.testing.assert_allclose(logits(query, key, 24), law(DISTANCES, head, 16), atol=1e-5 * 8)
+
+
+def test_what_the_model_computes_has_the_law():
+    """Its own attention, with content kernels at zero: each token averages by the softmax of it."""
+    module = Attention(num_heads=2, causal=True, rotary=500.0)
+    x = jax.random.normal(KEY, (1, 10, 32))
+    scheme = PositionalHeads(500, offsets=(1, 3), sharpness=4.0)
+    params = rewrite(KEY, module.init(KEY, x)["params"], scheme)
+    for name in ("query", "key"):
+        params[name]["kernel"] = jnp.zeros_like(params[name]["kernel"])
+    ours = module.apply({"params": params}, x)
+    values = np.einsum("bnd,dhk->bnhk", x, params["value"]["kernel"])
+    expected = np.zeros((10, 32))
+    for head, offset in enumerate((1, 3)):
+        distances = np.arange(10)[:, None] - np.arange(10)[None]
+        weight = np.exp(law(distances, offset, 16, base=500.0, sharpness=4.0))
+        weight = np.tril(weight)
+        weight /= weight.sum(axis=1, keepdims=True)
+        expected += weight @ values[0, :, head] @ np.asarray(params["out"]["kernel"])[head]
+    np.testing.assert_allclose(ours[0], expected, atol=2e-5)
+
+
+def test_without_biases_the_first_block_has_the_law():
+    params = initial(model(bias_free=True))
+    channel = 5
+    params = rewrite(KEY, params, PositionalHeads(10_000, channel=channel), rules=RULES)
+    x = np.float64(params["embedding"])[np.asarray(TOKENS)[0]]
+    x /= np.sqrt(np.mean(x**2, axis=-1, keepdims=True))
+    constant = x * (np.arange(64) == channel)
+    assert np.ptp(constant[:, channel]) < 1e-5  # the same for every token
+    attention = params["block_0"]["attention"]
+    query, key = (
+        np.einsum("nd,dhk->nhk", constant, np.float64(attention[name]["kernel"]))
+        for name in ("query", "key")
+    )
+    for head in range(4):
+        found = logits(query[0, head], key[0, head], 24)
+        np.testing.assert_allclose(found, law(DISTANCES, head, 16), atol=1e-4)
+
+
+def test_the_channel_stays_constant():
+    """Nothing writes it and nothing but queries and keys reads it, in any block."""
+    module = model(bias_free=True)
+    params = rewrite(KEY, initial(module), PositionalHeads(10_000, channel=0), rules=RULES)
+    for layer in range(2):
+        block = params[f"block_{layer}"]
+        for kernel in (block["attention"]["value"], block["mlp"]["fc1"], block["mlp"]["up"]):
+            assert not kernel["kernel"][0].any()
+        for layer_of in (block["attention"]["out"], block["mlp"]["fc2"]):
+            assert not layer_of["kernel"][..., 0].any()
+            assert not layer_of["bias"][0].any()
+    hidden = module.apply({"params": params}, TOKENS, capture_intermediates=True)
+    stream = hidden[1]["intermediates"]["block_1"]["__call__"][0][0]
+    assert float(np.ptp(stream[..., 0])) < 1e-5
+
+
+def test_heads_that_share_a_key_differ_in_the_query():
+    shapes = {"query": (24, 4, 6), "key": (24, 2, 6), "value": (24, 2, 6), "out": (4, 6, 24)}
+    params = {
+        name: {"kernel": jnp.ones(shape), "bias": jnp.ones(shape[1:] if name != "out" else 24)}
+        for name, shape in shapes.items()
+    }
+    scheme = PositionalHeads(100, sharpness=(8.0, 2.0, 0.0, 3.0))
+    params = rewrite(KEY, {"attention": params}, scheme)["attention"]
+    for head, sharpness in enumerate(scheme.sharpness):
+        found = logits(params["query"]["bias"][head], params["key"]["bias"][head // 2], 9, 100.0)
+        distances = np.arange(9)[:, None] - np.arange(9)[None]
+        expected = law(distances, head, 6, base=100.0, sharpness=sharpness)
+        np.testing.assert_allclose(found, expected, atol=1e-5 * 8)
+
+
+@pytest.mark.parametrize(
+    ("turned", "pairs"), [(1.0, "neighbors"), (0.5, "halves"), (0.25, "halves")]
+)
+def test_other_rotary_positions(turned, pairs):
+    """A quarter of the columns turns in GPT-NeoX and Phi, neighbors in GPT-J; PyTorch's layout."""
+    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "o_proj"}
+    rules = attention_rules(**names, kernel="weight", flat=True, transposed=True)
+    params = {
+        f"layers.0.self_attn.{name}.{leaf}": np.ones((32, 32) if leaf == "weight" else 32)
+        for name in names.values()
+        for leaf in ("weight", "bias")
+    }
+    scheme = PositionalHeads(10_000, turned=turned, pairs=pairs)
+    new = rewrite(KEY, params, scheme, rules=rules, num_heads=2)
+    for head in range(2):
+        query, key = (
+            new[f"layers.0.self_attn.{name}.bias"].reshape(2, 16)[head]
+            for name in ("q_proj", "k_proj")
+        )
+        found = logits(query, key, 24, turned=turned, neighbors=pairs == "neighbors")
+        np.testing.assert_allclose(found, law(DISTANCES, head, 16, turned=turned), atol=1e-4)
+
+
+def test_logits_that_the_model_does_not_divide():
+    rules = attention_rules(undivided=True)
+    params = {"a": Attention(2, rotary=100.0).init(KEY, jnp.ones((1, 4, 16)))["params"]}
+    divided = rewrite(KEY, params, PositionalHeads(100))["a"]
+    whole = rewrite(KEY, params, PositionalHeads(100), rules=rules)["a"]
+    np.testing.assert_allclose(
+        whole["query"]["bias"] * math.sqrt(8), divided["query"]["bias"], rtol=1e-6
+    )
+    np.testing.assert_array_equal(whole["key"]["bias"], divided["key"]["bias"])
+
+
+@pytest.mark.parametrize("offset", [(1, 0), (0, -1), (-1, 1)], ids=str)
+def test_offsets_on_a_grid(offset):
+    """A ViT's own attention looks at the patch so many rows up and columns to the left."""
+    module = ViT(num_classes=3, width=32, depth=1, heads=1, patch=4, rotary=100.0)
+    params = module.init(KEY, jnp.ones((1, 20, 20, 3)))["params"]
+    assert "pos_embed" not in params
+    scheme = PositionalHeads(100, offsets=(offset,), axes=2, sharpness=20.0)
+    attention = rewrite(KEY, params, scheme)["block_0"]["attention"]
+    for name in ("query", "key"):
+        attention[name]["kernel"] = jnp.zeros((32, 1, 32))
+    # Patches have the values of unit vectors, so that outputs are the weights of attention.
+    attention["value"]["kernel"] = jnp.eye(32)[:, None]
+    attention["out"]["kernel"] = jnp.eye(32)[None]
+    layer = Attention(num_heads=1, rotary=100.0, grid=(5, 5))
+    tokens = jnp.zeros((1, 26, 32)).at[0, 1:].set(jnp.eye(25, 32))
+    weight = layer.apply({"params": attention}, tokens)[0, 1:, :25]
+    for row, column in itertools.product(range(1, 4), range(1, 4)):
+        looked_at = 5 * (row - offset[0]) + column - offset[1]
+        assert weight[5 * row + column].argmax() == looked_at
+    distances = np.stack(np.divmod(np.arange(25), 5), axis=1)
+    distances = np.float64(distances[:, None] - distances[None])
+    rates = 100.0 ** (-np.arange(8) / 8)  # all above .05: slower ones than that have no part
+    angles = np.concatenate([(distances[..., a, None] - offset[a]) * rates for a in (0, 1)], -1)
+    expected = np.exp(20 * np.cos(angles[..., np.tile(rates, 2) >= 0.05]).mean(axis=-1))
+    content = np.asarray(weight / weight.sum(axis=1, keepdims=True))  # the class token has a part
+    np.testing.assert_allclose(content, expected / expected.sum(1, keepdims=True), atol=1e-5)
+
+
+def test_the_gain_of_normalized_queries_keeps_the_sharpness():
+    """With QK norm the constant part has the sharpness that it has without, on average."""
+    module = model(qk_norm=True)
+    params = rewrite(KEY, initial(module), PositionalHeads(10_000, sharpness=32.0), rules=RULES)
+    attention = params["block_0"]["attention"]
+    x = jax.random.normal(KEY, (4000, 64))
+
+    def normalized(name):
+        part = jnp.einsum("nd,dhk->nhk", x, attention[name]["kernel"]) + attention[name]["bias"]
+        gain = attention[f"{name}_norm"]["scale"]
+        return part / jnp.sqrt(jnp.mean(part**2, axis=-1, keepdims=True)) * gain
+
+    query, key = (np.float64(normalized(name).mean(axis=0)) for name in ("query", "key"))
+    for head in range(4):
+        peak = logits(query[head], key[head], 8)[5, 5 - head]
+        assert 0.9 * 32 < peak < 1.1 * 32
+    control = rewrite(KEY, initial(module), NormMatched(PositionalHeads(10_000)), rules=RULES)
+    assert np.ptp(control["block_0"]["attention"]["query_norm"]["scale"]) == 0
+
+
+def test_layers_take_the_nearest_row():
+    scheme = PositionalHeads(10_000, offsets=((0, 1), (2, 3), (4, 5)), sharpness=((1.0,), (2.0,)))
+    depths = [scheme.heads(2, layer, 6) for layer in range(6)]
+    assert [[offset for offset, _ in heads] for heads in depths] == [
+        [0, 1],
+        [0, 1],
+        [2, 3],
+        [2, 3],
+        [4, 5],
+        [4, 5],
+    ]
+    assert [heads[0][1] for heads in depths] == [1, 1, 1, 2, 2, 2]
+    params = initial(GPT(vocab=50, width=64, depth=6, heads=4, **MODERN))
+    params = rewrite(KEY, params, scheme, rules=RULES)
+    bias = params["block_5"]["attention"]["query"]["bias"][1]
+    key = params["block_5"]["attention"]["key"]["bias"][1]
+    np.testing.assert_allclose(
+        logits(bias, key, 24), law(DISTANCES, 5, 16, sharpness=2.0), atol=1e-4
+    )
+
+
+def test_random_phases_keep_the_sizes_alone():
+    params = initial(model())
+    ours = rewrite(KEY, params, PositionalHeads(10_000), rules=RULES)
+    control = rewrite(KEY, params, PositionalHeads(10_000, random_phases=True), rules=RULES)
+    for layer in range(2):
+        one, other = (
+            tree[f"block_{layer}"]["attention"]["query"]["bias"] for tree in (ours, control)
+        )
+        sizes = [np.hypot(bias[:, :8], bias[:, 8:]) for bias in (one, other)]
+        np.testing.assert_allclose(*sizes, atol=1e-6)
+        assert np.abs(one - other).max() > 1
+    layers = [control[f"block_{layer}"]["attention"]["query"]["bias"] for layer in range(2)]
+    assert np.abs(layers[0] - layers[1]).max() > 1
+
+
+def test_stored_and_read():
+    scheme = PositionalHeads(100, offsets=(((0, 1), (1, 0)), ((0, 0), (1, 1))), axes=2)
+    assert from_dict(to_dict(scheme)) == scheme
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PositionalHeads(), "base is missing: give the base"),
+        (lambda: PositionalHeads(1.0), "base 1.0 is not a finite number of above 1"),
+        (lambda: PositionalHeads(100, offsets=()), "need at least one number"),
+        (lambda: PositionalHeads(100, offsets=(0, (1, 2))), "offsets"),
+        (lambda: PositionalHeads(100, offsets=(0, 1), axes=2), r"pairs of \(rows, columns\)"),
+    ],
+)
+def test_constants_that_do_not_go_together(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "fields", "message"),
+    [
+        (PositionalHeads(100), {"bias_free": True}, "no biases to hold a constant part: give chan"),
+        (PositionalHeads(100, slowest=2.0), {}, "slowest 2.0 is above all rates"),
+        (PositionalHeads(100, channel=64), {"bias_free": True}, "channel 64 is not one of 64"),
+        (PositionalHeads(100, turned=0.07), {}, "1 columns of a head that turn are not a multiple"),
+        (PositionalHeads(100), {"positions": "learned"}, "has a table of positions"),
+        (NormMatched(PositionalHeads(100)), {"positions": "learned"}, "has a table of positions"),
+    ],
+)
+def test_trees_that_it_refuses(scheme, fields, message):
+    module = GPT(vocab=50, width=64, depth=2, heads=4, **MODERN | fields)
+    rules = (*RULES, Rule("pos_embed", "position", "1 n d"))
+    with pytest.raises(InputError, match=message):
+        rewrite(KEY, initial(module), scheme, rules=rules)
+
+
+def test_a_channel_needs_the_embedding():
+    params = initial(model(bias_free=True))
+    with pytest.raises(InputError, match="Rule\\(path, 'embedding', 't d'\\)"):
+        rewrite(KEY, params, PositionalHeads(100, channel=0), rules=RULES[:-1])
+
+
+def test_beside_mimetic_in_either_order_of_need():
+    """Mimetic sets biases to zero, so it comes first."""
+    params = rewrite(KEY, initial(model()), (Mimetic(), PositionalHeads(10_000)), rules=RULES)
+    alone = rewrite(KEY, initial(model()), PositionalHeads(10_000), rules=RULES)
+    for name in ("query", "key"):
+        np.testing.assert_array_equal(
+            params["block_0"]["attention"][name]["bias"],
+            alone["block_0"]["attention"][name]["bias"],
+        )
