@@ -13,6 +13,10 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Scheme
 from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.kernels import KERNELS
+
+_CHANNELS = {"key": 0, "query": 0, "out": -1, "mlp_out": -1, "token_out": -1, "ssm_c": 0}
+"""The axes of the channels that `Permuted` permutes; a query's only where no key is written."""
 
 _DENSE = frozenset({"mlp_in", "mlp_out", "token_in", "token_out"})
 
@@ -94,6 +98,50 @@ class Shuffled(_Control):
 
     def _like(self, key: jax.Array, target: jax.Array) -> jax.Array:
         return weights.shuffled(key, target)
+
+
+@dataclasses.dataclass(frozen=True)
+class Permuted(_Wrapper):
+    """The control of alignment: the kernels of `like`, with channels in random order.
+
+    W_K → P W_K and W_out → W_out P, so that W_Q W_Kᵀ → W_Q W_Kᵀ Pᵀ and W_V W_out → W_V W_out P, P a
+    random permutation of its own for each kernel, the same for all heads. Likewise W_2 → W_2 P of
+    an MLP, over channels or tokens, and W_C → P W_C of a state space layer; W_Q → P W_Q where
+    `like` writes no key. Every entry, norm and singular value of each kernel stays; only the
+    alignment goes. All else is that of `like`, such as biases and the means of `MeanShift`.
+
+    Attributes:
+        like: the scheme whose kernels are permuted.
+
+    Raises:
+        InputError: `like` writes no kernel that would change.
+
+    Example:
+        >>> from mimetic_jax.schemes import Mimetic
+        >>> block = Block.of({role: jnp.zeros((8, 1, 8)) for role in ("query", "key")})
+        >>> new = Permuted(Mimetic(alpha_qk=0.0))(jax.random.key(0), block, Context())
+        >>> (new["query"][:, 0] @ new["key"][:, 0].T > 0.6).astype(int).sum(axis=0)
+        Array([1, 1, 1, 1, 1, 1, 1, 1], dtype=int32)
+    """
+
+    def validate(self) -> None:
+        if not self.like.writes(frozenset({*KERNELS, "ssm_b", "ssm_c"})) & _CHANNELS.keys():
+            name = type(self.like).__name__
+            raise InputError(
+                f"Permuted({name}) would be {name} itself, which writes none of "
+                f"{', '.join(_CHANNELS)}: take NormMatched or Shuffled as its control"
+            )
+
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        new = self.like(key, block, context)
+        # Far from the small numbers that give `like` its keys: fold_in(key, i) is split(key, n)[i].
+        stream = jax.random.fold_in(key, 2**31)
+        keys = dict(zip(_CHANNELS, jax.random.split(stream, len(_CHANNELS)), strict=True))
+        permuted = new.keys() & _CHANNELS.keys() - ({"query"} if "key" in new else set())
+        return new | {
+            role: jax.random.permutation(keys[role], new[role], _CHANNELS[role])
+            for role in permuted
+        }
 
 
 @dataclasses.dataclass(frozen=True)

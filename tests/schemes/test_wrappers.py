@@ -16,6 +16,7 @@ from mimetic_jax.schemes import (
     MeanShift,
     Mimetic,
     NormMatched,
+    Permuted,
     Polar,
     Shuffled,
     SinCos,
@@ -92,6 +93,62 @@ def test_controls_of_every_scheme(like):
             controls = np.stack([x.ravel() - x.mean() for x in (matched[role], shuffled[role])])
             centered = array.ravel() - array.mean()
             assert np.abs(np.corrcoef([*controls, centered])[np.triu_indices(3, 1)]).max() < 0.3
+
+
+CHANNELS = {"key": 0, "out": 2, "mlp_out": 1, "token_out": 1, "ssm_c": 0}
+ALIGNED = [
+    *(Mimetic(), schemes.DCT(), schemes.Sinusoidal(), schemes.Impulse(), schemes.CorrelatedMLP()),
+    *(schemes.MimeticSSM(), schemes.SymmetricQueryKey(), schemes.ImpulseMixing()),
+]
+
+
+@pytest.mark.parametrize("like", ALIGNED, ids=lambda scheme: type(scheme).__name__)
+def test_permuted_reorders_channels_and_nothing_else(like):
+    """The slices along one axis are those of `like`, so entries and singular values are too."""
+    target, found = draw(like), draw(Permuted(like))
+    channels = CHANNELS if "key" in target else CHANNELS | {"query": 0}
+    assert target.keys() & channels.keys()
+    orders = set()
+    for role, array in target.items():
+        if role not in channels:
+            np.testing.assert_array_equal(found[role], array)
+            continue
+        before, after = (np.moveaxis(a, channels[role], 0) for a in (array, found[role]))
+        order = [np.flatnonzero((before == one).reshape(len(before), -1).all(1)) for one in after]
+        assert sorted(int(source[0]) for source in order) == list(range(len(before)))
+        orders.add(tuple(int(source[0]) for source in order))
+        if array.ndim > 2:
+            values = (
+                np.linalg.svd(heads_of(role, a), compute_uv=False) for a in (array, found[role])
+            )
+            np.testing.assert_allclose(*values, rtol=1e-6, atol=1e-6)
+    assert len(orders) == len(target.keys() & channels.keys())  # an order of its own for each
+
+
+def test_permuted_products_are_those_of_a_permutation_without_the_identity():
+    """Of α = 0 the products are ±β times permutation matrices, far from the identity."""
+    like = Mimetic(alpha_qk=0.0, alpha_vo=0.0)
+    target, found = draw(like), draw(Permuted(like))
+    whole = [np.einsum("dhk,ehk->de", k["query"], k["key"]) for k in (target, found)]
+    joint = [np.einsum("dhk,hke->de", k["value"], k["out"]) for k in (target, found)]
+    for before, after in (whole, joint):
+        assert abs(np.trace(before)) > 5 * abs(np.trace(after))
+        np.testing.assert_allclose(np.linalg.norm(after), np.linalg.norm(before), rtol=1e-6)
+    fixed = [np.isclose(joint[1], -0.4, atol=1e-5).sum(axis) for axis in (0, 1)]
+    np.testing.assert_array_equal(fixed, 1)
+
+
+def test_permuted_draws_each_kernel_whatever_else_is_written():
+    whole = draw(Permuted(Mimetic()))
+    only = draw(Permuted(Mimetic(alpha_vo=None, beta_vo=None)))
+    np.testing.assert_array_equal(only["key"], whole["key"])
+
+
+def test_permuted_refuses_what_it_would_not_change():
+    for like in (MeanShift(), SinCos(), schemes.ConvMimetic()):
+        name = type(like).__name__
+        with pytest.raises(InputError, match=rf"Permuted\({name}\) would be {name} itself"):
+            Permuted(like)
 
 
 @pytest.mark.parametrize("like", OTHERS, ids=lambda scheme: type(scheme).__name__)
@@ -176,6 +233,7 @@ class OddLayers(schemes.Scheme):
         (NormMatched, OddLayers()),
         (Shuffled, Layers(Mimetic(), 0.25, 0.5)),
         (Polar, OddLayers()),
+        (Permuted, Layers(Mimetic(), 0.25, 0.5)),
     ],
 )
 def test_controls_write_the_layers_that_their_scheme_writes(wrapper, like):
@@ -276,7 +334,7 @@ def test_what_is_no_range_of_depth(bounds, words):
         Layers(Mimetic(), *bounds)
 
 
-@pytest.mark.parametrize("wrapper", [NormMatched, Shuffled, Polar, Layers])
+@pytest.mark.parametrize("wrapper", [NormMatched, Shuffled, Permuted, Polar, Layers])
 def test_what_is_not_one_scheme_is_refused(wrapper):
     with pytest.raises(InputError, match=f"{wrapper.__name__}.like .* is not an instance of Sch"):
         wrapper((SinCos(), Mimetic()))
