@@ -15,6 +15,19 @@ from mimetic_jax.schemes.base import Scheme
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.kernels import KERNELS
 
+_KINDS = (
+    (
+        *("key", "key_bias", "out", "out_bias", "query", "query_bias", "value", "value_bias"),
+        *("relative_bias", "shared_bias", "attention_gain", "attention_scale"),
+    ),
+    ("mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias", "mlp_gate", "mlp_gain", "mlp_scale"),
+    ("token_in", "token_in_bias", "token_out", "token_out_bias"),
+    ("depthwise", "depthwise_bias"),
+    ("ssm_a", "ssm_c", "ssm_dt_bias", "ssm_b", "ssm_conv", "ssm_conv_bias", "ssm_norm"),
+    ("position", "embedding"),
+)
+"""The roles of each kind of layer, in the order of their keys in a control."""
+
 _CHANNELS = {"key": 0, "query": 0, "out": -1, "mlp_out": -1, "token_out": -1, "ssm_c": 0}
 """The axes of the channels that `Permuted` permutes; a query's only where no key is written."""
 
@@ -48,12 +61,25 @@ class _Control(_Wrapper):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         target = self.like(key, block, context)
-        keys = jax.random.split(jax.random.fold_in(key, self._stream), len(target))
+        stream, numbers = jax.random.fold_in(key, self._stream), _numbers(block)
         return {
             # A norm's gain has no structure, and with other signs it would be another model's.
-            role: target[role] if role.endswith("_gain") else self._like(role_key, target[role])
-            for role_key, role in zip(keys, sorted(target), strict=True)
+            role: array
+            if role.endswith("_gain")
+            else self._like(jax.random.fold_in(stream, numbers[role]), array)
+            for role, array in target.items()
         }
+
+
+def _numbers(block: Block) -> dict[str, int]:
+    """The number of each role's key, whichever roles are written: of a kind that a block lacks none
+    are kept free, so that the layers of a model have the same numbers in blocks of their own."""
+    numbers: dict[str, int] = {}
+    first = 0
+    for kind in _KINDS:
+        numbers |= {role: first + place for place, role in enumerate(kind)}
+        first += 0 if block.keys().isdisjoint(kind) else len(kind)
+    return numbers
 
 
 @dataclasses.dataclass(frozen=True)

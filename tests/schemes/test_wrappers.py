@@ -21,6 +21,7 @@ from mimetic_jax.schemes import (
     Shuffled,
     SinCos,
 )
+from mimetic_jax.tree.rules import ROLES
 
 KEY = jax.random.key(0)
 SHAPES = {
@@ -93,6 +94,37 @@ def test_controls_of_every_scheme(like):
             controls = np.stack([x.ravel() - x.mean() for x in (matched[role], shuffled[role])])
             centered = array.ravel() - array.mean()
             assert np.abs(np.corrcoef([*controls, centered])[np.triu_indices(3, 1)]).max() < 0.3
+
+
+@pytest.mark.parametrize("control", [NormMatched, Shuffled])
+def test_a_role_of_a_control_draws_the_same_whatever_else_is_written(control):
+    whole = draw(control(Mimetic()))
+    for like in (
+        Mimetic(alpha_vo=None, beta_vo=None),
+        Mimetic(alpha_qk=None, beta_qk=None),
+        Mimetic(zero_bias=False),
+    ):
+        for role, array in draw(control(like)).items():
+            np.testing.assert_array_equal(array, whole[role], err_msg=role)
+
+
+def test_no_two_roles_of_a_block_draw_the_same_noise():
+    """Of one shape each, whatever kinds of layers the block has."""
+    for roles in (ROLES, ["query", "mlp_in", "position"], ["mlp_in", "depthwise"]):
+        block = Block.of({role: jnp.ones(8) for role in roles})
+        drawn = NormMatched(Everything())(KEY, block, Context())
+        assert len({tuple(np.asarray(array).tolist()) for array in drawn.values()}) == len(roles)
+
+
+@dataclasses.dataclass(frozen=True)
+class Everything(schemes.Scheme):
+    """Writes every role as it is."""
+
+    def writes(self, roles):
+        return roles
+
+    def draw(self, key, block, context):
+        return dict(block)
 
 
 CHANNELS = {"key": 0, "out": 2, "mlp_out": 1, "token_out": 1, "ssm_c": 0}
