@@ -158,5 +158,5 @@ def _line(standing: Standing, results: Results) -> Iterator[object]:
         numbers = (one.mean, one.low, one.high) if one else (None, None, None)
         yield from ("" if number is None else round(number, digits) for number in numbers)
     yield tables.verdict(standing.gain, standing.structure, ours.score.higher)
-    lines = [line for line in results.of(entry.spec) if line.arm == ours.arm]
+    lines = [line for line in results.of(entry.spec) if line in ours.runs.values()]
     yield "; ".join(dict.fromkeys(f"{line.command} (jax {line.jax})" for line in lines))

@@ -18,6 +18,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
 from mimetic_jax.schemes import Scheme, from_dict
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.config import recorded_arms
 from mimetic_jax.train.report import ArmResult, columns, verdicts
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import AnyPath, path_of
@@ -73,7 +74,7 @@ def write(workdir: AnyPath) -> str:
 
     config, results = curves.read(workdir)
     curves.draw_workdir(workdir)
-    pictures = {name: _inline(workdir / _STARTS / f"{name}.png") for name in config["arms"]}
+    pictures = {name: _inline(workdir / _STARTS / f"{name}.png") for name in recorded_arms(config)}
     template = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).from_string(_TEMPLATE.read_text(encoding="utf-8"))

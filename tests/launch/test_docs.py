@@ -35,16 +35,20 @@ def results() -> Results:
 
 @pytest.fixture(scope="module")
 def scores() -> dict[str, list[dict[int, float]]]:
-    """Scores by seed of every arm, by what may be compared."""
+    """Scores by seed of every arm, by what may be compared; arms of one digest share them."""
     arms: dict[tuple, dict[int, float]] = defaultdict(dict)
+    others: dict[tuple, dict[int, float]] = defaultdict(dict)
     for path in sorted(ROOT.glob("results/*.jsonl")):
         for line in map(json.loads, path.read_text().splitlines()):
             if "digest" not in line or (line["config"].split(":")[0], line["seed"]) in TRIALS:
                 continue
-            key = line["config"], line["small"], line["arm"], line["digest"]
+            config, small, digest = line["config"], line["small"], line["digest"]
+            key = config, small, line["arm"], digest
             arms[key].setdefault(line["seed"], line["value"])
+            others[config, small, digest].setdefault(line["seed"], line["value"])
     found = defaultdict(list)
-    for (config, small, *_), runs in arms.items():
+    for (config, small, _, digest), own in arms.items():
+        runs = {**others[config, small, digest], **own}
         parts = [seeds for stem, seeds in ASKED if stem == config.split(":")[0]] or [runs]
         compared = ({seed: runs[seed] for seed in part if seed in runs} for part in parts)
         found[f"{COMPARED.match(config)[0]} {small}"] += [one for one in compared if one]

@@ -475,6 +475,21 @@ def test_rows_without_runs_keep_their_published_numbers(tmp_path):
     assert shown[2:] == [["1. width 16", "mimetic", "80.00 → 82.50"]]
 
 
+def test_seeds_of_arms_of_one_configuration_are_together(tmp_path):
+    """Those of its own name come first; with the same seed those of another name don't count."""
+    entry, found = write(tmp_path, {"mimetic": [84.0, 84.0, 87.0]})
+    digest = marks.marks(entry.spec, entry.init)["mimetic"].result
+    about = {"config": entry.spec.key, "small": False, "score": "accuracy", "digest": digest}
+    for seed, value in ((2, 0.0), (3, 90.0)):
+        found.append(entry.spec, Line(seed=seed, value=value, arm="vo_40_40", **about))
+    for arm, expected in (("mimetic", [84, 84, 87, 90]), ("vo_40_40", [84, 84, 0, 90])):
+        runs = found.runs(entry.spec, arm, digest)
+        assert [runs[seed].value for seed in range(4)] == expected
+    call = Call(tmp_path, [entry], seeds=range(4), only=("mimetic",))
+    call.results = call.queue.results = found
+    assert call.queue.jobs() == []
+
+
 def test_runs_of_another_configuration_are_not_mixed_in(tmp_path):
     entry, found = write(tmp_path, {"default": [10.0, 10.0]}, "an older digest")
     write(tmp_path, {"default": [80.0]})
