@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from launch.marks import marks
-from launch.registry import Entry, Spec, mark_of
+from launch.registry import Entry, Spec
 from launch.results import Line, Results
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.home import INSTALLED
@@ -169,9 +169,9 @@ class Queue:
                     "config": spec.key,
                     "small": spec.small,
                     "digest": self.marks[spec][arm].result,
+                    "weights": self.marks[spec][arm].weights or None,
                     "batch": config.batch,
                     "dtype": config.model.get("dtype", "float32"),
                     "command": self.command,
-                    "weights": mark_of(spec.file) if spec.file else None,
                 }
                 self.results.append(spec, Line(**vars(record), **about))
