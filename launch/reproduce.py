@@ -53,6 +53,7 @@ from launch.results import Results
 from launch.runs import Queue
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
+from mimetic_jax.command import shipped
 from mimetic_jax.command.advice import naming_flags
 from mimetic_jax.command.seeds import parse_seeds
 from mimetic_jax.data.home import expanded
@@ -115,7 +116,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         given.results = f"{folder}/results" if own else "results"
     if "://" in given.results:
         raise InputError(f"--results={given.results}: lines are files of this machine")
-    for flag in given.flags:
+    others, fields = shipped.separated(given.flags)
+    given.flags = tuple(fields)
+    for flag in (*others, *fields):
         if not own:
             raise InputError(f"{flag}: fields are set for a config file, not for {given.name}")
         if not re.match(r"--config\.\w", flag) or re.match(r"--config\.seeds\b", flag):

@@ -35,7 +35,6 @@ def main(monkeypatch, own_flags):
     return call
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -66,7 +65,6 @@ def test_bad_input_is_one_line(arguments, words, tmp_path, main, capsys):
     assert not (tmp_path / "workdir").exists()
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
 def test_the_advice_for_rules_can_be_typed(main, capsys):
     given = ["--config=configs/own_model.py:model=tests.plugged:FlatAttention", "--mode=plan"]
     with pytest.raises(SystemExit):
@@ -112,7 +110,6 @@ def test_an_environment_that_cannot_be_is_one_line(name, value, words, tmp_path)
     assert not (tmp_path / "workdir").exists()
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 def test_a_config_plans(main, capsys):
     config = "configs/cifar10_vit.py:width=24,depth=1,patch=8,init=positive"
     with pytest.raises(SystemExit) as ended:
