@@ -251,6 +251,10 @@ def train(
     options = {"seeds": given.seeds, "only": given.arms, "data_dir": given.data_dir}
     queue = Queue(rows, results, given.workdir, **options, command=given.command, say=say)
     jobs = queue.jobs(*given.share)
+    share, of = given.share
+    if not given.name.endswith(".py") and (done := len(queue.every()[share::of]) - len(jobs)):
+        runs = "1 run is" if done == 1 else f"{done} runs are"
+        say(f"{runs} from {given.results}/; --results=DIR trains your own")
     if given.dry_run:
         for job in jobs:
             say(str(job))

@@ -105,13 +105,16 @@ class Queue:
 
         Each of several processes trains a share, the same whatever has a line already.
         """
-        every = [
+        return [job for job in self.every()[share::of] if self._lacks(job)]
+
+    def every(self) -> list[Job]:
+        """All runs, whether they have a line or not, in that order."""
+        return [
             Job(spec, arm, seed)
             for spec, config in self.configs.items()
             for seed in config.seeds
             for arm in self.arms[spec]
         ]
-        return [job for job in every[share::of] if self._lacks(job)]
 
     def train(self, jobs: Sequence[Job]) -> dict[str, list[str]]:
         """Train runs and add a line for each that finishes; returns what failed, by the reason.

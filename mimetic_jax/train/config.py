@@ -161,6 +161,31 @@ def to_json(config: ConfigDict) -> dict[str, Any]:
     return record
 
 
+def from_json(record: Mapping[str, Any]) -> ConfigDict:
+    """The configuration that `to_json` recorded.
+
+    >>> from mimetic_jax.train.schema import default
+    >>> to_json(from_json(to_json(default()))) == to_json(default())
+    True
+
+    Raises:
+        InputError: a scheme or rule isn't known here.
+    """
+    return Config(_of_plain({k: v for k, v in record.items() if k != "matmul_precision"}))
+
+
+def _of_plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        read = {"scheme": schemes.from_dict, "rules": lambda rule: Rule(**_of_plain(rule))}
+        return {
+            name: tuple(map(read[name], item))
+            if name in read and isinstance(item, list) and item and isinstance(item[0], Mapping)
+            else _of_plain(item)
+            for name, item in value.items()
+        }
+    return tuple(map(_of_plain, value)) if isinstance(value, list) else value
+
+
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     """The first difference on which results depend, or None: what the one has trained continues.
 

@@ -290,6 +290,18 @@ def test_an_unknown_arm_and_a_row_that_needs_more(tmp_path):
     assert said == "tests/tiny row 1 is left out: it needs a file of somebody's, given by --file"
 
 
+def test_runs_that_the_results_have_are_counted(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    write(tmp_path / "r", {"default": [80.0, 81.0], "mimetic": [84.0]})
+    call = ["tests/tiny", "--row=1", "--dry-run", f"--results={tmp_path}/r"]
+    assert ended(call) == 0
+    assert f"3 runs are from {tmp_path}/r/; --results=DIR trains" in capsys.readouterr().out
+    assert ended([*call, "--arms=mimetic", "--seeds=0"]) == 0
+    assert "1 run is from" in capsys.readouterr().out
+    assert ended([*call, "--arms=mimetic", "--seeds=7"]) == 0
+    assert " from " not in capsys.readouterr().out
+
+
 # Weights that runs start from
 
 

@@ -1,7 +1,10 @@
+import json
+
 import pytest
 
 from configs.default import arguments
 from mimetic_jax import InputError
+from mimetic_jax.command import shipped
 from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
@@ -152,3 +155,15 @@ def test_epochs_are_no_more_steps_than_can_be_counted(tiny):
     config.optimizer.warmup = 0
     with pytest.raises(InputError, match=r"epochs 1000000.0 are 10,000,000,000 steps, more than"):
         configs.check(config, per_epoch=10_000, devices=1)
+
+
+@pytest.mark.parametrize("name", ["today:task=text", "trained", "cifar10_vit", "mlp_population"])
+def test_a_recorded_configuration_is_read_again(name):
+    """With its arms, schemes inside of schemes, and rules."""
+    record = json.loads(json.dumps(configs.to_json(shipped.load(name))))
+    again = configs.from_json(record)
+    assert configs.to_json(again) == record
+    ours, theirs = (configs.arms_of(config) for config in (again, shipped.load(name)))
+    for arm, config in ours.items():
+        assert tuple(config.scheme) == tuple(theirs[arm].scheme)
+        assert tuple(config.rules) == tuple(theirs[arm].rules)
