@@ -14,7 +14,7 @@ from mimetic_jax.schemes.block import Block, Context
 
 Shape: TypeAlias = tuple[int, ...]
 
-KERNELS = (
+_KERNELS = (
     "query",
     "key",
     "value",
@@ -48,7 +48,7 @@ class _Kernels(Scheme):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         # One key per role, present or not, so that no kernel depends on which others exist.
-        keys = dict(zip(KERNELS, jax.random.split(key, len(KERNELS)), strict=True))
+        keys = dict(zip(_KERNELS, jax.random.split(key, len(_KERNELS)), strict=True))
         new = {}
         for role in self.writes(frozenset(block)):
             shape = block.shapes[role]

@@ -13,18 +13,18 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Scheme
 from mimetic_jax.schemes.block import Block, Context
-from mimetic_jax.schemes.kernels import KERNELS
 
 _KINDS = (
     (
         *("key", "key_bias", "out", "out_bias", "query", "query_bias", "value", "value_bias"),
         *("relative_bias", "shared_bias", "attention_gain", "attention_scale"),
+        *("query_gain", "key_gain"),
     ),
     ("mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias", "mlp_gate", "mlp_gain", "mlp_scale"),
     ("token_in", "token_in_bias", "token_out", "token_out_bias"),
     ("depthwise", "depthwise_bias"),
     ("ssm_a", "ssm_c", "ssm_dt_bias", "ssm_b", "ssm_conv", "ssm_conv_bias", "ssm_norm"),
-    ("position", "embedding"),
+    ("position", "embedding", "unembedding"),
 )
 """The roles of each kind of layer, in the order of their keys in a control."""
 
@@ -151,7 +151,8 @@ class Permuted(_Wrapper):
     """
 
     def validate(self) -> None:
-        if not self.like.writes(frozenset({*KERNELS, "ssm_b", "ssm_c"})) & _CHANNELS.keys():
+        every = frozenset(role for kind in _KINDS for role in kind)
+        if not self.like.writes(every) & _CHANNELS.keys():
             name = type(self.like).__name__
             raise InputError(
                 f"Permuted({name}) would be {name} itself, which writes none of "
