@@ -28,6 +28,8 @@ class Line(Record):
         batch, dtype: of the configuration.
         command: that trained it.
         weights: mark of the file or first stage that it started from, if any.
+        remark: what the same command would do otherwise today, such as draw other noise; empty
+            for most.
     """
 
     config: str
@@ -37,6 +39,7 @@ class Line(Record):
     dtype: str = "float32"
     command: str = ""
     weights: str | None = None
+    remark: str = ""
 
 
 class Results:

@@ -98,6 +98,18 @@ def test_every_mean_of_the_csv_is_that_of_lines(scores):
         assert np.min(np.abs(np.array(same) - float(row["mean"]))) < 6e-4, row
 
 
+def test_the_csv_says_which_lines_would_be_drawn_otherwise_today():
+    lines = [
+        json.loads(line)
+        for path in ROOT.glob("results/*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    marked = {line["arm"]: line["remark"] for line in lines if line.get("remark")}
+    rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
+    said = {row["arm"] for row in rows if any(one in row["commands"] for one in marked.values())}
+    assert marked.keys() >= said > {"norm_matched_identity", "norm_matched_conditioned"}
+
+
 def test_every_difference_is_that_of_lines(scores, blocks):
     known = set()
     for arms in scores.values():
