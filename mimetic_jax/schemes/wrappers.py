@@ -17,14 +17,17 @@ from mimetic_jax.schemes.block import Block, Context
 _KINDS = (
     (
         *("key", "key_bias", "out", "out_bias", "query", "query_bias", "value", "value_bias"),
-        *("relative_bias", "shared_bias", "attention_gain", "attention_scale"),
-        *("query_gain", "key_gain"),
+        *("relative_bias", "shared_bias"),
     ),
-    ("mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias", "mlp_gate", "mlp_gain", "mlp_scale"),
+    ("mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias", "mlp_gate"),
     ("token_in", "token_in_bias", "token_out", "token_out_bias"),
     ("depthwise", "depthwise_bias"),
     ("ssm_a", "ssm_c", "ssm_dt_bias", "ssm_b", "ssm_conv", "ssm_conv_bias", "ssm_norm"),
     ("position", "embedding", "unembedding"),
+    (
+        *("attention_gain", "attention_scale", "mlp_gain", "mlp_scale", "shared_gain"),
+        *("query_gain", "key_gain", "post_norm"),
+    ),
 )
 """The roles of each kind of layer, in the order of their keys in a control."""
 
@@ -78,7 +81,7 @@ def _numbers(block: Block) -> dict[str, int]:
     first = 0
     for kind in _KINDS:
         numbers |= {role: first + place for place, role in enumerate(kind)}
-        first += 0 if block.keys().isdisjoint(kind) else len(kind)
+        first += 0 if block.shapes.keys().isdisjoint(kind) else len(kind)
     return numbers
 
 

@@ -108,6 +108,15 @@ def test_a_role_of_a_control_draws_the_same_whatever_else_is_written(control):
             np.testing.assert_array_equal(array, whole[role], err_msg=role)
 
 
+def test_a_gain_beside_a_kernel_leaves_its_noise():
+    kernel = {"mlp_in": jnp.ones((4, 8))}
+    alone, beside = (
+        NormMatched(MeanShift())(KEY, Block.of(kernel | gains), Context())["mlp_in"]
+        for gains in ({}, {"mlp_gain": jnp.ones(4), "attention_gain": jnp.ones(4)})
+    )
+    np.testing.assert_array_equal(alone, beside)
+
+
 def test_no_two_roles_of_a_block_draw_the_same_noise():
     """Of one shape each, whatever kinds of layers the block has."""
     drawn_anew = [role for role in ROLES if not role.endswith("_gain")]
