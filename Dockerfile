@@ -18,7 +18,7 @@ WORKDIR /app
 COPY requirements.txt pyproject.toml README.md LICENSE ./
 COPY mimetic_jax/__init__.py mimetic_jax/
 COPY mimetic_jax/base/__init__.py mimetic_jax/base/version.py mimetic_jax/base/
-RUN pip install --no-cache-dir --constraint requirements.txt -e ".[train,plot,gcs${EXTRA:+,$EXTRA}]"
+RUN pip install --no-cache-dir --constraint requirements.txt -e ".[train,gcs${EXTRA:+,$EXTRA}]"
 
 COPY main.py ./
 COPY mimetic_jax mimetic_jax

@@ -1,8 +1,9 @@
 """Arms that several configurations compare, and how `init` chooses among them."""
 
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,7 +11,7 @@ from ml_collections import ConfigDict
 
 from mimetic_jax import Rule, attention_rules, mlp_rules
 from mimetic_jax import schemes as s
-from mimetic_jax.base.errors import unknown
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.models.local_attention import FORMS
 from mimetic_jax.schemes import Impulse, MeanShift, Mimetic, Scheme, SinCos, mimetic_language
 
@@ -46,28 +47,34 @@ def chosen(
 ) -> ConfigDict:
     """The arms that `init` names, in its order: names of arms or groups, joined by "+".
 
-    norm_matched_NAME is the control of the arm NAME. "all" are the arms that are compared;
-    "figure4+default" adds the default to a group.
+    norm_matched_NAME and permuted_NAME are controls of the arm NAME. "all" are the arms that are
+    compared; "figure4+default" adds the default to a group.
 
     Args:
         init: names.
         arms: by name.
-        compared: "all"; unless given every one of `arms`, then the controls that they lack.
+        compared: "all"; unless given every one of `arms`, then the noise that they lack.
         groups: arms that are chosen together, by the name of the group.
 
     Raises:
         InputError: there is no arm or group of that name.
     """
     named = {name: _fields(arm) for name, arm in arms.items()}
-    controls = {f"norm_matched_{name}": noise(arm) for name, arm in named.items()}
-    controls = {name: arm for name, arm in controls.items() if arm not in named.values()}
-    named = controls | named
-    every: Arms = {name: named[name] for name in compared or [*arms, *controls]}
+    noises, permuted = (
+        {
+            f"{prefix}{name}": control
+            for name, arm in named.items()
+            if (control := kind(arm)) not in named.values()
+        }
+        for prefix, kind in CONTROLS.items()
+    )
+    named = noises | permuted | named
+    every: Arms = {name: named[name] for name in compared or [*arms, *noises]}
     together = {"all": every, **(groups or {})}
     picked: Arms = {}
     for name in init.split("+"):
         if name not in named and name not in together:
-            raise unknown("init", name, [*together, *arms, *controls])
+            raise unknown("init", name, [*together, *arms, *noises, *permuted])
         picked |= together.get(name) or {name: named[name]}
     return ConfigDict({name: _fields(arm) for name, arm in picked.items()}, sort_keys=False)
 
@@ -83,21 +90,33 @@ def controlled(name: str, *schemes: Scheme) -> Arms:
 
 _WITHOUT_STRUCTURE = (
     *(s.SinCos, s.ConstantBias, s.ZeroOut, s.ZeroOutputs, s.Independent, s.UniformAttention),
-    *(s.TFixup, s.CompleteP, s.NormMatched, s.Shuffled),
+    *(s.TFixup, s.CompleteP, s.NormMatched, s.Permuted, s.Shuffled),
 )
 """Schemes that stay in a control: positions, biases, zeros, and kernels of independent entries."""
 
 
 def noise(arm: Arm) -> Mapping[str, Any]:
     """The control of an arm: noise of their norms in the place of schemes that have structure."""
+    return _control(arm, s.NormMatched)
+
+
+def permuted(arm: Arm) -> Mapping[str, Any]:
+    """The control of an arm's alignment; schemes that write nothing to permute stay."""
+    return _control(arm, s.Permuted)
+
+
+CONTROLS = {"norm_matched_": noise, "permuted_": permuted}
+"""The controls of any arm, by what stands before its name."""
+
+
+def _control(arm: Arm, kind: Callable[[Scheme], Scheme]) -> Mapping[str, Any]:
     fields = _fields(arm)
-    if "scheme" not in fields:
-        return fields
-    found = (
-        one if isinstance(one, _WITHOUT_STRUCTURE) else s.NormMatched(one)
-        for one in fields["scheme"]
-    )
-    return {**fields, "scheme": tuple(found)}
+    found = list(fields.get("scheme", ()))
+    for index, one in enumerate(found):
+        if not isinstance(one, _WITHOUT_STRUCTURE):
+            with contextlib.suppress(InputError):  # a scheme of which it is no control
+                found[index] = kind(one)
+    return {**fields, "scheme": tuple(found)} if "scheme" in fields else fields
 
 
 VISION = ("default", "sincos", "norm_matched", "mimetic")

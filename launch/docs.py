@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from launch import league, tables
 from launch.marks import Standing, reached
 from launch.registry import Entry, entries
-from launch.results import Results
+from launch.results import Line, Results
 from mimetic_jax.base.errors import unknown
 from papers import TABLES, today
 from papers.league import LONG
@@ -158,5 +158,12 @@ def _line(standing: Standing, results: Results) -> Iterator[object]:
         numbers = (one.mean, one.low, one.high) if one else (None, None, None)
         yield from ("" if number is None else round(number, digits) for number in numbers)
     yield tables.verdict(standing.gain, standing.structure, ours.score.higher)
-    lines = [line for line in results.of(entry.spec) if line.arm == ours.arm]
-    yield "; ".join(dict.fromkeys(f"{line.command} (jax {line.jax})" for line in lines))
+    lines = [line for line in results.of(entry.spec) if line in ours.runs.values()]
+    said = (f"{line.command} ({', '.join(_about(line))})" for line in lines)
+    yield "; ".join(dict.fromkeys(said))
+
+
+def _about(line: Line) -> Iterator[str]:
+    yield f"jax {line.jax}"
+    if line.remark:
+        yield line.remark

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from launch.marks import reached
@@ -43,6 +44,7 @@ def draw(
     file: str = "",
     *,
     small: bool = False,
+    heads: Mapping[str, int] = MappingProxyType({}),
 ) -> list[AnyPath]:
     """Draw a figure.
 
@@ -53,6 +55,7 @@ def draw(
         out: folder of the files.
         file: pretrained weights, for a figure of weights.
         small: whether it is scaled down, as `wanted` is.
+        heads: num_heads and num_kv_heads of that file, where it doesn't tell them.
 
     Returns:
         The written files.
@@ -71,7 +74,8 @@ def draw(
     if figure.draw == "covariance":
         return list(_of_arms(path, queue, wanted, options))
     if file and figure.draw == "products":
-        drawn = [{pathlib.Path(file).stem: read_file(file)}]
+        drawn = [{(label := pathlib.Path(file).stem): read_file(file)}]
+        options["leaves"] = {label: heads}
     elif figure.draw in _OF_NETWORKS:
         trained = [(entry, queue.configs[entry.spec]) for entry in wanted]
         others = [(e, queue.config(e.spec, e.init)) for e in untrained if not e.lacks]

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from configs.arms import CONTROLS
 from launch import tables
 from launch.marks import Standing, marks, reached
 from launch.registry import Entry, entries
@@ -132,7 +133,7 @@ def standings(task: str, results: Results) -> list[Standing]:
 
 
 def _is_entrant(arm: str) -> bool:
-    return not arm.startswith("norm_matched_")
+    return not arm.startswith(tuple(CONTROLS))
 
 
 def _of_entrants(task: str, results: Results) -> list[Standing]:

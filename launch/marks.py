@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from launch.registry import PLACEHOLDER, Entry, Spec, mark_of
+from launch.registry import PLACEHOLDER, Entry, Spec, teacher_mark
 from launch.results import Results
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.config import arms_of, to_json
@@ -23,22 +23,27 @@ class Mark(NamedTuple):
     """What the runs of an arm must agree in to be compared, and the arm's control.
 
     The results depend on what `result` is a digest of; arms that agree in `data` have the same.
+    `weights` is the mark of what its runs start from, if the comparison starts from anything.
     """
 
     result: str
     data: str
     control: str
+    weights: str = ""
 
 
 @functools.cache
-def marks(spec: Spec, init: tuple[str, ...], recorded: str = "") -> Mapping[str, Mark]:
+def marks(
+    spec: Spec, init: tuple[str, ...], recorded: tuple[tuple[str, str], ...] = ()
+) -> Mapping[str, Mark]:
     """The marks of a comparison's arms.
 
     Args:
         spec: of the comparison.
         init: its arms.
-        recorded: the mark of what its runs started from, for a comparison that starts from
-            something and isn't given it. The mark counts in place of the path.
+        recorded: (arm, mark of what its runs started from), the last one for all others, for a
+            comparison that starts from something and isn't given it. The mark counts in place of
+            the path.
     """
     found, records = {}, {name: to_json(arm) for name, arm in arms_of(spec.load(init)).items()}
     own = controls(records)
@@ -47,11 +52,14 @@ def marks(spec: Spec, init: tuple[str, ...], recorded: str = "") -> Mapping[str,
         del record["arms"]
         # Students of different teachers differ in nothing else.
         record["init_from"] = (record["init_from"] or "").replace("{arm}", name)
+        mark = dict(recorded).get(name, recorded[-1][1] if recorded else "")
+        if spec.file:
+            mark = teacher_mark(spec.file, record["init_from"])
         for path in paths:
-            mark = mark_of(spec.file) if spec.file else recorded
             record = json.loads(json.dumps(record).replace(json.dumps(path)[1:-1], mark))
         data = {k: v for k, v in affecting(record, "data").items() if k != "data.dir"}
-        found[name] = Mark(digest(record), json.dumps(data, sort_keys=True), own.get(name, ""))
+        about = json.dumps(data, sort_keys=True), own.get(name, ""), mark
+        found[name] = Mark(digest(record), *about)
     return found
 
 
@@ -85,7 +93,8 @@ def reached(entry: Entry, results: Results) -> dict[str, Standing]:
     first: dict[str, Record] = {}
     if not (lines := results.of(entry.spec)):
         return {}  # without the seconds that reading its configuration takes
-    for arm, mark in marks(entry.spec, entry.init, lines[-1].weights or "").items():
+    recorded = {line.arm: line.weights or "" for line in lines} | {"": lines[-1].weights or ""}
+    for arm, mark in marks(entry.spec, entry.init, tuple(recorded.items())).items():
         runs = results.runs(entry.spec, arm, mark.result)
         for record in runs.values():
             one = first.setdefault(mark.data, record) if record.data else record

@@ -10,9 +10,10 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.command import shipped
 from mimetic_jax.command.assign import set_field
+from mimetic_jax.train.config import recorded_arms
 from mimetic_jax.train.schema import digest
 from mimetic_jax.train.statistics import ENOUGH
 from mimetic_jax.train.store.claim import Claim
@@ -149,11 +150,36 @@ def entries(name: str, small: bool = False, rows: Sequence[Row] = ()) -> list[En
 _NO_TABLE = Table("", "", "", (), controls=())
 
 
+def teacher_mark(file: str, start: str) -> str:
+    """The mark of what a run starts from: of a workdir that of the arm which it names.
+
+    Args:
+        file: as of `mark_of`.
+        start: its `init_from`, FILE/runs/ARM/SEED for an arm of a workdir.
+
+    Raises:
+        InputError: as `mark_of`; or the workdir has no such arm.
+    """
+    named = re.match(re.escape(f"{file}/runs/") + "([^/]+)", start)
+    if not named:
+        return mark_of(file)
+    arms = recorded_arms(_claim(file).config)
+    if named[1] not in arms:
+        raise unknown(f"arm in --file={file}", named[1], arms)
+    return digest({**arms[named[1]], "arms": {}})
+
+
+def _claim(folder: str) -> Claim:
+    if (claim := Claim.read(pathlib.Path(folder))) is None:
+        raise InputError(f"--file={folder} is not a workdir of main.py: it has no config.json")
+    return claim
+
+
 @functools.cache
 def mark_of(file: str) -> str:
     """12 hexadecimal digits of what runs start from; copies of a file have the same.
 
-    A workdir's are those of its configuration, on which its weights depend: more seeds leave them.
+    A workdir's are those of its configuration without arms: more seeds and arms leave them.
 
     Raises:
         InputError: there is no such file, or it can't serve.
@@ -162,9 +188,7 @@ def mark_of(file: str) -> str:
     if "," in file:
         raise InputError(f"--file={file}: a config's argument can't hold its comma")
     if path.is_dir():
-        if (claim := Claim.read(path)) is None:
-            raise InputError(f"--file={file} is not a workdir of main.py: it has no config.json")
-        return digest(claim.config)
+        return digest({**_claim(file).config, "arms": {}})
     if not path.is_file():
         raise InputError(f"--file={file}: there is no such file")
     if path.suffix not in (".npz", ".safetensors"):

@@ -4,7 +4,7 @@
     python launch/reproduce.py attention/table1 --row=3 --data_dir=DIR
     python launch/reproduce.py attention/table6 --small --data_dir=DIR
     python launch/reproduce.py attention/table2 --row=10 --file=FILE.npz --data_dir=DIR
-    python launch/reproduce.py attention/figure7 --file=FILE.npz
+    python launch/reproduce.py attention/figure7 --file=FILE.npz --heads=12
     python launch/reproduce.py configs/cifar10_vit.py --row=width=96 --row=width=192 \
         --data_dir=DIR --workdir=runs/widths -- --config.model.dtype=bfloat16
 
@@ -53,6 +53,8 @@ from launch.results import Results
 from launch.runs import Queue
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
+from mimetic_jax.command import shipped
+from mimetic_jax.command.advice import naming_flags
 from mimetic_jax.command.seeds import parse_seeds
 from mimetic_jax.data.home import expanded
 from mimetic_jax.host.memory import keep_freed_memory
@@ -99,6 +101,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--workdir", default="runs/reproduce", help="default: %(default)s")
     add("--results", help="default: results, or WORKDIR/results")
     add("--file", help="weights that a row or a figure needs")
+    add("--heads", type=int, help="of a figure's file, which may not tell how many")
+    add("--kv-heads", "--kv_heads", type=int, help="of its keys and values, where they are fewer")
     add("--dry-run", action="store_true", help="train nothing, print what would run")
     add("--docs", action="store_true", help="write the tables of results in docs/, and end")
     # argparse takes what follows -- for the name where an option stands between the two.
@@ -112,7 +116,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         given.results = f"{folder}/results" if own else "results"
     if "://" in given.results:
         raise InputError(f"--results={given.results}: lines are files of this machine")
-    for flag in given.flags:
+    others, fields = shipped.separated(given.flags)
+    given.flags = tuple(fields)
+    for flag in (*others, *fields):
         if not own:
             raise InputError(f"{flag}: fields are set for a config file, not for {given.name}")
         if not re.match(r"--config\.\w", flag) or re.match(r"--config\.seeds\b", flag):
@@ -129,6 +135,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given.workdir = path_of(given.workdir)
     given.file = str(expanded(given.file).resolve()) if given.file else ""
     given.data_dir = given.data_dir or ""
+    counts = {"num_heads": given.heads, "num_kv_heads": given.kv_heads}
+    given.heads = {name: count for name, count in counts.items() if count is not None}
+    if given.heads and not (given.file and given.name in FIGURES):
+        raise InputError("--heads and --kv-heads are of the --file of a figure")
     return given
 
 
@@ -186,8 +196,11 @@ def reproduce(given: argparse.Namespace, rows: Sequence[Entry], results: Results
         from launch.draw import draw  # whose imports take a second
 
         out = pathlib.Path(given.results) / "figures"
-        for drawn in draw(given.name, queue, rows, out, given.file, small=given.small):
-            say(f"drawn: {drawn}")
+        options = {"small": given.small, "heads": given.heads}
+        with naming_flags({"num_heads": "--heads", "num_kv_heads": "--kv-heads"}):
+            pictures = draw(given.name, queue, rows, out, given.file, **options)
+        for picture in pictures:
+            say(f"drawn: {picture}")
     return 1 if failed else 0
 
 
@@ -238,6 +251,10 @@ def train(
     options = {"seeds": given.seeds, "only": given.arms, "data_dir": given.data_dir}
     queue = Queue(rows, results, given.workdir, **options, command=given.command, say=say)
     jobs = queue.jobs(*given.share)
+    share, of = given.share
+    if not given.name.endswith(".py") and (done := len(queue.every()[share::of]) - len(jobs)):
+        runs = "1 run is" if done == 1 else f"{done} runs are"
+        say(f"{runs} from {given.results}/; --results=DIR trains your own")
     if given.dry_run:
         for job in jobs:
             say(str(job))

@@ -28,6 +28,8 @@ class Line(Record):
         batch, dtype: of the configuration.
         command: that trained it.
         weights: mark of the file or first stage that it started from, if any.
+        remark: what the same command would do otherwise today, such as draw other noise; empty
+            for most.
     """
 
     config: str
@@ -37,6 +39,7 @@ class Line(Record):
     dtype: str = "float32"
     command: str = ""
     weights: str | None = None
+    remark: str = ""
 
 
 class Results:
@@ -65,14 +68,13 @@ class Results:
         return self._lines.get((spec.key, spec.small), [])
 
     def runs(self, spec: Spec, arm: str, digest: str) -> dict[int, Record]:
-        """The runs of an arm by seed; of two with the same seed the first.
+        """The runs of an arm by seed, also those of arms of another name and its configuration.
 
-        Where none was trained under its name, those of an arm of another name and the same
-        configuration.
+        Of two with the same seed that of its own name, then the first.
         """
         same = [line for line in self.of(spec) if line.digest == digest]
         found: dict[int, Record] = {}
-        for line in [line for line in same if line.arm == arm] or same:
+        for line in sorted(same, key=lambda line: line.arm != arm):
             found.setdefault(line.seed, line)
         return found
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from launch.marks import marks
-from launch.registry import Entry, Spec, mark_of
+from launch.registry import Entry, Spec
 from launch.results import Line, Results
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.home import INSTALLED
@@ -105,13 +105,16 @@ class Queue:
 
         Each of several processes trains a share, the same whatever has a line already.
         """
-        every = [
+        return [job for job in self.every()[share::of] if self._lacks(job)]
+
+    def every(self) -> list[Job]:
+        """All runs, whether they have a line or not, in that order."""
+        return [
             Job(spec, arm, seed)
             for spec, config in self.configs.items()
             for seed in config.seeds
             for arm in self.arms[spec]
         ]
-        return [job for job in every[share::of] if self._lacks(job)]
 
     def train(self, jobs: Sequence[Job]) -> dict[str, list[str]]:
         """Train runs and add a line for each that finishes; returns what failed, by the reason.
@@ -169,9 +172,9 @@ class Queue:
                     "config": spec.key,
                     "small": spec.small,
                     "digest": self.marks[spec][arm].result,
+                    "weights": self.marks[spec][arm].weights or None,
                     "batch": config.batch,
                     "dtype": config.model.get("dtype", "float32"),
                     "command": self.command,
-                    "weights": mark_of(spec.file) if spec.file else None,
                 }
                 self.results.append(spec, Line(**vars(record), **about))

@@ -395,7 +395,7 @@ FIGURES = {
     "figure1": Figure(
         "attention weights of a pretrained ViT-Ti",
         "products",
-        {"clip": 64, "num_heads": 3},
+        {"clip": 64},
         needs=_PRETRAINED,
     ),
     "figure2": Figure(
@@ -469,7 +469,7 @@ FIGURES = {
     "figure7": Figure(
         "attention weights of a pretrained GPT-2",
         "products",
-        {"clip": 64, "num_heads": 12},
+        {"clip": 64},
         doubt="section 3 means this figure where it cites figure 9",
         needs="a file (FILE.npz) of a pretrained GPT-2",
     ),

@@ -74,8 +74,24 @@ def test_init_names_arms_and_groups():
     with pytest.raises(InputError, match="unknown init ''"):
         names("mimetic+")
     for without_structure in ("sincos", "norm_matched", "pretrained"):
-        with pytest.raises(InputError, match="unknown init"):
-            names(f"norm_matched_{without_structure}")
+        for control in ("norm_matched", "permuted"):
+            with pytest.raises(InputError, match="unknown init"):
+                names(f"{control}_{without_structure}")
+
+
+def test_the_control_of_alignment_of_any_arm():
+    """The arm with its own fields and positions; what has no alignment stays."""
+    every = arms.mlp(24, "torch")
+    found = arms.chosen("permuted_mimetic_mean_shift+permuted_mimetic", every)
+    positions, mimetic, shift = schemes.SinCos(), Mimetic(), schemes.MeanShift(arms.B)
+    permuted = schemes.Permuted(mimetic)
+    assert found["permuted_mimetic"].scheme == (positions, permuted)
+    assert found["permuted_mimetic_mean_shift"].scheme == (positions, permuted, shift)
+    with pytest.raises(InputError, match="unknown init 'permuted_mean_shift'"):
+        arms.chosen("permuted_mean_shift", every)
+    other = arms.chosen("permuted_gpsa_4_value_out", VISION)["permuted_gpsa_4_value_out"]
+    assert other.model.to_dict() == VISION["gpsa_4_value_out"]["model"]
+    assert not any(name.startswith("permuted_") for name in arms.chosen("all", every))
 
 
 def test_arms_of_the_papers_rows():

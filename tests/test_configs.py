@@ -194,7 +194,7 @@ def test_records_name_a_paper_and_commands_that_parse(name):
                 assert field in flat
                 if value in ("FOLDER", "FILE_OR_FOLDER"):
                     value = own_data(name)
-                set_field(config, experiment._listed(f"{flag}={value}"))
+                set_field(config, f"{flag}={value}")
             else:
                 assert flag in ("mode", "what", "workdir")
                 assert flag != "mode" or value in experiment.MODES

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import mimetic_jax
 from mimetic_jax import InputError, block_key, initializers
 from mimetic_jax.nnx import initialize
-from mimetic_jax.schemes import Layers, Mimetic, NormMatched, Scheme, SinCos
+from mimetic_jax.schemes import Layers, Mimetic, NormMatched, Permuted, Scheme, SinCos
 from tests.products import of_layer as products
 
 
@@ -40,7 +40,9 @@ def test_param_pytree_knows_depth_and_groups():
 
 
 @pytest.mark.parametrize("use_bias", [True, False])
-@pytest.mark.parametrize("scheme", [Mimetic(), Mimetic(zero_bias=False), NormMatched(Mimetic())])
+@pytest.mark.parametrize(
+    "scheme", [Mimetic(), Mimetic(zero_bias=False), NormMatched(Mimetic()), Permuted(Mimetic())]
+)
 def test_the_stock_layer_loads_the_param_pytree(scheme, use_bias):
     layer = nn.MultiHeadDotProductAttention(num_heads=2, use_bias=use_bias)
     stock = layer.init(KEY, X)["params"]
@@ -139,7 +141,8 @@ def test_initializers_take_dtype_and_sharding():
                 np.testing.assert_array_equal(placed, kernel)
 
 
-def test_nnx_module_in_place():
+@pytest.mark.parametrize(("scheme", "lean"), [(Mimetic(), -0.4), (Permuted(Mimetic()), 0.0)])
+def test_nnx_module_in_place(scheme, lean):
     class Model(nnx.Module):
         def __init__(self, rngs):
             self.layers = nnx.List(
@@ -148,11 +151,11 @@ def test_nnx_module_in_place():
 
     model = Model(nnx.Rngs(0))
     pure = nnx.to_pure_dict(nnx.state(model, nnx.Param))
-    initialize(model, KEY, Mimetic())
-    expected = mimetic_jax.rewrite(KEY, pure, Mimetic())
+    initialize(model, KEY, scheme)
+    expected = mimetic_jax.rewrite(KEY, pure, scheme)
     result = nnx.to_pure_dict(nnx.state(model, nnx.Param))
     jax.tree.map(np.testing.assert_array_equal, result, expected)
-    assert products(result["layers"][1])[1].diagonal().mean() == pytest.approx(-0.4, abs=0.05)
+    assert products(result["layers"][1])[1].diagonal().mean() == pytest.approx(lean, abs=0.05)
 
 
 def test_the_two_kernels_are_the_gauge_and_its_out():

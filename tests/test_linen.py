@@ -6,7 +6,7 @@ import pytest
 
 from mimetic_jax import InputError
 from mimetic_jax.linen import MultiHeadDotProductAttention
-from mimetic_jax.schemes import Layers, Mimetic, NormMatched, SinCos
+from mimetic_jax.schemes import Layers, Mimetic, NormMatched, Permuted, SinCos
 
 X = np.random.default_rng(1).normal(size=(2, 5, 16)).astype(np.float32)
 KEY = jax.random.key(0)
@@ -42,6 +42,19 @@ def test_untouched_leaves_are_the_stock_draw():
     np.testing.assert_array_equal(ours["query"]["kernel"], theirs["query"]["kernel"])
     stock = MultiHeadDotProductAttention(num_heads=2).init(KEY, X)["params"]
     jax.tree.map(np.testing.assert_array_equal, stock, theirs)
+
+
+def test_a_control_in_the_place_of_its_scheme():
+    """The joint draw of the layer without the control, its channels in another order."""
+    drawn, permuted = (
+        MultiHeadDotProductAttention(num_heads=2, attention_init=scheme).init(KEY, X)["params"]
+        for scheme in (Mimetic(), Permuted(Mimetic()))
+    )
+    np.testing.assert_array_equal(permuted["query"]["kernel"], drawn["query"]["kernel"])
+    ours, theirs = (tree["key"]["kernel"] for tree in (permuted, drawn))
+    assert (ours != theirs).any()
+    np.testing.assert_array_equal(np.sort(ours, axis=0), np.sort(theirs, axis=0))
+    assert abs(alignment(permuted)) < 0.2 < -alignment(drawn)
 
 
 class Residual(nn.Module):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from mimetic_jax.base import extras
 from mimetic_jax.command import experiment
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -35,7 +36,6 @@ def main(monkeypatch, own_flags):
     return call
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -66,7 +66,16 @@ def test_bad_input_is_one_line(arguments, words, tmp_path, main, capsys):
     assert not (tmp_path / "workdir").exists()
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
+def test_what_the_report_needs_is_checked_before_the_training(tmp_path, main, capsys, monkeypatch):
+    monkeypatch.setitem(extras.EXTRAS, "plot", ("no_such_module",))
+    with pytest.raises(SystemExit) as ended:
+        main("--config=configs/digits_vit.py", f"--workdir={tmp_path / 'workdir'}")
+    said = capsys.readouterr()
+    words = "the report of a training needs no_such_module: pip install"
+    assert_refused(ended.value.code, said.out, said.err, words)
+    assert not (tmp_path / "workdir").exists()
+
+
 def test_the_advice_for_rules_can_be_typed(main, capsys):
     given = ["--config=configs/own_model.py:model=tests.plugged:FlatAttention", "--mode=plan"]
     with pytest.raises(SystemExit):
@@ -112,7 +121,6 @@ def test_an_environment_that_cannot_be_is_one_line(name, value, words, tmp_path)
     assert not (tmp_path / "workdir").exists()
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 def test_a_config_plans(main, capsys):
     config = "configs/cifar10_vit.py:width=24,depth=1,patch=8,init=positive"
     with pytest.raises(SystemExit) as ended:

@@ -14,7 +14,7 @@ import pytest
 from mimetic_jax import InputError, rewrite
 from mimetic_jax import torch as mimetic_torch
 from mimetic_jax.command import files
-from mimetic_jax.schemes import Mimetic
+from mimetic_jax.schemes import Mimetic, Permuted
 
 KEY = jax.random.key(1)
 D, H = 32, 4
@@ -64,12 +64,13 @@ class Module:
         return {name: self.modules.get(name) for name in names}.items()
 
 
-def test_a_module_gets_what_the_dictionary_of_its_parameters_gets():
+@pytest.mark.parametrize("scheme", [Mimetic(), Permuted(Mimetic())])
+def test_a_module_gets_what_the_dictionary_of_its_parameters_gets(scheme):
     module = Module()
     before = {name: array.copy() for name, array in mimetic_torch.arrays_of(module).items()}
-    planned = mimetic_torch.initialize(module, KEY, Mimetic(), num_heads=H)
+    planned = mimetic_torch.initialize(module, KEY, scheme, num_heads=H)
     assert planned.table == "PYTORCH"
-    expected = rewrite(KEY, before, Mimetic(), num_heads=H)
+    expected = rewrite(KEY, before, scheme, num_heads=H)
     for name, parameter in module.parameters.items():
         np.testing.assert_array_equal(parameter.values, expected[name], err_msg=name)
 

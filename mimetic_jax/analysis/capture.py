@@ -67,12 +67,11 @@ def networks(
 
     `data` says whether to load the data, which `Network.inputs` needs.
     """
-    comparison.recognize(workdir)
-    if data:
-        comparison.open()
+    first = {name: Run.of(workdir, name, comparison.config.seeds[0]) for name in comparison.arms}
+    comparison.opened(workdir, list(first.values()), data=data)
     for name, arm in comparison.arms.items():
+        run = first[name]
         yield Network(arm, "initial", initial(comparison, arm).variables)
-        run = Run.of(workdir, name, arm.config.seeds[0])
         if (trained := comparison.restored(run)) is not None:
             yield Network(arm, f"step {int(trained.step)}", trained.variables)
 

@@ -85,7 +85,6 @@ def draw(
     clip: int = 64,
     layers: Sequence[int] = (),
     leaves: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-    num_heads: int | None = None,
 ) -> list[AnyPath]:
     """Draw W_Q W_Kᵀ and W_V W_out: per tree and product a row per head and a column per layer.
 
@@ -98,7 +97,6 @@ def draw(
         clip: rows and columns shown.
         layers: numbers from 1; all unless given.
         leaves: options of `mimetic_jax.blocks`, per label: rules, num_heads, num_kv_heads.
-        num_heads: of all trees, where kernels don't tell it.
 
     Raises:
         InputError: as `head_products`; for a tree without attention, or without one of the
@@ -107,8 +105,7 @@ def draw(
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
     """
     found = {
-        label: head_products(tree, clip, **{"num_heads": num_heads, **leaves.get(label, {})})
-        for label, tree in trees.items()
+        label: head_products(tree, clip, **leaves.get(label, {})) for label, tree in trees.items()
     }
     for label, products in found.items():
         if not products:

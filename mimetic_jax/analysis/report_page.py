@@ -18,6 +18,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
 from mimetic_jax.schemes import Scheme, from_dict
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.config import from_json, recorded_arms
 from mimetic_jax.train.report import ArmResult, columns, verdicts
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import AnyPath, path_of
@@ -42,38 +43,57 @@ def analyze(comparison: Comparison, workdir: AnyPath, command: str) -> str:
     commands = workdir / _COMMANDS
     if command not in _lines(commands):
         files.append_line(commands, command)
-    # In a mesh of several processes all of them would have to draw.
-    if jax.process_count() == 1:
-        _draw_starts(comparison, workdir / _STARTS)
-    return write(workdir)
+    return write(workdir, comparison)
 
 
-def _draw_starts(comparison: Comparison, folder: AnyPath) -> None:
-    """Draw what `check` says of the first seed of each arm before training."""
-    for name, arm in comparison.arms.items():
-        if (folder / f"{name}.png").exists():
-            continue
-        params = jax.device_get(initial(comparison, arm).variables["params"])
+def _draw_starts(
+    config: Mapping[str, Any], workdir: AnyPath, comparison: Comparison | None
+) -> dict[str, str]:
+    """Draw what `check` says of the first seed of each arm before training, unless it is drawn.
+
+    Returns:
+        Why it isn't drawn, by arm.
+    """
+    lacking = [name for name in recorded_arms(config) if not _start(workdir, name).exists()]
+    if lacking and jax.process_count() > 1:  # all of them would have to draw
+        alone = f"several processes trained it; mimetic report {workdir} draws it"
+        return dict.fromkeys(lacking, alone)
+    reasons = {}
+    for name in lacking:
         try:
+            if comparison is None or name not in comparison.arms:
+                comparison = Comparison(from_json(config), say=lambda line: None)
+            arm = comparison.arms[name]
+            params = jax.device_get(initial(comparison, arm).variables["params"])
             found = check(params, **arm.program.leaves)
-        except InputError as error:  # the model has no attention
-            comparison.say(f"no picture of the start of {name}: {error}")
+        except InputError as error:
+            reasons[name] = str(error)
             continue
-        if found:  # attention, and not only state spaces
-            style.save(found.plot(), folder / f"{name}.png")
+        if found:
+            style.save(found.plot(), _start(workdir, name))
+        else:  # state spaces alone
+            reasons[name] = "the model has no attention"
+    return reasons
 
 
-def write(workdir: AnyPath) -> str:
+def _start(workdir: AnyPath, arm: str) -> AnyPath:
+    return workdir / _STARTS / f"{arm}.png"
+
+
+def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
     """Write the page of a workdir, with the curves of what is finished so far, and name it.
 
-    The pictures of the start are those that the end of the training drew.
+    Args:
+        workdir: of a comparison.
+        comparison: that trained there; read from the workdir unless given.
     """
     need("a report", "plot")
     import jinja2
 
     config, results = curves.read(workdir)
     curves.draw_workdir(workdir)
-    pictures = {name: _inline(workdir / _STARTS / f"{name}.png") for name in config["arms"]}
+    undrawn = _draw_starts(config, workdir, comparison)
+    pictures = {name: _inline(_start(workdir, name)) for name in recorded_arms(config)}
     template = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).from_string(_TEMPLATE.read_text(encoding="utf-8"))
@@ -88,6 +108,7 @@ def write(workdir: AnyPath) -> str:
             score=results[0].score,
             curves=_inline(workdir / "curves.png"),
             starts={name: picture for name, picture in pictures.items() if picture},
+            undrawn=undrawn,
             facts=_facts(config) | _tests(results[0]),
             arms=_arms(config),
             config=json.dumps(config, indent=2, ensure_ascii=False),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError, unknown
-from mimetic_jax.command.expressions import parse_scheme
+from mimetic_jax.command.expressions import parse_rules, parse_scheme
+from mimetic_jax.command.seeds import parse_seeds
 from mimetic_jax.schemes.base import as_tuple
 
 
@@ -20,15 +22,17 @@ def set_field(config: ConfigDict, flag: str) -> None:
 
     Args:
         config: is changed.
-        flag: one word of a command line.
+        flag: one word of a command line; true if it is without =VALUE and the field is a switch.
 
     Raises:
         InputError: there is no such field, or the value has another type or is missing.
     """
     name, equals, text = flag.lstrip("-").removeprefix("config.").partition("=")
-    if not equals:
-        raise InputError(f"{flag} has no value: write {flag}=VALUE")
     arms, dot, rest = name.partition(".")
+    if not equals:
+        if (arms == "arms" and dot) or check_name(config, name.split(".")) is not bool:
+            raise InputError(f"{flag} has no value: write {flag}=VALUE")
+        text = "true"
     try:
         if arms == "arms" and dot:
             _set_of_arm(config, rest, text)
@@ -52,16 +56,28 @@ def _set_of_arm(config: ConfigDict, name: str, text: str) -> None:
 
 
 def _value(config: ConfigDict, path: Sequence[str], text: str) -> Any:
-    """What a text means for a field, as main.py takes it: a scheme, text, a literal or a word."""
-    kind = check_name(config, path)
-    if [*path] == ["scheme"]:
+    """What a text means for a field: a scheme, rules, seeds, text, a switch, a literal or words."""
+    kind, name = check_name(config, path), ".".join(path)
+    if name == "scheme":
         return as_tuple(parse_scheme(text))
+    if name == "rules" and re.match(r"\(?\*?[A-Za-z]", text):
+        return parse_rules(text)
+    if name == "seeds":
+        return parse_seeds("--config.seeds", text)
     if kind is str:
         return text
+    if kind is bool and text.lower() in _SWITCH:
+        return _SWITCH[text.lower()]
     try:
-        return ast.literal_eval(text)
+        value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return text
+        value = tuple(map(str.strip, text.split(","))) if kind is tuple else text
+    if kind is tuple and not isinstance(value, tuple):
+        value = tuple(value) if isinstance(value, list) else (value,)
+    return value
+
+
+_SWITCH = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
 def check_name(config: ConfigDict, path: Sequence[str]) -> Any:

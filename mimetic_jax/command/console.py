@@ -53,7 +53,6 @@ def main() -> None:
         if not argv or argv[0] in ("help", "--help", "-h") or "--help" in argv:
             print(f"{USAGE}\n\n{experiment.usage()}")
             return
-        # config_flags finds the fields that flags set in the process's own arguments.
         sys.argv = ["mimetic", *translate(argv, experiment.MODES)]
     # A model of the user's may lie in the current folder; last, so that it hides nothing installed.
     sys.path.append("")

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import app, flags, logging
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError, check_given, innermost, unknown
 from mimetic_jax.base.exits import Answered, reported
+from mimetic_jax.base.extras import need
 from mimetic_jax.command import shipped
 from mimetic_jax.command.advice import naming_flags
-from mimetic_jax.command.seeds import parse_seeds
 
 if TYPE_CHECKING:
     from mimetic_jax.train.comparison import Comparison
@@ -35,9 +35,7 @@ which draws WORKDIR/NAME.png and returns a line that names it; and what it draws
 _FLAGS = {name: f"--config.{name}" for name in ("rules", "num_heads", "num_kv_heads")}
 """The flags for the arguments that errors of the library name."""
 
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "Experiment: configs/NAME.py[:arg=value,…]"
-)
+_CONFIG = flags.DEFINE_string("config", None, "Experiment: configs/NAME.py[:arg=value,…]")
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Folder of the runs, local or gs://BUCKET/FOLDER; runs/NAME unless given."
 )
@@ -67,8 +65,9 @@ _WHAT = flags.DEFINE_string(
 
 def main(argv: Sequence[str]) -> None:
     """Run the mode; `argv` is what remains after the flags."""
-    if len(argv) > 1:
-        raise InputError(f"unexpected argument {argv[1]!r}: flags start with --")
+    others, set_fields = shipped.separated(argv[1:])
+    if others:
+        raise InputError(f"unexpected argument {others[0]!r}: flags start with --")
     if _CONFIG.value is None:
         raise InputError("give a config: --config=configs/digits_vit.py")
     check_given("--workdir", _WORKDIR.value)
@@ -87,8 +86,7 @@ def main(argv: Sequence[str]) -> None:
     from mimetic_jax.train.comparison import Comparison
     from mimetic_jax.train.store.files import path_of
 
-    config = _CONFIG.value
-    _check_config(config)
+    config = _configuration(_CONFIG.value, set_fields)
     if _MODE.value == "fields":
         from mimetic_jax.analysis import fields
 
@@ -105,6 +103,8 @@ def main(argv: Sequence[str]) -> None:
     if _MODE.value == "plan":
         print(describe(comparison))
     elif _MODE.value == "train":
+        need("training", "train")
+        need("the report of a training", "plot")
         try:
             results = comparison.train(workdir)
         except preemption.Preempted as stopped:
@@ -150,7 +150,7 @@ def usage() -> str:
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
-    """Parse the flags; every mistake in them is an error of one line."""
+    """Parse the flags, and return what is left: the program, other words, and fields to set."""
     if not {"--help", "-help", "-h"}.isdisjoint(argv):
         print(f"{sys.modules['__main__'].__doc__}\n{usage()}")
         sys.exit(0)
@@ -163,67 +163,23 @@ def _parse(argv: Sequence[str]) -> list[str]:
         raise InputError(f"there is no config file {file!r}")
     if text == "help":
         raise Answered(shipped.explained(pathlib.Path(file)))
-    argv, ours = _ours(_last(argv))
-    command, sys.argv = sys.argv, argv  # where config_flags looks for fields
+    others, set_fields = shipped.separated(argv)
     try:
-        rest = list(flags.FLAGS([_listed(argument) for argument in argv]))
-    except Exception as error:  # config_flags reports some mistakes by a KeyError
-        if argument is not None:
-            _check_fields(argv, shipped.read(pathlib.Path(file), text))
+        return [*flags.FLAGS(others), *set_fields]
+    except flags.Error as error:
         raise InputError(innermost(error)) from error
-    finally:
-        sys.argv = command
-    for flag in ours if isinstance(_CONFIG.value, ConfigDict) else ():
-        from mimetic_jax.command.assign import set_field
-        from mimetic_jax.command.expressions import parse_rules
-
-        name, _, value = flag.partition("=")
-        if name.endswith("config.rules"):
-            _CONFIG.value.rules = parse_rules(value)
-        else:
-            set_field(_CONFIG.value, flag)
-    return rest
 
 
-def _ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments without those that config_flags can't read, and these.
+def _configuration(given: str, set_fields: Sequence[str]) -> ConfigDict:
+    """The configuration of FILE or FILE:ARGUMENTS, with fields set by flags."""
+    from mimetic_jax.command.assign import set_field
 
-    They are rules in the form of an expression, a scheme, and fields of an arm.
-
-    >>> _ours(["main.py", "--config.rules=attention_rules()"])
-    (['main.py'], ['--config.rules=attention_rules()'])
-    >>> _ours(["--config.rules=(('fc/kernel', 'mlp_in', 'd f'),)", "--config.arms.fast.batch=8"])[1]
-    ['--config.arms.fast.batch=8']
-    """
-    form = re.compile(r"--?config\.(rules=\(?\*?[A-Za-z]|scheme=|arms\.)")
-    return [one for one in argv if not form.match(one)], [one for one in argv if form.match(one)]
-
-
-def _last(argv: Sequence[str]) -> list[str]:
-    """The arguments without those that a later one replaces: fields of several values would add.
-
-    >>> _last(["main.py", "--config.seeds=1", "--config.batch=8", "--config.seeds=2"])
-    ['main.py', '--config.batch=8', '--config.seeds=2']
-    """
-    fields = [re.match(r"--?(config\.[\w.]+)=", argument) for argument in argv]
-    last = {field[1]: index for index, field in enumerate(fields) if field}
-    return [
-        argument
-        for index, (argument, field) in enumerate(zip(argv, fields, strict=True))
-        if not field or last[field[1]] == index
-    ]
-
-
-def _listed(argument: str) -> str:
-    """The argument, with the seeds that it gives as a list.
-
-    >>> _listed("--config.seeds=range(3)"), _listed("--config.seeds=2-4")
-    ('--config.seeds=(0, 1, 2)', '--config.seeds=(2, 3, 4)')
-    """
-    flag, _, text = argument.partition("=")
-    if flag.lstrip("-") != "config.seeds":
-        return argument
-    return f"{flag}={parse_seeds(flag, text)}"
+    file, _, arguments = given.partition(":")
+    config = shipped.read(pathlib.Path(file), arguments)
+    _check_config(config)
+    for flag in set_fields:
+        set_field(config, flag)
+    return config
 
 
 def _check_config(config: Any) -> None:
@@ -242,15 +198,6 @@ def _config_argument(argv: Sequence[str]) -> str | None:
         if match := re.fullmatch(r"--?config(=(?P<value>.*))?", argument):
             found = following if match["value"] is None else match["value"]
     return found
-
-
-def _check_fields(argv: Sequence[str], config: ConfigDict) -> None:
-    """Check that the config has every field that a `--config.a.b` sets."""
-    from mimetic_jax.command.assign import check_name
-
-    for argument in argv:
-        if match := re.match(r"--?config\.([\w.]+)", argument):
-            check_name(config, match[1].split("."))
 
 
 def run() -> None:

@@ -7,6 +7,7 @@ import pathlib
 import re
 import runpy
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mimetic_jax.base.errors import InputError, innermost, unknown
@@ -136,6 +137,25 @@ def in_full(flag: str) -> str:
         return flag
     name = name[:2] + name[2:].replace("-", "_")
     return f"{'--config.data.dir' if name == '--data_dir' else name}{equals}{value}"
+
+
+def separated(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of a command line that set no field, and those that do, each with its value.
+
+    >>> separated(["main.py", "--config=mine.py", "--config.seeds", "0-3", "--config.batch=8"])
+    (['main.py', '--config=mine.py'], ['--config.seeds=0-3', '--config.batch=8'])
+    """
+    others, found = [], list[str]()
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if not re.match(r"--?config\.", word):
+            others.append(word)
+            continue
+        if "=" not in word and words and not re.match(r"--?[A-Za-z]", words[0]):
+            word = f"{word}={words.pop(0)}"
+        found.append(f"--{word.lstrip('-')}")
+    return others, found
 
 
 def usage() -> str:

@@ -57,7 +57,7 @@ from mimetic_jax.schemes.position import SinCos
 from mimetic_jax.schemes.positional import PositionalHeads
 from mimetic_jax.schemes.ssm import MimeticSSM
 from mimetic_jax.schemes.stored import from_dict, load, save, to_dict
-from mimetic_jax.schemes.wrappers import Layers, NormMatched, Polar, Shuffled
+from mimetic_jax.schemes.wrappers import Layers, NormMatched, Permuted, Polar, Shuffled
 
 __all__ = [
     "DCT",
@@ -87,6 +87,7 @@ __all__ = [
     "Orthogonal",
     "OrthogonalValueOut",
     "PerLayer",
+    "Permuted",
     "Polar",
     "PositionalHeads",
     "SameNoise",

@@ -34,8 +34,8 @@ class MimeticSSM(Scheme):
     On copying (docs/recall.md) A carries the effect, with or without W_C:
     `MimeticSSM(step=None)`. Δ without A destroys it.
 
-    `Shuffled` is the control for W_C: it keeps A, Δ and the norms. `NormMatched` draws A_log and
-    the bias of Δ as noise of the same norm too, so that heads forget at very different rates.
+    `Permuted` is the control for W_C: it keeps A and Δ. `NormMatched` draws A_log and the bias of Δ
+    as noise of the same norm too, so that heads forget at very different rates.
 
     Attributes:
         decay: largest −A; 1 with `power` 2, 4 or 8 is A = −exp(−power · A_log) of Mamba-2's A_log.

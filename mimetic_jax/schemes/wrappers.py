@@ -14,6 +14,26 @@ from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Scheme
 from mimetic_jax.schemes.block import Block, Context
 
+_KINDS = (
+    (
+        *("key", "key_bias", "out", "out_bias", "query", "query_bias", "value", "value_bias"),
+        *("relative_bias", "shared_bias"),
+    ),
+    ("mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias", "mlp_gate"),
+    ("token_in", "token_in_bias", "token_out", "token_out_bias"),
+    ("depthwise", "depthwise_bias"),
+    ("ssm_a", "ssm_c", "ssm_dt_bias", "ssm_b", "ssm_conv", "ssm_conv_bias", "ssm_norm"),
+    ("position", "embedding", "unembedding"),
+    (
+        *("attention_gain", "attention_scale", "mlp_gain", "mlp_scale", "shared_gain"),
+        *("query_gain", "key_gain", "post_norm"),
+    ),
+)
+"""The roles of each kind of layer, in the order of their keys in a control."""
+
+_CHANNELS = {"key": 0, "query": 0, "out": -1, "mlp_out": -1, "token_out": -1, "ssm_c": 0}
+"""The axes of the channels that `Permuted` permutes; a query's only where no key is written."""
+
 _DENSE = frozenset({"mlp_in", "mlp_out", "token_in", "token_out"})
 
 _DEPTH = Range(0, 1, reason="a fraction of depth: 0.5 is half of the layers")
@@ -44,12 +64,25 @@ class _Control(_Wrapper):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         target = self.like(key, block, context)
-        keys = jax.random.split(jax.random.fold_in(key, self._stream), len(target))
+        stream, numbers = jax.random.fold_in(key, self._stream), _numbers(block)
         return {
             # A norm's gain has no structure, and with other signs it would be another model's.
-            role: target[role] if role.endswith("_gain") else self._like(role_key, target[role])
-            for role_key, role in zip(keys, sorted(target), strict=True)
+            role: array
+            if role.endswith("_gain")
+            else self._like(jax.random.fold_in(stream, numbers[role]), array)
+            for role, array in target.items()
         }
+
+
+def _numbers(block: Block) -> dict[str, int]:
+    """The number of each role's key, whichever roles are written: of a kind that a block lacks none
+    are kept free, so that the layers of a model have the same numbers in blocks of their own."""
+    numbers: dict[str, int] = {}
+    first = 0
+    for kind in _KINDS:
+        numbers |= {role: first + place for place, role in enumerate(kind)}
+        first += 0 if block.shapes.keys().isdisjoint(kind) else len(kind)
+    return numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +127,51 @@ class Shuffled(_Control):
 
     def _like(self, key: jax.Array, target: jax.Array) -> jax.Array:
         return weights.shuffled(key, target)
+
+
+@dataclasses.dataclass(frozen=True)
+class Permuted(_Wrapper):
+    """The control of alignment: the kernels of `like`, with channels in random order.
+
+    W_K → P W_K and W_out → W_out P, so that W_Q W_Kᵀ → W_Q W_Kᵀ Pᵀ and W_V W_out → W_V W_out P, P a
+    random permutation of its own for each kernel, the same for all heads. Likewise W_2 → W_2 P of
+    an MLP, over channels or tokens, and W_C → P W_C of a state space layer; W_Q → P W_Q where
+    `like` writes no key. Every entry, norm and singular value of each kernel stays; only the
+    alignment goes. All else is that of `like`, such as biases and the means of `MeanShift`.
+
+    Attributes:
+        like: the scheme whose kernels are permuted.
+
+    Raises:
+        InputError: `like` writes no kernel that would change.
+
+    Example:
+        >>> from mimetic_jax.schemes import Mimetic
+        >>> block = Block.of({role: jnp.zeros((8, 1, 8)) for role in ("query", "key")})
+        >>> new = Permuted(Mimetic(alpha_qk=0.0))(jax.random.key(0), block, Context())
+        >>> (new["query"][:, 0] @ new["key"][:, 0].T > 0.6).astype(int).sum(axis=0)
+        Array([1, 1, 1, 1, 1, 1, 1, 1], dtype=int32)
+    """
+
+    def validate(self) -> None:
+        every = frozenset(role for kind in _KINDS for role in kind)
+        if not self.like.writes(every) & _CHANNELS.keys():
+            name = type(self.like).__name__
+            raise InputError(
+                f"Permuted({name}) would be {name} itself, which writes none of "
+                f"{', '.join(_CHANNELS)}: take NormMatched or Shuffled as its control"
+            )
+
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        new = self.like(key, block, context)
+        # Far from the small numbers that give `like` its keys: fold_in(key, i) is split(key, n)[i].
+        stream = jax.random.fold_in(key, 2**31)
+        keys = dict(zip(_CHANNELS, jax.random.split(stream, len(_CHANNELS)), strict=True))
+        permuted = new.keys() & _CHANNELS.keys() - ({"query"} if "key" in new else set())
+        return new | {
+            role: jax.random.permutation(keys[role], new[role], _CHANNELS[role])
+            for role in permuted
+        }
 
 
 @dataclasses.dataclass(frozen=True)

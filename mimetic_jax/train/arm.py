@@ -41,6 +41,13 @@ class ArmData:
             self._placed[feed.placement] = feed.place(self.load())
         return self._placed[feed.placement]
 
+    @property
+    def rounding(self) -> int:
+        """How far numbers of examples may be from those described: parts round in each class."""
+        data = self._config.data
+        parts = (data.get("subset", 1) < 1) + (data.get("held_out", 0) > 0)
+        return parts * getattr(self.info, "num_classes", 0)
+
     @functools.cached_property
     def fingerprint(self) -> str:
         """Differs where examples do."""

@@ -140,22 +140,37 @@ class Comparison:
             InputError: if data or workdir can't be used, or the workdir belongs to something else.
         """
         need("training", "train")
-        runs, sources = self.runs(workdir), dict[str, str]()
-        self.recognize(workdir)
-        self.open()  # missing data is reported before the workdir is touched
-        for run in runs:
-            arm = self.arms[run.arm]
-            path = source_path(arm, run.seed)
-            if path and path not in sources and not run.finished():
-                sources[path] = source_digest(arm, run.seed) or ""
-        data = {name: arm.dataset.fingerprint for name, arm in self.arms.items()}
-        ours = Claim(configs.to_json(self.config), data, sources)
-        claim = self.recognize(workdir, ours)
+        runs = self.runs(workdir)
+        claim = self.opened(workdir, [run for run in runs if not run.finished()])
         check_processes_agree(config=claim.config, code=source_version(), data=claim.data)
         if is_first():
             claim.write(path_of(workdir))
         wait_for_all("workdir")
         return runs
+
+    def opened(
+        self, workdir: AnyPath | str, starting: Sequence[Run] = (), *, data: bool = True
+    ) -> Claim:
+        """Load the data, which must be that of a workdir's runs, and return the claim on it.
+
+        Args:
+            workdir: of the comparison.
+            starting: runs whose `init_from` must have the weights of before, too.
+            data: whether to load it.
+
+        Raises:
+            InputError: the data can't be used, or the workdir belongs to something else.
+        """
+        self.recognize(workdir)  # before what takes time
+        if data:
+            self.open()
+        found = {name: arm.dataset.fingerprint for name, arm in self.arms.items() if data}
+        sources: dict[str, str] = {}
+        for run in starting:
+            arm = self.arms[run.arm]
+            if (path := source_path(arm, run.seed)) and path not in sources:
+                sources[path] = source_digest(arm, run.seed) or ""
+        return self.recognize(workdir, Claim(configs.to_json(self.config), found, sources))
 
     def runs(self, workdir: AnyPath | str) -> list[Run]:
         """The runs of a workdir, all arms of a seed before the next seed."""
@@ -230,9 +245,13 @@ class Comparison:
         return list(diverged)
 
     def table(self, workdir: AnyPath | str) -> Results:
-        """The results of what is finished so far, whose table is written into the workdir."""
-        ours = Claim(configs.to_json(self.config), self.recognize(workdir).data)
-        results = Results.of(path_of(workdir), ours)
+        """The results of what is finished in the workdir, whose table is written into it.
+
+        Raises:
+            InputError: nothing was trained there, or something else.
+        """
+        self._check_trained(workdir)
+        results = Results.of(path_of(workdir), self.recognize(workdir))
         try:
             results.write()
         except OSError as error:
@@ -240,9 +259,13 @@ class Comparison:
         return results
 
     def evaluate(self, workdir: AnyPath | str) -> str:
-        """Test scores of every run's newest checkpoint, computed anew."""
-        self.recognize(workdir)
-        self.open()
+        """Test scores of every run's newest checkpoint, computed anew.
+
+        Raises:
+            InputError: nothing was trained there, or on other data.
+        """
+        self._check_trained(workdir)
+        self.opened(workdir)
         runs, lines = self.runs(workdir), {}
         for run, state in self.states(runs):
             lines[run] = f"{run}: no checkpoint"
@@ -260,7 +283,9 @@ class Comparison:
         """The states of runs' newest checkpoints, each read once for all runs of its group."""
         wanted = set(runs)
         for group in dict.fromkeys(run.group for run in runs):
-            found = restored(group, self.arms[group[0].arm])
+            # Of those that the config has: a group shares its program.
+            arm = next(self.arms[run.arm] for run in group if run in wanted)
+            found = restored(group, arm)
             for run, state in zip(group, found, strict=True):
                 if run in wanted:
                     yield run, state
@@ -279,10 +304,14 @@ class Comparison:
             dataset.load()
             if (info := dataset.info) != published:
                 changed = True
-                self.say(
-                    f"{info.name} holds {info.num_train:,} train and {info.num_test:,} test "
-                    f"examples there, {published.num_train:,} and {published.num_test:,} expected"
-                )
+                trained, tested = info.num_train, info.num_test
+                expected = published.num_train, published.num_test
+                off = max(abs(trained - expected[0]), abs(tested - expected[1]))
+                if off > dataset.rounding:
+                    self.say(
+                        f"{info.name} holds {trained:,} train and {tested:,} test examples there, "
+                        f"{expected[0]:,} and {expected[1]:,} expected"
+                    )
         if changed:
             for name, arm in self.arms.items():
                 with blaming(f"arm {name}" if self.config.arms else ""):
@@ -307,6 +336,11 @@ class Comparison:
                 "--workdir"
             )
         return ours
+
+    def _check_trained(self, workdir: AnyPath | str) -> None:
+        """Raise InputError unless a workdir has a comparison."""
+        if Claim.read(path_of(workdir)) is None and not files.names(path_of(workdir) / "runs"):
+            raise InputError(f"nothing was trained in {workdir}: it has no config.json")
 
     def _arm(self, name: str, config: ConfigDict, dataset: ArmData) -> Arm:
         """The arm, checked; it shares the program of an arm that differs in its start alone."""

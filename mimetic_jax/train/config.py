@@ -20,6 +20,9 @@ from mimetic_jax.train.schedule import make_schedule, scaled_rate
 from mimetic_jax.train.schema import OF_COMPARISON, Config, affecting, leaves
 from mimetic_jax.tree.rules import Rule
 
+ALONE = "run"
+"""The arm of a comparison without arms."""
+
 
 def arms_of(config: ConfigDict) -> dict[str, ConfigDict]:
     """The configuration of each arm: that of the comparison with the arm's overrides.
@@ -30,7 +33,7 @@ def arms_of(config: ConfigDict) -> dict[str, ConfigDict]:
     """
     if not config.arms:
         schemes.as_tuple(tuple(config.scheme))
-        return {"run": config}
+        return {ALONE: config}
     shared = config.copy_and_resolve_references()
     shared.arms = Config()
     return {name: _overridden(shared, name, config.arms[name]) for name in config.arms}
@@ -94,11 +97,6 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
         )
     if config.eval.batch % devices:
         raise InputError(f"eval.batch {config.eval.batch} is not divisible by {devices} devices")
-    if config.checkpoint_every % config.log_every:
-        raise InputError(
-            f"checkpoint_every {config.checkpoint_every} is not a multiple of log_every "
-            f"{config.log_every}"
-        )
     for section, one in (("optimizer", "warmup"), ("eval", "every")):
         steps_given, epochs_given = config[section][one], config[section][f"{one}_epochs"]
         if steps_given and epochs_given:
@@ -163,6 +161,31 @@ def to_json(config: ConfigDict) -> dict[str, Any]:
     return record
 
 
+def from_json(record: Mapping[str, Any]) -> ConfigDict:
+    """The configuration that `to_json` recorded.
+
+    >>> from mimetic_jax.train.schema import default
+    >>> to_json(from_json(to_json(default()))) == to_json(default())
+    True
+
+    Raises:
+        InputError: a scheme or rule isn't known here.
+    """
+    return Config(_of_plain({k: v for k, v in record.items() if k != "matmul_precision"}))
+
+
+def _of_plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        read = {"scheme": schemes.from_dict, "rules": lambda rule: Rule(**_of_plain(rule))}
+        return {
+            name: tuple(map(read[name], item))
+            if name in read and isinstance(item, list) and item and isinstance(item[0], Mapping)
+            else _of_plain(item)
+            for name, item in value.items()
+        }
+    return tuple(map(_of_plain, value)) if isinstance(value, list) else value
+
+
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     """The first difference on which results depend, or None: what the one has trained continues.
 
@@ -199,7 +222,7 @@ def _first_differing(
 def recorded_arms(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The configuration of each arm as plain data, from that of the comparison by `to_json`."""
     if not record["arms"]:
-        return {"run": record}
+        return {ALONE: record}
     return {name: _merged(record, overrides) for name, overrides in record["arms"].items()}
 
 

@@ -19,8 +19,16 @@ from mimetic_jax.tree.rules import Rule, find_rule
 
 Rules = Sequence[tuple[str, float]]
 
-_HIDDEN = re.compile(r"(?!.*(embed|head|conv|depthwise|position)).*\bkernel")
-"""Paths of the kernels that Muon updates: not those of the first and last layer, nor filters."""
+_HIDDEN = {
+    *("query", "key", "value", "out", "mlp_in", "mlp_gate", "mlp_out"),
+    *("token_in", "token_out", "ssm_b", "ssm_c"),
+}
+"""Roles of the kernels that Muon updates: not those of the first and last layer, nor filters."""
+
+_HIDDEN_NAME = re.compile(
+    r"(?!.*(embed|conv|depthwise|position|(?<![A-Za-z])[Hh]ead(?![a-z])|classif|logits)).*\bkernel"
+)
+"""Paths of such kernels, where no role says what they are."""
 
 
 def make_optimizer(
@@ -134,10 +142,10 @@ def _matrices(
             inputs, outputs = rule.matrix
             for axis in {*range(leaf.ndim)}.difference(inputs, outputs):
                 stacks.add((block.rpartition("/")[0] or block, axis, leaf.shape[axis]))
-            if _HIDDEN.fullmatch(path):
+            if _HIDDEN.issuperset(rule.roles):
                 found[path] = contrib.MuonDimensionNumbers(inputs, outputs)
     for path, leaf in named:
-        if described[path] or not _HIDDEN.fullmatch(path):
+        if described[path] or not _HIDDEN_NAME.fullmatch(path):
             continue
         matrix: tuple[int, ...] = (0, 1) if leaf.ndim == 2 else ()
         for top, axis, layers in stacks:

@@ -87,7 +87,9 @@ def query_key(
     keys = jax.random.split(key, num_kv_heads)
     rank = min(dim, head_dim)
     left, right = _factors(keys, dim, rank, alpha, beta, noise, degenerate, method)
-    left_GxDxK, right_GxDxK = pad_columns(key, left, right, head_dim)
+    # Not a small number, since fold_in(key, 1) is the key of the second group.
+    fill = jax.random.fold_in(key, 2**31)
+    left_GxDxK, right_GxDxK = pad_columns(fill, left, right, head_dim)
     xp: Any = np if isinstance(left_GxDxK, np.ndarray) else jnp
     query_DxHxK = xp.repeat(xp.moveaxis(left_GxDxK, 0, 1), num_heads // num_kv_heads, axis=1)
     return jnp.asarray(query_DxHxK), jnp.asarray(xp.moveaxis(right_GxDxK, 0, 1))

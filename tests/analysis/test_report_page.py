@@ -1,15 +1,19 @@
 """WORKDIR/report.html: one file, of the table, pictures and origin of a comparison."""
 
 import base64
+import html
 import html.parser
 import re
+import shutil
 
 import pytest
 
+from configs.default import model
 from mimetic_jax.analysis import report_page
 from mimetic_jax.command import console
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.store.files import path_of
+from tests.training import quiet
 
 
 class Page(html.parser.HTMLParser):
@@ -78,3 +82,23 @@ def test_a_report_of_a_workdir_is_that_page(trained, page, capsys):
     console._report([str(trained.workdir)])
     assert capsys.readouterr().out == f"report: {trained.workdir / report_page.NAME}\n"
     assert (trained.workdir / report_page.NAME).read_text() == page
+
+
+def test_what_was_not_drawn_when_training_ended_is_drawn_with_the_report(trained, page, tmp_path):
+    """As where matplotlib was missing then; of the configuration that the workdir has."""
+    workdir = shutil.copytree(trained.workdir, tmp_path / "workdir")
+    shutil.rmtree(workdir / "starts")
+    console._report([str(workdir)])
+    assert Page((workdir / report_page.NAME).read_text()).pictures == Page(page).pictures
+
+
+def test_a_page_says_why_a_start_is_not_drawn(tiny, tmp_path):
+    """The model has no attention."""
+    config = tiny(scheme=(), steps=4)
+    config.model = model("convmixer", width=8, depth=1, patch=2)
+    comparison = quiet(config)
+    comparison.train(tmp_path)
+    report_page.analyze(comparison, path_of(tmp_path), "a command")
+    text = (tmp_path / report_page.NAME).read_text()
+    assert re.search(r"<p>run isn.t drawn: .*", html.unescape(text))
+    assert len(Page(text).pictures) == 1

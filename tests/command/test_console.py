@@ -33,6 +33,11 @@ def test_a_name_is_a_file_that_comes_with_the_package():
     ]
 
 
+def loaded(argv):
+    """The configuration that `experiment.main` would train."""
+    return experiment._configuration(experiment._CONFIG.value, argv[1:])
+
+
 @pytest.mark.parametrize("flag", ["--data-dir", "--data_dir", "--config.data.dir"])
 def test_the_data_folder_is_a_field(flag):
     given = ["plan", "mine.py", f"{flag}=a-b/c=d", "--config.batch=3"]
@@ -42,17 +47,15 @@ def test_the_data_folder_is_a_field(flag):
     ]
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
 def test_the_data_folder_reaches_the_config(monkeypatch):
     found = []
-    monkeypatch.setattr(experiment, "main", lambda argv: found.append(experiment._CONFIG.value))
+    monkeypatch.setattr(experiment, "main", lambda argv: found.append(loaded(argv)))
     with pytest.raises(SystemExit):
         run(monkeypatch, "plan", "digits_vit:steps=7", "--data-dir=here", "--config.batch=3")
     (config,) = found
     assert (config.data.dir, config.batch, config.steps) == ("here", 3, 7)
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
 def test_a_model_is_found_in_the_current_folder(monkeypatch, tmp_path):
     (tmp_path / "mine_alone.py").write_text(
         "import flax.linen as nn\n\n\nclass Net(nn.Module):\n    depth: int = 3\n"
@@ -60,14 +63,13 @@ def test_a_model_is_found_in_the_current_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     found = []
-    monkeypatch.setattr(experiment, "main", lambda argv: found.append(experiment._CONFIG.value))
+    monkeypatch.setattr(experiment, "main", lambda argv: found.append(loaded(argv)))
     with pytest.raises(SystemExit):
         run(monkeypatch, "plan", "own_model:model=mine_alone:Net")
     (config,) = found
     assert config.model.depth == 3
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
@@ -117,13 +119,11 @@ def test_arguments_of_a_configuration_are_listed(name):
     assert shipped.load(f"{name}:{given}").to_dict() == shipped.load(name).to_dict()
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
 def test_arguments_are_listed_in_place_of_the_work(monkeypatch, capsys):
     run(monkeypatch, "train", "digits_vit:help")
     assert "  depth=4\n" in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
 def test_fields_are_listed_and_of_two_values_the_last_one_counts(monkeypatch, capsys):
     given = ["--config.batch=8", "--config.seeds=1", "--config.seeds=2,3"]
     with pytest.raises(SystemExit):

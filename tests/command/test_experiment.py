@@ -10,12 +10,15 @@ import jax
 import pytest
 
 from configs.default import default
-from mimetic_jax import InputError
+from launch import reproduce
+from launch.registry import Spec
+from mimetic_jax import InputError, zoo
 from mimetic_jax.command import experiment, shipped
 from mimetic_jax.command.assign import set_field
 from mimetic_jax.schemes import Mimetic, SinCos, Zero
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import processes
+from mimetic_jax.train.schema import leaves
 from mimetic_jax.train.settings import check_settings
 
 pytestmark = pytest.mark.usefixtures("own_flags")
@@ -85,18 +88,64 @@ def test_a_field_of_an_arm_that_is_none(flag, words):
         set_field(shipped.load("digits_vit"), flag)
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
-def test_the_command_line_takes_schemes_and_fields_of_arms(monkeypatch):
+def test_the_command_line_takes_schemes_and_fields_of_arms():
     of_arm, of_all = (
         "--config.arms.fast.optimizer.learning_rate=3e-3",
         "--config.scheme=zero, SinCos",
     )
     argv = ["main.py", "--config=configs/digits_vit.py", of_arm, of_all]
-    monkeypatch.setattr(sys, "argv", argv)
-    experiment._parse(argv)
-    assert experiment._CONFIG.value.arms.fast.optimizer.learning_rate == 3e-3
-    assert experiment._CONFIG.value.scheme == (Zero(), SinCos())
-    assert sys.argv == argv
+    config = loaded(argv)
+    assert config.arms.fast.optimizer.learning_rate == 3e-3
+    assert config.scheme == (Zero(), SinCos())
+
+
+def loaded(argv):
+    """The configuration of a command line."""
+    _, *fields = experiment._parse(argv)
+    return experiment._configuration(experiment._CONFIG.value, fields)
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "value"),
+    [
+        (["--config.optimizer.no_decay=true"], "optimizer.no_decay", True),
+        (["--config.optimizer.no_decay"], "optimizer.no_decay", True),
+        (["--config.optimizer.no_decay=False"], "optimizer.no_decay", False),
+        (["--config.init_parts=attention"], "init_parts", ("attention",)),
+        (["--config.init_parts=attention, position"], "init_parts", ("attention", "position")),
+        (["--config.init_parts=('attention',)"], "init_parts", ("attention",)),
+        (["--config.seeds", "0-3"], "seeds", (0, 1, 2, 3)),
+        (["--config.seeds=2-4", "--config.seeds=7"], "seeds", (7,)),
+        (["--config.optimizer.betas=[0.9, 0.95]"], "optimizer.betas", (0.9, 0.95)),
+        (["-config.batch", "8"], "batch", 8),
+        (["--config.data.dir=1=2"], "data.dir", "1=2"),
+        (["--config.scheme=Zero"], "scheme", (Zero(),)),
+        (["--config.rules=zoo.MAXTEXT"], "rules", zoo.MAXTEXT),
+    ],
+)
+def test_main_and_rows_of_ones_own_read_fields_alike(words, field, value):
+    """What follows -- in launch/reproduce.py is read by the parser of main.py."""
+    ours = loaded(["main.py", "--config=configs/digits_vit.py", *words])
+    assert dict(leaves(ours))[field] == value
+    if field != "seeds":  # which has a flag of its own there
+        given = reproduce.parse(["configs/digits_vit.py", "--", *words])
+        spec = Spec("configs/digits_vit.py", flags=given.flags)
+        assert configs.to_json(spec.load(())) == configs.to_json(ours)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--config.batch"], "--config.batch has no value"),
+        (["--config.batch=many"], "--config.batch=many: .*type"),
+        (["--config.seeds", "3-1"], "--config.seeds=3-1: give 0-7"),
+        (["--config.optimizer.no_decay=2"], "--config.optimizer.no_decay=2: .*type"),
+    ],
+)
+def test_a_field_of_another_form_is_one_line(words, message):
+    with pytest.raises(InputError, match=message) as caught:
+        loaded(["main.py", "--config=configs/digits_vit.py", *words])
+    assert "\n" not in str(caught.value)
 
 
 def test_a_config_of_another_type():

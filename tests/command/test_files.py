@@ -185,6 +185,7 @@ def test_a_dry_run_writes_nothing(saved, tmp_path, capsys):
         ("Mimetic", schemes.Mimetic()),
         ("mimetic", schemes.Mimetic()),
         ("norm_matched(mimetic)", schemes.NormMatched(schemes.Mimetic())),
+        ("Permuted(Mimetic())", schemes.Permuted(schemes.Mimetic())),
         ("mimetic_language", schemes.mimetic_language()),
         ("mimetic_language(beta_vo=-0.4)", schemes.mimetic_language(beta_vo=-0.4)),
         ("NormMatched(Mimetic(alpha_qk=0.2))", schemes.NormMatched(schemes.Mimetic(alpha_qk=0.2))),

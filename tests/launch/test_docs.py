@@ -35,16 +35,20 @@ def results() -> Results:
 
 @pytest.fixture(scope="module")
 def scores() -> dict[str, list[dict[int, float]]]:
-    """Scores by seed of every arm, by what may be compared."""
+    """Scores by seed of every arm, by what may be compared; arms of one digest share them."""
     arms: dict[tuple, dict[int, float]] = defaultdict(dict)
+    others: dict[tuple, dict[int, float]] = defaultdict(dict)
     for path in sorted(ROOT.glob("results/*.jsonl")):
         for line in map(json.loads, path.read_text().splitlines()):
             if "digest" not in line or (line["config"].split(":")[0], line["seed"]) in TRIALS:
                 continue
-            key = line["config"], line["small"], line["arm"], line["digest"]
+            config, small, digest = line["config"], line["small"], line["digest"]
+            key = config, small, line["arm"], digest
             arms[key].setdefault(line["seed"], line["value"])
+            others[config, small, digest].setdefault(line["seed"], line["value"])
     found = defaultdict(list)
-    for (config, small, *_), runs in arms.items():
+    for (config, small, _, digest), own in arms.items():
+        runs = {**others[config, small, digest], **own}
         parts = [seeds for stem, seeds in ASKED if stem == config.split(":")[0]] or [runs]
         compared = ({seed: runs[seed] for seed in part if seed in runs} for part in parts)
         found[f"{COMPARED.match(config)[0]} {small}"] += [one for one in compared if one]
@@ -92,6 +96,18 @@ def test_every_mean_of_the_csv_is_that_of_lines(scores):
             continue
         same = [np.mean(values) for values in runs if len(values) == int(row["n"])]
         assert np.min(np.abs(np.array(same) - float(row["mean"]))) < 6e-4, row
+
+
+def test_the_csv_says_which_lines_would_be_drawn_otherwise_today():
+    lines = [
+        json.loads(line)
+        for path in ROOT.glob("results/*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    marked = {line["arm"]: line["remark"] for line in lines if line.get("remark")}
+    rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
+    said = {row["arm"] for row in rows if any(one in row["commands"] for one in marked.values())}
+    assert marked.keys() >= said > {"norm_matched_identity", "norm_matched_conditioned"}
 
 
 def test_every_difference_is_that_of_lines(scores, blocks):

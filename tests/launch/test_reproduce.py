@@ -290,6 +290,18 @@ def test_an_unknown_arm_and_a_row_that_needs_more(tmp_path):
     assert said == "tests/tiny row 1 is left out: it needs a file of somebody's, given by --file"
 
 
+def test_runs_that_the_results_have_are_counted(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    write(tmp_path / "r", {"default": [80.0, 81.0], "mimetic": [84.0]})
+    call = ["tests/tiny", "--row=1", "--dry-run", f"--results={tmp_path}/r"]
+    assert ended(call) == 0
+    assert f"3 runs are from {tmp_path}/r/; --results=DIR trains" in capsys.readouterr().out
+    assert ended([*call, "--arms=mimetic", "--seeds=0"]) == 0
+    assert "1 run is from" in capsys.readouterr().out
+    assert ended([*call, "--arms=mimetic", "--seeds=7"]) == 0
+    assert " from " not in capsys.readouterr().out
+
+
 # Weights that runs start from
 
 
@@ -357,12 +369,48 @@ def test_a_row_starts_from_the_runs_of_a_first_stage(finished, rows_that_start, 
     ((spec, config),) = queue.configs.items()
     assert config.arms.started.init_from == f"{stage}/runs/default/{{seed}}"
     record = json.loads((stage / "config.json").read_text())["config"]
-    mark = registry.mark_of(spec.file)
-    assert mark == digest(record)
-    assert digest({**record, "seeds": [7], "name": "x"}) == mark
-    assert digest({**record, "batch": 64}) != mark
-    arms = {**record["arms"], "mimetic": {"scheme": []}}
-    assert digest({**record, "arms": arms}) != mark
+    mark = queue.marks[spec]["started"]
+    assert mark.weights == digest({**record, "arms": {}})  # its default overrides nothing
+
+    def of_another(**changed):
+        """The mark of the student of a teacher with other fields."""
+        other = tmp_path / "teacher"
+        shutil.rmtree(other, ignore_errors=True)
+        other.mkdir()
+        claim = json.loads((stage / "config.json").read_text())
+        claim["config"] |= changed
+        (other / "config.json").write_text(json.dumps(claim))
+        registry.mark_of.cache_clear()
+        again = started(tmp_path, 2, other).queue
+        marks.marks.cache_clear()
+        return again.marks[next(iter(again.configs))]["started"]
+
+    arms = {**record["arms"], "another": {"batch": 64}}
+    for same in ({"seeds": [7], "name": "x"}, {"arms": arms}):
+        assert of_another(**same)[::3] == mark[::3]
+    for other in ({"batch": 64}, {"arms": {**arms, "default": {"batch": 64}}}):
+        assert of_another(**other).result != mark.result
+    with pytest.raises(InputError, match=r"unknown arm in --file=.*teacher 'default'.* another"):
+        of_another(arms={"another": {}})
+
+
+def test_students_find_their_runs_when_their_teacher_gets_more_arms(
+    finished, rows_that_start, tmp_path
+):
+    stage = shutil.copytree(next((finished.folder / "runs").iterdir()), tmp_path / "stage")
+    call = started(tmp_path, 2, stage)
+    assert call.train() == {}
+    (line,) = call.lines
+    claim = json.loads((stage / "config.json").read_text())
+    claim["config"]["arms"]["another"] = {"batch": 64}
+    (stage / "config.json").write_text(json.dumps(claim))
+    for cached in (registry.mark_of, marks.marks):
+        cached.cache_clear()
+    assert started(tmp_path, 2, stage).queue.jobs() == []
+    # And their table, which isn't given the teacher.
+    rows = row("tests/started", 2)
+    (shown,) = cells(tables.table(rows, call.results))[2:]
+    assert shown[:4] == ["2. from a run", "started", "82.00", f"{line['value']:.2f} (1)"]
 
 
 @pytest.mark.parametrize(
@@ -473,6 +521,21 @@ def test_rows_without_runs_keep_their_published_numbers(tmp_path):
     rows = registry.entries("tests/tiny")
     shown = cells(tables.table(rows, Results(tmp_path)))
     assert shown[2:] == [["1. width 16", "mimetic", "80.00 → 82.50"]]
+
+
+def test_seeds_of_arms_of_one_configuration_are_together(tmp_path):
+    """Those of its own name come first; with the same seed those of another name don't count."""
+    entry, found = write(tmp_path, {"mimetic": [84.0, 84.0, 87.0]})
+    digest = marks.marks(entry.spec, entry.init)["mimetic"].result
+    about = {"config": entry.spec.key, "small": False, "score": "accuracy", "digest": digest}
+    for seed, value in ((2, 0.0), (3, 90.0)):
+        found.append(entry.spec, Line(seed=seed, value=value, arm="vo_40_40", **about))
+    for arm, expected in (("mimetic", [84, 84, 87, 90]), ("vo_40_40", [84, 84, 0, 90])):
+        runs = found.runs(entry.spec, arm, digest)
+        assert [runs[seed].value for seed in range(4)] == expected
+    call = Call(tmp_path, [entry], seeds=range(4), only=("mimetic",))
+    call.results = call.queue.results = found
+    assert call.queue.jobs() == []
 
 
 def test_runs_of_another_configuration_are_not_mixed_in(tmp_path):
@@ -636,8 +699,15 @@ def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys, monkeypat
     draws = np.random.default_rng(0)
     shapes = {"h.0.attn.c_attn.weight": (96, 288), "h.0.attn.c_proj.weight": (96, 96)}
     np.savez(file, **{name: draws.normal(size=shape) for name, shape in shapes.items()})
-    assert ended(["attention/figure7", *options, f"--file={file}"]) == 0
-    assert (tmp_path / "figures" / "attention_figure7.png").stat().st_size > 1000
+    assert ended(["attention/figure7", *options, f"--file={file}"]) == 2
+    assert "--heads" in capsys.readouterr().err
+    for heads in (6, 12):  # whatever the paper's figure has
+        assert ended(["attention/figure7", *options, f"--file={file}", f"--heads={heads}"]) == 0
+        lines = (tmp_path / "figures" / "attention_figure7.csv").read_text().splitlines()
+        drawn = [line.split(",") for line in lines[1:]]
+        assert {int(line[3]) for line in drawn if line[1] == "query_key"} == {*range(1, heads + 1)}
+    assert ended(["attention/figure7", *options, "--heads=6"]) == 2
+    assert "--heads and --kv-heads are of the --file" in capsys.readouterr().err
     assert ended(["attention/figure3", *options, f"--file={file}"]) == 2
     assert "isn't drawn from the weights of a file" in capsys.readouterr().err
 

@@ -128,8 +128,8 @@ def test_a_configuration_has_the_arms_of_its_row(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", range(1, 4))
-def test_a_row_is_loaded_as_main_loads_it(number: int) -> None:
-    """By ml_collections, off a command line."""
+def test_a_row_is_loaded_as_ml_collections_loads_it(number: int) -> None:
+    """Whose flags take the fields off a command line."""
     entry = registry.entries("attention/table6", small=True)[number - 1]
     file, text = ROOT / entry.spec.config, f"{entry.spec.arguments},init={'+'.join(entry.init)}"
     argv = ["main.py", f"--config={file}:{text}", *entry.spec.flags]

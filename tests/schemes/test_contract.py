@@ -48,6 +48,7 @@ EVERY = [
     NormMatched(Mimetic()),
     schemes.Orthogonal(gain=0.5),
     schemes.OrthogonalValueOut(),
+    schemes.Permuted(Mimetic()),
     schemes.Polar(Mimetic()),
     schemes.PositionalHeads(10_000),
     schemes.SameNoise(),
@@ -87,7 +88,7 @@ RULES = (*FLAX, Rule("embedding", "embedding", "t d"))
 every_scheme = pytest.mark.parametrize("scheme", EVERY, ids=str)
 TYPICAL = (
     *("Impulse", "ImpulseMixing", "Layers", "MeanShift", "Mimetic", "MimeticSSM", "NormMatched"),
-    *("Polar", "Shuffled", "SinCos", "TFixup", "ValueOutPerHead", "Zero"),
+    *("Permuted", "Polar", "Shuffled", "SinCos", "TFixup", "ValueOutPerHead", "Zero"),
 )
 """Each way to draw; the arrays of the others come from functions of `weights`, tested there."""
 

@@ -16,10 +16,12 @@ from mimetic_jax.schemes import (
     MeanShift,
     Mimetic,
     NormMatched,
+    Permuted,
     Polar,
     Shuffled,
     SinCos,
 )
+from mimetic_jax.tree.rules import ROLES
 
 KEY = jax.random.key(0)
 SHAPES = {
@@ -92,6 +94,103 @@ def test_controls_of_every_scheme(like):
             controls = np.stack([x.ravel() - x.mean() for x in (matched[role], shuffled[role])])
             centered = array.ravel() - array.mean()
             assert np.abs(np.corrcoef([*controls, centered])[np.triu_indices(3, 1)]).max() < 0.3
+
+
+@pytest.mark.parametrize("control", [NormMatched, Shuffled])
+def test_a_role_of_a_control_draws_the_same_whatever_else_is_written(control):
+    whole = draw(control(Mimetic()))
+    for like in (
+        Mimetic(alpha_vo=None, beta_vo=None),
+        Mimetic(alpha_qk=None, beta_qk=None),
+        Mimetic(zero_bias=False),
+    ):
+        for role, array in draw(control(like)).items():
+            np.testing.assert_array_equal(array, whole[role], err_msg=role)
+
+
+def test_a_gain_beside_a_kernel_leaves_its_noise():
+    kernel = {"mlp_in": jnp.ones((4, 8))}
+    alone, beside = (
+        NormMatched(MeanShift())(KEY, Block.of(kernel | gains), Context())["mlp_in"]
+        for gains in ({}, {"mlp_gain": jnp.ones(4), "attention_gain": jnp.ones(4)})
+    )
+    np.testing.assert_array_equal(alone, beside)
+
+
+def test_no_two_roles_of_a_block_draw_the_same_noise():
+    """Of one shape each, whatever kinds of layers the block has."""
+    drawn_anew = [role for role in ROLES if not role.endswith("_gain")]
+    for roles in (drawn_anew, ["query", "mlp_in", "position"], ["mlp_in", "depthwise"]):
+        block = Block.of({role: jnp.ones(8) for role in roles})
+        drawn = NormMatched(Everything())(KEY, block, Context())
+        assert len({tuple(np.asarray(array).tolist()) for array in drawn.values()}) == len(roles)
+
+
+@dataclasses.dataclass(frozen=True)
+class Everything(schemes.Scheme):
+    """Writes every role as it is."""
+
+    def writes(self, roles):
+        return roles
+
+    def draw(self, key, block, context):
+        return dict(block)
+
+
+CHANNELS = {"key": 0, "out": 2, "mlp_out": 1, "token_out": 1, "ssm_c": 0}
+ALIGNED = [
+    *(Mimetic(), schemes.DCT(), schemes.Sinusoidal(), schemes.Impulse(), schemes.CorrelatedMLP()),
+    *(schemes.MimeticSSM(), schemes.SymmetricQueryKey(), schemes.ImpulseMixing()),
+]
+
+
+@pytest.mark.parametrize("like", ALIGNED, ids=lambda scheme: type(scheme).__name__)
+def test_permuted_reorders_channels_and_nothing_else(like):
+    """The slices along one axis are those of `like`, so entries and singular values are too."""
+    target, found = draw(like), draw(Permuted(like))
+    channels = CHANNELS if "key" in target else CHANNELS | {"query": 0}
+    assert target.keys() & channels.keys()
+    orders = set()
+    for role, array in target.items():
+        if role not in channels:
+            np.testing.assert_array_equal(found[role], array)
+            continue
+        before, after = (np.moveaxis(a, channels[role], 0) for a in (array, found[role]))
+        order = [np.flatnonzero((before == one).reshape(len(before), -1).all(1)) for one in after]
+        assert sorted(int(source[0]) for source in order) == list(range(len(before)))
+        orders.add(tuple(int(source[0]) for source in order))
+        if array.ndim > 2:
+            values = (
+                np.linalg.svd(heads_of(role, a), compute_uv=False) for a in (array, found[role])
+            )
+            np.testing.assert_allclose(*values, rtol=1e-6, atol=1e-6)
+    assert len(orders) == len(target.keys() & channels.keys())  # an order of its own for each
+
+
+def test_permuted_products_are_those_of_a_permutation_without_the_identity():
+    """Of α = 0 the products are ±β times permutation matrices, far from the identity."""
+    like = Mimetic(alpha_qk=0.0, alpha_vo=0.0)
+    target, found = draw(like), draw(Permuted(like))
+    whole = [np.einsum("dhk,ehk->de", k["query"], k["key"]) for k in (target, found)]
+    joint = [np.einsum("dhk,hke->de", k["value"], k["out"]) for k in (target, found)]
+    for before, after in (whole, joint):
+        assert abs(np.trace(before)) > 5 * abs(np.trace(after))
+        np.testing.assert_allclose(np.linalg.norm(after), np.linalg.norm(before), rtol=1e-6)
+    fixed = [np.isclose(joint[1], -0.4, atol=1e-5).sum(axis) for axis in (0, 1)]
+    np.testing.assert_array_equal(fixed, 1)
+
+
+def test_permuted_draws_each_kernel_whatever_else_is_written():
+    whole = draw(Permuted(Mimetic()))
+    only = draw(Permuted(Mimetic(alpha_vo=None, beta_vo=None)))
+    np.testing.assert_array_equal(only["key"], whole["key"])
+
+
+def test_permuted_refuses_what_it_would_not_change():
+    for like in (MeanShift(), SinCos(), schemes.PositionalHeads(10_000)):
+        name = type(like).__name__
+        with pytest.raises(InputError, match=rf"Permuted\({name}\) would be {name} itself"):
+            Permuted(like)
 
 
 @pytest.mark.parametrize("like", OTHERS, ids=lambda scheme: type(scheme).__name__)
@@ -176,6 +275,7 @@ class OddLayers(schemes.Scheme):
         (NormMatched, OddLayers()),
         (Shuffled, Layers(Mimetic(), 0.25, 0.5)),
         (Polar, OddLayers()),
+        (Permuted, Layers(Mimetic(), 0.25, 0.5)),
     ],
 )
 def test_controls_write_the_layers_that_their_scheme_writes(wrapper, like):
@@ -276,7 +376,7 @@ def test_what_is_no_range_of_depth(bounds, words):
         Layers(Mimetic(), *bounds)
 
 
-@pytest.mark.parametrize("wrapper", [NormMatched, Shuffled, Polar, Layers])
+@pytest.mark.parametrize("wrapper", [NormMatched, Shuffled, Permuted, Polar, Layers])
 def test_what_is_not_one_scheme_is_refused(wrapper):
     with pytest.raises(InputError, match=f"{wrapper.__name__}.like .* is not an instance of Sch"):
         wrapper((SinCos(), Mimetic()))

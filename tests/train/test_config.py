@@ -1,7 +1,10 @@
+import json
+
 import pytest
 
 from configs.default import arguments
 from mimetic_jax import InputError
+from mimetic_jax.command import shipped
 from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
@@ -77,7 +80,6 @@ def test_an_arm_is_named_as_a_folder_can_be(tiny, name):
         ({"eval.batch": 50}, "eval.batch 50 is not divisible by 4 devices"),
         ({"epochs": 1.0}, "give epochs or steps, not epochs 1.0 and steps 12"),
         ({"seeds": ()}, r"seeds \(\) must be different numbers, at least one"),
-        ({"checkpoint_every": 3}, "checkpoint_every 3 is not a multiple of log_every 2"),
         ({"eval.every_epochs": 1.0}, "give eval.every .4 steps. or every_epochs"),
         ({"optimizer.warmup_epochs": 1.0}, "give optimizer.warmup .2 steps. or warmup_epochs"),
         ({"name": " "}, "name is empty: the workdir is runs/NAME"),
@@ -153,3 +155,15 @@ def test_epochs_are_no_more_steps_than_can_be_counted(tiny):
     config.optimizer.warmup = 0
     with pytest.raises(InputError, match=r"epochs 1000000.0 are 10,000,000,000 steps, more than"):
         configs.check(config, per_epoch=10_000, devices=1)
+
+
+@pytest.mark.parametrize("name", ["today:task=text", "trained", "cifar10_vit", "mlp_population"])
+def test_a_recorded_configuration_is_read_again(name):
+    """With its arms, schemes inside of schemes, and rules."""
+    record = json.loads(json.dumps(configs.to_json(shipped.load(name))))
+    again = configs.from_json(record)
+    assert configs.to_json(again) == record
+    ours, theirs = (configs.arms_of(config) for config in (again, shipped.load(name)))
+    for arm, config in ours.items():
+        assert tuple(config.scheme) == tuple(theirs[arm].scheme)
+        assert tuple(config.rules) == tuple(theirs[arm].rules)

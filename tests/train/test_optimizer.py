@@ -9,6 +9,7 @@ from mimetic_jax.models import ViT
 from mimetic_jax.train.optimizer import make_optimizer
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import FLAX
 
 PARAMS = {
     "a": {"kernel": jnp.arange(6.0).reshape(2, 3), "bias": jnp.ones(3)},
@@ -206,6 +207,31 @@ def test_muon_takes_axes_from_roles_and_never_guesses_them():
         np.testing.assert_allclose(
             moves["last"]["kernel"], expected["c"]["kernel"], rtol=1e-4, atol=1e-6
         )
+
+
+def test_muon_goes_by_roles_where_they_are_known_else_by_names():
+    """Attention under a name that has "head" in it, and last layers under others; a role counts
+    whatever the name, also of what looks like a hidden kernel."""
+    random = np.random.default_rng(3)
+    layer = {role: {"kernel": random.normal(size=(4, 2, 2))} for role in ("query", "key", "value")}
+    layer["out"] = {"kernel": random.normal(size=(2, 2, 4))}
+    kernel = {"kernel": random.normal(size=(4, 4))}
+    hidden = {"block_0": {"multihead_attention": layer, "multihead_proj": kernel}}
+    last = ("classifier", "lm_head", "Head_0", "logits", "pos_net")
+    tree = jax.tree.map(jnp.asarray, hidden | dict.fromkeys(last, kernel))
+    roles = (*FLAX, Rule("pos_net/kernel", "position", "n d"))
+    muon = make_optimizer("muon", optax.constant_schedule(0.01), roles=roles)
+    adam = make_optimizer("adam", optax.constant_schedule(0.01))
+    moves, theirs = (
+        paths.flatten(jax.jit(each.update)(tree, each.init(tree), tree)[0])[0]
+        for each in (muon, adam)
+    )
+    of_muon = {
+        path
+        for (path, ours), (_, adams) in zip(moves, theirs, strict=True)
+        if (ours != adams).any()
+    }
+    assert of_muon == {path for path, _ in moves if path.startswith("block_0/")}
 
 
 def test_muon_sees_the_leaf_that_a_rule_wants_beside_its_own():

@@ -1,6 +1,8 @@
 """Whole runs: training, resuming, comparing."""
 
 import dataclasses
+import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +10,12 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError
+from mimetic_jax.analysis import attention, curves, products
 from mimetic_jax.analysis.plan import bytes_per_device, describe
 from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train import program as programs
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.report import table
 from mimetic_jax.train.store.runs import Run
 from tests.training import evaluations, killed, quiet, trained
 
@@ -23,11 +27,12 @@ DROPPED = {"model.dropout": 0.2, "model.drop_path": 0.1}
     [
         pytest.param(0, {}, marks=pytest.mark.slow),
         (9, {}),
+        (9, {"checkpoint_every": 3}),  # between two lines of the log
         pytest.param(4, DROPPED, marks=pytest.mark.slow),
     ],
 )
 def test_resume_equals_no_stop(tiny, tmp_path, after, overrides):
-    """Bit for bit, wherever it stops: dispatches of 2 steps, checkpoints every 4."""
+    """Bit for bit, wherever it stops: dispatches of 2 steps, checkpoints every 4 or 3."""
     config, folders = tiny(**overrides), (tmp_path / "killed", tmp_path / "whole")
     whole = trained(config, folders[1])
     with killed(after):
@@ -99,7 +104,10 @@ def test_evaluate_gives_the_recorded_accuracy(tiny, workdir, tmp_path):
     last = evaluations(Run.of(workdir, "run", 0))[-1]
     comparison = quiet(tiny())
     assert f"{100 * last['eval_accuracy']:5.2f} %" in comparison.evaluate(workdir)
-    assert "no checkpoint" in comparison.evaluate(tmp_path / "elsewhere")
+    assert "run seed 1: no checkpoint" in quiet(tiny(seeds=(0, 1))).evaluate(workdir)
+    for call in (comparison.evaluate, comparison.table):
+        with pytest.raises(InputError, match=r"nothing was trained in .*elsewhere"):
+            call(tmp_path / "elsewhere")
 
 
 def test_a_loss_that_is_not_finite_stops_its_run_only(tiny, tmp_path):
@@ -199,3 +207,60 @@ def test_other_data_are_not_trained_on(tiny, workdir):
             comparison.train(workdir)
         path = workdir / "config.json"
         path.write_text(path.read_text().replace(before, "0123456789abcdef"))
+
+
+def test_other_data_are_neither_tested_nor_drawn(tiny, workdir):
+    comparison = quiet(tiny())
+    comparison.open()
+    comparison.arms["run"].dataset.fingerprint = "0123456789abcdef"
+    for call in (comparison.evaluate, lambda workdir: attention.analyze(comparison, workdir)):
+        with pytest.raises(InputError, match=r"with other data \(fingerprint .* there, 0123"):
+            call(workdir)
+    assert "products drawn" in products.analyze(comparison, workdir)  # of weights alone
+
+
+def test_other_weights_to_start_from_are_not_drawn(tiny, finished, tmp_path):
+    teacher = shutil.copytree(finished, tmp_path / "teacher")
+    config = tiny(init_from=f"{teacher}/runs/run/0", scheme=())
+    quiet(config).train(tmp_path / "student")
+    shutil.rmtree(teacher)
+    quiet(tiny(**{"optimizer.learning_rate": 1e-2})).train(teacher)
+    with pytest.raises(InputError, match=r"student was trained with other .*/runs/run/0 \(finger"):
+        products.analyze(quiet(config), tmp_path / "student")
+
+
+def test_everything_in_a_workdir_is_in_its_table(tiny, tmp_path):
+    """Also seeds and arms of earlier commands, and the run of a config without arms."""
+    quiet(tiny()).train(tmp_path)
+    config = tiny(seeds=(1,))
+    config.arms.default = {"scheme": ()}
+    assert set(quiet(config).train(tmp_path).arms) == {"run", "default"}
+    for last in (tiny(seeds=(1,)), config):
+        found = quiet(last).train(tmp_path)
+    assert {arm: list(one.runs) for arm, one in found.arms.items()} == {
+        "run": [0, 1],
+        "default": [1],
+    }
+    _, results = curves.read(tmp_path)
+    assert (tmp_path / "table.md").read_text() == f"{table(results)}\n"
+    rows = json.loads((tmp_path / "summary.json").read_text())
+    assert [(row["arm"], row["n"]) for row in rows] == [("run", 2), ("default", 1)]
+
+
+def test_a_group_is_read_whichever_arm_is_left_out(tiny, tmp_path):
+    config = tiny(together=2, scheme=())
+    config.arms = {"first": {}, "second": {"scheme": (Mimetic(),)}}
+    quiet(config).train(tmp_path)
+    whole = quiet(config).evaluate(tmp_path).splitlines()
+    del config.arms["first"]
+    assert quiet(config).evaluate(tmp_path) == whole[1]
+    assert "products drawn" in products.analyze(quiet(config), tmp_path)
+
+
+def test_a_part_of_the_data_is_as_large_as_expected(tiny):
+    """Parts are rounded in each class; another number of examples is reported."""
+    said = []
+    comparison = quiet(tiny(**{"data.subset": 0.1}), said.append)
+    comparison.open()
+    assert said == []
+    assert comparison.arms["run"].program.feed.steps_per_epoch == 143 // 32

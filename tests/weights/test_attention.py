@@ -75,6 +75,14 @@ def test_surplus_units_are_alive():
     assert writes.sum() == 16
 
 
+def test_surplus_query_columns_are_noise_of_their_own():
+    """Not that of another group's target, which at K = 2 D and G = 2 would be the second's."""
+    query, key = (np.asarray(kernel, np.float64) for kernel in query_key(KEY, 16, 2, head_dim=32))
+    surplus = query[:, 0, 16:].ravel()
+    targets = (products.query_key(query, key) - 0.7 * np.eye(16)).reshape(2, -1)
+    assert np.abs(np.corrcoef([surplus, *targets])[0, 1:]).max() < 0.2
+
+
 @pytest.mark.parametrize("beta", [0.5, -0.5])
 def test_no_noise_keeps_the_first_coordinates(beta):
     query, key = query_key(KEY, 12, 3, alpha=0.0, beta=beta)

@@ -9,7 +9,7 @@ from typing import Any
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import from_json
-from mimetic_jax.train.config import check_continues
+from mimetic_jax.train.config import ALONE, check_continues
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import AnyPath
 
@@ -118,6 +118,8 @@ class Claim:
             check_fingerprint(f"workdir {workdir}", path, other.sources[path], self.sources[path])
         seeds = sorted({*other.config.get("seeds", ()), *self.config["seeds"]})
         arms = {**other.config["arms"], **self.config["arms"]}
+        if arms and not (other.config["arms"] and self.config["arms"]):
+            arms = {ALONE: {}, **arms}  # without arms, one of them trained that of this name
         return Claim(
             {**self.config, "seeds": seeds, "arms": arms},
             {**other.data, **self.data},
