@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from ml_collections import ConfigDict
 
-from mimetic_jax import Rule, attention_rules, mlp_rules
 from mimetic_jax import schemes as s
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.models.local_attention import FORMS
@@ -23,19 +22,6 @@ Groups: TypeAlias = Mapping[str, Arms]
 
 _IMPULSE = Impulse(noise_vo="normal", zero_bias=True)
 """Beside `Mimetic`, from which it differs in query and key alone."""
-
-
-def gated(stacked: bool = False) -> tuple[Rule, ...]:
-    """Rules for a GPT with SwiGLU, fc2(silu(fc1(x)) ∘ up(x)), which no table describes."""
-    layers = "l " * stacked
-    return (
-        *attention_rules(stacked=stacked),
-        Rule("query_norm/scale", "query_gain", f"{layers}k"),
-        Rule("key_norm/scale", "key_gain", f"{layers}k"),
-        *mlp_rules(first="up", second="fc2", stacked=stacked),
-        Rule("fc1/kernel", "mlp_gate", f"{layers}d f"),
-        Rule("embedding", "embedding", "t d"),
-    )
 
 
 STRONG = mimetic_language(beta_vo=-0.4)

@@ -49,7 +49,6 @@ def get_config(text: str = "") -> ConfigDict:
         scan=True,
         dtype="bfloat16",
     )
-    config.rules = arms.gated(stacked=True)
     config.optimizer.schedule = "cosine"
     config.optimizer.warmup = args.steps // 10
     config.optimizer.weight_decay = 0.1

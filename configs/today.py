@@ -13,19 +13,11 @@ from ml_collections import ConfigDict
 from configs import arms
 from configs.default import arguments
 from configs.recipes import TEXTS, few_images, sequences
-from mimetic_jax import Rule, attention_rules, mlp_rules
 from mimetic_jax import schemes as s
 from mimetic_jax.data.text.corpus import load_text
 from mimetic_jax.weights import bigram_counts
 
 TASKS = (*TEXTS, "copying", "recall", "induction", "images", "vision")
-
-GATED = (
-    *attention_rules(),
-    *mlp_rules(first="up", second="fc2"),
-    Rule("fc1/kernel", "mlp_gate", "d f"),
-)
-"""Rules for SwiGLU of models/gpt.py, which no table describes: fc2(silu(fc1(x)) ∘ up(x))."""
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -48,7 +40,6 @@ def get_config(text: str = "") -> ConfigDict:
     else:
         modern = {"positions": "rotary", "qk_norm": True, "rms_norm": True, "swiglu": True}
         config = sequences(args.task, **sizes, **modern, mlp_ratio=8 / 3)
-        config.rules = GATED
         config.batch = 16
         config.optimizer.schedule = "constant"
         config.arms = _language(args.init, sizes["heads"])
@@ -82,12 +73,7 @@ def _language(init: str, heads: int) -> ConfigDict:
         "small": {"scheme": (s.Independent(power=0.75),), "model": {"norm_epsilon": 1e-12}},
         "shift": {"model": shifted},
     }
-    # With rules of their own, as those of the others are a part of what their results depend on.
-    others |= {
-        name: {"rules": arms.gated(), **(arm if isinstance(arm, dict) else {"scheme": arm})}
-        for name, arm in arms.positional(2, heads, 64).items()
-        if name != "default"
-    }
+    others |= arms.positional(2, heads, 64)
     if "bigrams" in init:  # of the text itself, which is counted for these arms alone
         others |= _bigrams()
     controls = (f"norm_matched_{name}" for name in structured)
@@ -99,9 +85,8 @@ def _bigrams() -> arms.Arms:
     """The embedding of the text's bigrams, and its control."""
     corpus = load_text(TEXTS["text"], None)
     counts = tuple(map(tuple, bigram_counts(corpus.train, len(corpus.vocabulary)).tolist()))
-    rules = (*GATED, Rule("embedding", "embedding", "t d"))
     return {
-        name: {"scheme": (s.Bigrams(counts, shuffled),), "rules": rules}
+        name: (s.Bigrams(counts, shuffled),)
         for name, shuffled in (("bigrams", False), ("bigrams_shuffled", True))
     }
 

@@ -113,7 +113,7 @@ _HEADS = {
     "heads": _heads(
         "text",
         "Python's documentation by characters",
-        arms=("default", "positional", *_CONTROLS, "self", "half", "strong", "norm_matched_strong"),
+        arms=("default", "positional", *_CONTROLS, "half"),
     ),
     "heads_bare": _heads("text", "Python's documentation by characters, no biases", arms=_BARE),
     "heads_long": _heads(

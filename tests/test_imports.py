@@ -26,7 +26,7 @@ ALLOWED = {
     "linen": {"base", "schemes", "tree"},
     "nnx": {"base", "schemes", "tree", "weights"},
     "torch": {"base", "schemes", "tree", "tree/rules", "weights", "zoo"},
-    "models": {"base", "tree/rules", "weights"},  # no scheme
+    "models": {"base", "tree/rules", "tree/tables", "weights"},  # no scheme
     "data": {"base", "host"},
     "train": {
         *("base", "data", "host", "models", "schemes", "tree", "tree/paths", "tree/rules"),

@@ -15,7 +15,29 @@ from mimetic_jax.models.init import base_init
 from mimetic_jax.models.layers import MLP, Dropout, stack
 from mimetic_jax.models.low_memory import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import FLAX
 from mimetic_jax.weights.position import sincos_1d
+
+_GATED = (
+    ("up/kernel", "mlp_in", "d f"),
+    ("up/bias", "mlp_in_bias", "f"),
+    ("fc1/kernel", "mlp_gate", "d f"),
+    ("fc2/kernel", "mlp_out", "f d"),
+    ("fc2/bias", "mlp_out_bias", "d"),
+)
+"""Leaves of a gated MLP, fc2(silu(fc1(x)) ∘ up(x)), which schemes leave as they are elsewhere."""
+RULES = (
+    *(
+        Rule(path, role, f"{layers}{axes}", within=f"{block}/mlp$", beside="up/kernel")
+        for block, layers in (("blocks", "l "), (r"block_\d+", ""))
+        for path, role, axes in _GATED
+    ),
+    Rule("fc1/bias", (), beside="up/kernel"),
+    Rule("embedding", "embedding", "t d"),
+    *FLAX,
+)
+"""What the parameters are: those of a gated MLP and the embedding, and stock Flax's names."""
 
 _CHOICES = {
     "positions": ("sinusoidal", "learned", "rotary"),
@@ -114,6 +136,7 @@ class GPT(nn.Module):
     dtype: Any = jnp.float32
 
     traits: ClassVar[Traits] = Traits(
+        rules=RULES,
         sharding=TRANSFORMER_SHARDING,
         no_decay=r"(bias|scale|embedding)$",
         output=lambda params: (params["embedding"], params["decoder_bias"]),

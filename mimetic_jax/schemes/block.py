@@ -54,6 +54,9 @@ class Block(Mapping[str, jax.Array]):
     def __getitem__(self, role: str) -> jax.Array:
         return self._fetch(role)
 
+    def __contains__(self, role: object) -> bool:
+        return role in self.shapes  # Mapping's own reads the array
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.shapes)
 

@@ -340,7 +340,12 @@ class Tree:
 
         None if the tree has neither, or both equally near.
         """
-        described = {leaf.index for leaves in self.blocks.values() for leaf in leaves.values()}
+        described = {
+            leaf.index
+            for leaves in self.blocks.values()
+            for role, leaf in leaves.items()
+            if role != "embedding"
+        }
         nearest = {"tokens": -1, "patches": -1}
         for index, (path, value) in enumerate(zip(self.paths, self.leaves, strict=True)):
             if index not in described and (kind := self._embeds(path, np.ndim(value))):

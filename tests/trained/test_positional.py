@@ -4,16 +4,14 @@ import jax
 import numpy as np
 import pytest
 
-from configs import arms
 from mimetic_jax import InputError, check, fit, rewrite, schemes
 from mimetic_jax.command import files
-from mimetic_jax.models.gpt import GPT
+from mimetic_jax.models.gpt import GPT, RULES
 from mimetic_jax.models.vit import ViT
 from mimetic_jax.schemes import PositionalHeads
 from mimetic_jax.weights import Rotary
 
 KEY = jax.random.key(0)
-RULES = arms.gated()
 TOKENS = np.zeros((1, 8), np.int32)
 
 
