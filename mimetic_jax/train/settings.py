@@ -41,6 +41,10 @@ def check_settings() -> None:
                 f"{name.upper()} is {found}, which changes every run's numbers: unset it, so that "
                 f"it is {needed}"
             )
+    if jax.config.jax_numpy_dtype_promotion != "standard":  # type: ignore[attr-defined]
+        raise InputError(
+            "JAX_NUMPY_DTYPE_PROMOTION is strict, with which optax's steps don't run: unset it"
+        )
     flags = os.environ.get("XLA_FLAGS", "")
     if fast := re.search(r"--xla_cpu_enable_fast_math(=(true|1))?(?=\s|$)", flags):
         raise InputError(f"XLA_FLAGS has {fast[0]}, which changes every run's numbers: remove it")
