@@ -5,8 +5,10 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 from ml_collections import ConfigDict
 
+from mimetic_jax import Rule, attention_rules, mlp_rules
 from mimetic_jax import schemes as s
 from mimetic_jax.base.errors import unknown
 from mimetic_jax.models.local_attention import FORMS
@@ -20,6 +22,20 @@ Groups: TypeAlias = Mapping[str, Arms]
 
 _IMPULSE = Impulse(noise_vo="normal", zero_bias=True)
 """Beside `Mimetic`, from which it differs in query and key alone."""
+
+
+def gated(stacked: bool = False) -> tuple[Rule, ...]:
+    """Rules for a GPT with SwiGLU, fc2(silu(fc1(x)) ∘ up(x)), which no table describes."""
+    layers = "l " * stacked
+    return (
+        *attention_rules(stacked=stacked),
+        Rule("query_norm/scale", "query_gain", f"{layers}k"),
+        Rule("key_norm/scale", "key_gain", f"{layers}k"),
+        *mlp_rules(first="up", second="fc2", stacked=stacked),
+        Rule("fc1/kernel", "mlp_gate", f"{layers}d f"),
+        Rule("embedding", "embedding", "t d"),
+    )
+
 
 STRONG = mimetic_language(beta_vo=-0.4)
 """Twice the -I that the paper has in W_V W_out of language models."""
@@ -288,6 +304,34 @@ def language() -> Arms:
         "strong": (STRONG,),
         "vision": (Mimetic(),),
     }
+
+
+def positional(layers: int, heads: int, length: int) -> Arms:
+    """Heads that look at a distance, with their controls, for models with rotary positions.
+
+    `self` looks at the token itself in all heads; in `half` the last half of the heads has no such
+    part; `bare` has no biases of query, key and value.
+    Controls beside norm_matched_positional: random phases, and distances of `length` at random.
+    """
+    scheme = s.PositionalHeads(10_000)
+    half = heads // 2
+    drawn = np.random.default_rng(0).integers(length, size=(layers, heads))
+    distances = tuple(map(tuple, drawn.tolist()))
+    bare = {"model": {"bias_free": True}}
+    return {
+        "default": {},
+        "positional": (scheme,),
+        "random_phases": (dataclasses.replace(scheme, random_phases=True),),
+        "random_distances": (dataclasses.replace(scheme, offsets=distances),),
+        "self": (dataclasses.replace(scheme, offsets=(0,)),),
+        "half": (dataclasses.replace(scheme, sharpness=(8.0,) * half + (0.0,) * (heads - half)),),
+        "bare": bare,
+        "bare_positional": {**bare, "scheme": (dataclasses.replace(scheme, channel=0),)},
+    }
+
+
+POSITIONAL = ("default", "norm_matched_positional", "positional")
+"""The arms of `positional` that are compared unless others are asked for."""
 
 
 _SSM = {"a": "decay", "delta": "step", "cb": "correlation", "conv": "noise"}

@@ -85,6 +85,28 @@ def _again(table: Table) -> Table:
     return dataclasses.replace(table, title=title, rows=rows, seeds=tuple(seeds))
 
 
+_LARGE = (
+    *("default", "half", "norm_matched_half"),
+    *("positional", "norm_matched_positional"),
+)
+
+
+def _large(text: str, data: str, steps: int, *first: str, arms: tuple[str, ...] = _LARGE) -> Table:
+    return over_rates(
+        f"{data} by characters, GPT 384/12 with rotary positions, RMSNorm and SwiGLU, {steps:,} "
+        "steps of 32 x 512",
+        "configs/rotary.py",
+        "test bits/char",
+        ("1.25e-4", "2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3"),
+        first,
+        arguments=f"text={text},steps={steps}",
+        arms=arms,
+        seeds=3,
+        trials=(100,),
+    )
+
+
+_SOURCE = "100 MB of Python source out of wheels"
 _TEXTS = {
     "text": _text(32, 200, ("8e-3", "1.6e-2", "3.2e-2")),
     "wide": _text(64, 200, ("4e-3", "8e-3", "1.6e-2")),
@@ -99,6 +121,9 @@ TABLES = {
     **_TEXTS,
     "wide_again": _again(_TEXTS["wide"]),
     "ptb_again": _again(_TEXTS["ptb"]),
+    "large": _large("source", _SOURCE, 1000, "1e-3", "2e-3", "4e-3"),
+    "large_long": _large("source", _SOURCE, 4000, "1e-3", "2e-3", arms=_LARGE[:3]),
+    "large_wikitext": _large("wikitext", "WikiText-2", 1000, "1e-3", "2e-3", arms=_LARGE[:3]),
     "skipless": _images(6, 8, 156),
     "skipless_64": _images(6, 4, 156),
     # Of twelve layers without skips, the default learns nothing at 1e-3 and more.

@@ -28,7 +28,10 @@ class Attention(nn.Module):
         qkv_bias: whether query, key and value have biases; out has one.
         fused_qkv: one product for the three projections; the parameters stay separate.
         causal: token n attends to tokens 0 … n only.
-        rotary: queries and keys turn with their position, see `position.rotated`.
+        rotary: base of rotary positions, 0 for none: queries and keys turn with their position, see
+            `position.rotated`.
+        grid: (h, w) of the last h·w tokens, row by row, whose positions are rows and columns; those
+            in front, such as a class token, don't turn. None for a sequence.
         key_shift: share of a head's columns, its last ones, that don't turn, and whose keys are
             those of the token before; of the first token zeros.
         qk_norm: each query and key is divided by its root mean square over K and multiplied by
@@ -53,7 +56,8 @@ class Attention(nn.Module):
     qkv_bias: bool = True
     fused_qkv: bool = False
     causal: bool = False
-    rotary: bool = False
+    rotary: float = 0.0
+    grid: tuple[int, int] | None = None
     key_shift: float = 0.0
     qk_norm: bool = False
     dtype: Any = jnp.float32
@@ -70,9 +74,6 @@ class Attention(nn.Module):
         width = x.shape[-1]
         if width % self.num_heads:
             raise InputError(f"num_heads {self.num_heads} does not divide dim {width}")
-        turned = self._turned(width // self.num_heads)
-        if self.rotary and turned % 2:
-            raise InputError(f"rotary positions need heads of even width, not {turned}")
         if self.key_shift and not (self.rotary and 0 < self.key_shift < 1):
             raise InputError(f"key_shift {self.key_shift} is a share of columns beside rotary ones")
         if self.fused_qkv and not self.is_initializing():
@@ -96,12 +97,22 @@ class Attention(nn.Module):
         if self.rotary and self.key_shift:
             turned = self._turned(key.shape[-1])
             before = jnp.pad(key[:, :-1, :, turned:], ((0, 0), (1, 0), (0, 0), (0, 0)))
-            query = jnp.concatenate([rotated(query[..., :turned]), query[..., turned:]], axis=-1)
-            key = jnp.concatenate([rotated(key[..., :turned]), before], axis=-1)
+            query = jnp.concatenate(
+                [self._rotated(query[..., :turned]), query[..., turned:]], axis=-1
+            )
+            key = jnp.concatenate([self._rotated(key[..., :turned]), before], axis=-1)
         elif self.rotary:
-            query, key = rotated(query), rotated(key)
+            query, key = self._rotated(query), self._rotated(key)
         implementation = _implementation(query.dtype, query.shape[-1])
         return _attended(query, key, value, self.causal, implementation)
+
+    def _rotated(self, x: jax.Array) -> jax.Array:
+        length = x.shape[1]
+        if self.grid is None:
+            return rotated(x, jnp.arange(length, dtype=jnp.float32)[:, None], self.rotary)
+        places = jnp.indices(self.grid, jnp.float32).reshape(2, -1).T
+        front = length - len(places)
+        return rotated(x, jnp.pad(places, ((front, 0), (0, 0))), self.rotary)
 
     def _turned(self, head_dim: int) -> int:
         """How many columns of a head turn with their position."""

@@ -43,9 +43,12 @@ class GPT(nn.Module):
             them. Or "learned", a table `pos_embed` as small as the embedding, which is added
             unscaled. Or "rotary": queries and keys turn with their position, at any length, and
             the scaled embedding enters the blocks alone.
+        rotary_base: ratio of the highest to the lowest rate of rotary positions in place of 10,000,
+            if it isn't 0.
         key_shift: with rotary positions, the share of each head's columns that don't turn and whose
             keys are those of the token before, see `Attention`.
         max_length: rows of the learned table; the longest input.
+        bias_free: query, key and value have no biases, as in Llama.
         qk_norm: normalize each query and key, see `Attention`.
         rms_norm: RMSNorm, x / √(mean x² + ε) ∘ scale, in place of LayerNorm.
         norm_epsilon: ε of norms in place of 1e-5, if it isn't 0.
@@ -92,8 +95,10 @@ class GPT(nn.Module):
     heads: int = 8
     mlp_ratio: float = 4.0
     positions: str = "sinusoidal"
+    rotary_base: float = 0.0
     key_shift: float = 0.0
     max_length: int = 1024
+    bias_free: bool = False
     qk_norm: bool = False
     rms_norm: bool = False
     norm_epsilon: float = 0.0
@@ -141,12 +146,13 @@ class GPT(nn.Module):
             self,
             x,
             train=train,
-            rotary=self.positions == "rotary",
+            rotary=self._base() if self.positions == "rotary" else 0.0,
             heads=self.heads,
             mlp_ratio=self.mlp_ratio,
             base=self.base,
             dropout=self.dropout,
             key_shift=self.key_shift,
+            bias_free=self.bias_free,
             qk_norm=self.qk_norm,
             rms_norm=self.rms_norm,
             norm_epsilon=self.norm_epsilon,
@@ -160,6 +166,9 @@ class GPT(nn.Module):
         hidden = self(tokens, train)
         embedding: Any = self.get_variable("params", "embedding")
         return hidden @ embedding.T + self.get_variable("params", "decoder_bias")
+
+    def _base(self) -> float:
+        return self.rotary_base or 10_000.0
 
     def _embed_init(self) -> nn.initializers.Initializer:
         if self.embedding == "uniform":
@@ -191,8 +200,9 @@ class Block(nn.Module):
     base: str
     train: bool
     dropout: float
-    rotary: bool
+    rotary: float
     key_shift: float
+    bias_free: bool
     qk_norm: bool
     rms_norm: bool
     norm_epsilon: float
@@ -211,6 +221,7 @@ class Block(nn.Module):
             causal=True,
             rotary=self.rotary,
             key_shift=self.key_shift,
+            qkv_bias=not self.bias_free,
             qk_norm=self.qk_norm,
             dtype=self.dtype,
             name="attention",

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.weights.rotary import rotary_rates
 
 
 def resample(
@@ -58,29 +59,29 @@ def resample(
     return jnp.concatenate([table[:, :prefix], patches], axis=1)
 
 
-def rotated(x: jax.Array, temperature: float = 10_000.0) -> jax.Array:
+def rotated(x: jax.Array, positions: jax.Array, base: float = 10_000.0) -> jax.Array:
     """Queries or keys turned by their position, so that products depend on distances alone.
 
-    (x_j, x_{j + K/2}) turns by the angle n · temperature^(−2j / K) at position n.
+    (x_j, x_{j + K/2}) turns by the angle θ_j · p at position p, θ of `weights.rotary_rates`.
 
     Args:
-        x: [B, N, H, K], K even.
-        temperature: ratio of the highest to the lowest frequency.
+        x: [B, N, H, K], K a multiple of 2 a.
+        positions: p, [N, a]: a line, or rows and columns of a grid.
+        base: ratio of the highest to the lowest rate.
 
     Returns:
         The same shape and dtype; computed in float32.
 
     Example:
-        >>> turned = rotated(jnp.ones((1, 2, 1, 2)))
+        >>> turned = rotated(jnp.ones((1, 2, 1, 2)), jnp.arange(2)[:, None])
         >>> print(turned[0, :, 0].round(1))  # by 0 and by 1
         [[ 1.   1. ]
          [-0.3  1.4]]
 
     Reference: RoFormer (Su et al. 2021), eq. 34, its pairs half a head apart as in GPT-NeoX.
     """
-    length, half = x.shape[1], x.shape[-1] // 2
-    rates = temperature ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    angles = jnp.arange(length, dtype=jnp.float32)[:, None, None] * rates
+    rates = rotary_rates(x.shape[-1], base, positions.shape[-1])
+    angles = sum(p[:, None, None] * r for p, r in zip(positions.T, rates.T, strict=True))
     cos, sin = jnp.cos(angles), jnp.sin(angles)
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     turned = [first * cos - second * sin, first * sin + second * cos]

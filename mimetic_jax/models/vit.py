@@ -37,8 +37,8 @@ VARIANTS = {
 class ViT(nn.Module):
     """A vision transformer on images [B, h, w, C] of any size that `patch` divides.
 
-    Attention has the parameter names of Flax's own layer; positions are always a trainable table
-    `pos_embed`, random here and sin-cos by `schemes.SinCos`.
+    Attention has the parameter names of Flax's own layer; positions are a trainable table
+    `pos_embed`, random here and sin-cos by `schemes.SinCos`, or rotary.
 
     Attributes:
         num_classes: width of the logits.
@@ -48,6 +48,9 @@ class ViT(nn.Module):
         patch: side of a square patch in pixels.
         mlp_ratio: F / D, how much wider the hidden layer of an MLP is.
         pool: "token" (a class token, first in the sequence) or "mean" over patches.
+        rotary: base of rotary positions in place of the table, 0 for the table: half of a head's
+            pairs of columns turn with the row of a patch, half with its column; the class token
+            doesn't turn.
         token_std: standard deviation of the class token's normal draw. DeiT and timm drew .02 until
             2022; later timm draws 1e-6, and 0 where it skips initialization. Near 0, the first
             LayerNorm multiplies the token's gradient by up to 1000: see configs/digits_vit.py.
@@ -77,7 +80,9 @@ class ViT(nn.Module):
         >>> params["pos_embed"].shape
         (1, 5, 16)
 
-    Reference: An Image is Worth 16x16 Words; sizes and defaults of timm and DeiT.
+    Reference: An Image is Worth 16x16 Words; sizes and defaults of timm and DeiT. Rotary positions
+    are axial with whole numbers of patches, as in Rotary Position Embedding for Vision Transformer
+    (Heo et al. 2024), where the base is 100.
     """
 
     num_classes: int
@@ -87,6 +92,7 @@ class ViT(nn.Module):
     patch: int = 4
     mlp_ratio: float = 4.0
     pool: str = "token"
+    rotary: float = 0.0
     token_std: float = 0.02
     dropout: float = 0.0
     drop_path: float = 0.0
@@ -122,7 +128,8 @@ class ViT(nn.Module):
             token = self.param("cls_token", normal, (1, 1, self.width))
             token = jnp.broadcast_to(token.astype(x.dtype), (len(x), 1, self.width))
             x = jnp.concatenate([token, x], axis=1)
-        x = add_table(x, self.param("pos_embed", init.position, (1, *x.shape[1:])))
+        if not self.rotary:
+            x = add_table(x, self.param("pos_embed", init.position, (1, *x.shape[1:])))
         x = Dropout()(x, self.dropout, train)
         last = max(self.depth - 1, 1)
         rates = [self.drop_path * layer / last for layer in range(self.depth)]
@@ -139,6 +146,7 @@ class ViT(nn.Module):
             base=self.base,
             dropout=self.dropout,
             attention=self.attention,
+            rotary=self.rotary,
             layer_scale=self.layer_scale,
             scale_init=self.scale_init,
             skipless=self.skipless,
@@ -162,6 +170,8 @@ class ViT(nn.Module):
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
+        if self.rotary and self.attention != "standard":
+            raise InputError(f"rotary positions are for standard attention, not {self.attention}")
         if self.skipless and (self.layer_scale or self.drop_path):
             raise InputError(
                 f"skipless leaves no branch to scale or to drop: layer_scale {self.layer_scale!r}, "
@@ -183,6 +193,7 @@ class Block(nn.Module):
     train: bool = False
     dropout: float = 0.0
     attention: str = "standard"
+    rotary: float = 0.0
     grid: tuple[int, int] = (0, 0)
     layer_scale: str = ""
     scale_init: float = 0.1
@@ -225,7 +236,7 @@ class Block(nn.Module):
             return GatedAttention(grid=self.grid, **fields)
         if self.attention != "standard":
             return ConvAttention(form=self.attention, grid=self.grid, **fields)
-        return Attention(**fields)
+        return Attention(rotary=self.rotary, grid=self.grid, **fields)
 
     def _residual(self, x: jax.Array, branch: jax.Array) -> jax.Array:
         """The skip connection around attention."""

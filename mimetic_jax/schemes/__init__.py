@@ -17,7 +17,8 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 | depthwise (filters)                 | [k, k, C] | depthwise_bias | [C]     |
 | relative_bias (query − key)         | [(2W−1)², H] | shared_bias (key − query) | [2W−1, 2W−1] |
 | position (class-token rows included)| [N, D]    |              |           |
-| embedding (of tokens, by rules)     | [T, D]    |              |           |
+| embedding (of tokens, by rules)     | [T, D]    | unembedding (untied) | [T, D] |
+| query_gain, key_gain (of QK norm)   | [K]       |              |           |
 | ssm_b, ssm_c (all groups' states)   | [D, S]    | ssm_a (A_log), ssm_dt_bias | [H] |
 | ssm_a_states (A_log by channel)     | [I, S]    |              |           |
 | ssm_conv (causal filters)           | [k, C]    | ssm_conv_bias | [C]      |
@@ -53,6 +54,7 @@ from mimetic_jax.schemes.independent import CompleteP, Independent
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, CorrelatedMLP, MeanShift
 from mimetic_jax.schemes.position import SinCos
+from mimetic_jax.schemes.positional import PositionalHeads
 from mimetic_jax.schemes.ssm import MimeticSSM
 from mimetic_jax.schemes.stored import from_dict, load, save, to_dict
 from mimetic_jax.schemes.wrappers import Layers, NormMatched, Polar, Shuffled
@@ -86,6 +88,7 @@ __all__ = [
     "OrthogonalValueOut",
     "PerLayer",
     "Polar",
+    "PositionalHeads",
     "SameNoise",
     "Scheme",
     "Shuffled",

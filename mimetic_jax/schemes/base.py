@@ -79,6 +79,14 @@ class Scheme:
         """The roles that are overwritten in a block with `roles`; empty if the scheme skips it."""
         raise NotImplementedError
 
+    def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
+        """Raise InputError if a whole tree lacks a role that the scheme needs, or has a wrong one.
+
+        Args:
+            present: the roles of all blocks.
+            written: those among them that the scheme writes.
+        """
+
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         """New canonical arrays for exactly the roles `writes(frozenset(block))`.
 

@@ -28,6 +28,9 @@ class _Wrapper(Scheme):
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return self.like.writes(roles)
 
+    def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
+        self.like.check_tree(present, written)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Control(_Wrapper):
@@ -43,7 +46,8 @@ class _Control(_Wrapper):
         target = self.like(key, block, context)
         keys = jax.random.split(jax.random.fold_in(key, self._stream), len(target))
         return {
-            role: self._like(role_key, target[role])
+            # A norm's gain has no structure, and with other signs it would be another model's.
+            role: target[role] if role.endswith("_gain") else self._like(role_key, target[role])
             for role_key, role in zip(keys, sorted(target), strict=True)
         }
 

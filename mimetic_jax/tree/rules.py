@@ -44,6 +44,9 @@ ROLES = {
     "shared_bias": "u v",
     "position": "n d",
     "embedding": "t d",
+    "unembedding": "t d",
+    "query_gain": "k",
+    "key_gain": "k",
     "attention_gain": "d",
     "attention_scale": "d",
     "mlp_gain": "d",
@@ -69,6 +72,7 @@ indexed by query − key, `shared_bias` is indexed by key − query.
 A block computes x + λ ∘ f(γ ∘ x̂), where x̂ is normalized: `attention_gain` and `mlp_gain` are γ, the
 scale of the norm before attention and before the MLP, `attention_scale` and `mlp_scale` are λ, that
 of LayerScale after them. No scheme writes them; `check` and `fit` multiply them into the products.
+`query_gain` and `key_gain` are those of norms over a head's columns, which all heads share.
 
 A state space layer has m heads, s numbers of state over all groups, i inner columns, and filters
 of u taps: `ssm_a` is the logarithm A_log of −A, `ssm_a_states` that of a layer which has one for

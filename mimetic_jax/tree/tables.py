@@ -176,6 +176,10 @@ _LOGIT_BIASES = (
     Rule(r"relative_bias", "relative_bias", "r h"),
     Rule(r"shared_bias", "shared_bias", "u v"),
 )
+_QUERY_KEY_NORMS = (
+    Rule(r"query_norm/scale", "query_gain", "k"),
+    Rule(r"key_norm/scale", "key_gain", "k"),
+)
 _MIXERS = (
     Rule(r"token_mixing/fc1/kernel", "token_in", "n f"),
     Rule(r"token_mixing/fc1/bias", "token_in_bias", "f"),
@@ -198,13 +202,14 @@ FLAX = (
     Rule(r"[^/.]+/(?:query|key|value|out)/(?:kernel|bias)", (), beside="probe"),
     # Our models with `scan=True`.
     *attention_rules(stacked=True, within="blocks/attention$", exclude=""),
-    *_within("blocks/attention$", _LOGIT_BIASES, stacked=True),
+    *_within("blocks/attention$", (*_LOGIT_BIASES, *_QUERY_KEY_NORMS), stacked=True),
     *mlp_rules(stacked=True, within="blocks/mlp$"),
     *_within("blocks$", _MIXERS, stacked=True),
     *_within("blocks/mixer$", _STATE_SPACE, stacked=True),
     *_MIXERS,
     *_within(r"block_\d+/mixer$", _STATE_SPACE),
     *attention_rules(),
+    *_QUERY_KEY_NORMS,
     *_LOGIT_BIASES,
     *mlp_rules(),
     Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),

@@ -325,7 +325,9 @@ class Tree:
                     self._check_partner(block, leaf)
                 found.append((block, leaves))
         self._check_one_width(found)
-        written = {leaf.role for _, leaves in found for leaf in leaves}
+        written = frozenset(leaf.role for _, leaves in found for leaf in leaves)
+        if found:
+            scheme.check_tree(frozenset(itertools.chain(*self.blocks.values())), written)
         if not found or written & {"query", "value"}:
             self._check_described()
         if not found:

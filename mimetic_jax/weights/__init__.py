@@ -43,6 +43,13 @@ from mimetic_jax.weights.mlp import (
     mean_shift_per_input,
 )
 from mimetic_jax.weights.position import sincos_1d, sincos_2d
+from mimetic_jax.weights.rotary import (
+    pairs_of,
+    positional_biases,
+    positional_logits,
+    rates_in_use,
+    rotary_rates,
+)
 from mimetic_jax.weights.selection import select, select_indices
 from mimetic_jax.weights.ssm import correlated, identity_filters, log_decay, step_bias
 
@@ -65,8 +72,13 @@ __all__ = [
     "mean_shift_per_input",
     "mixer_token_mixing",
     "norm_matched",
+    "pairs_of",
     "polar",
+    "positional_biases",
+    "positional_logits",
     "query_key",
+    "rates_in_use",
+    "rotary_rates",
     "sample_filters",
     "select",
     "select_indices",

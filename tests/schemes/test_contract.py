@@ -49,6 +49,7 @@ EVERY = [
     schemes.Orthogonal(gain=0.5),
     schemes.OrthogonalValueOut(),
     schemes.Polar(Mimetic()),
+    schemes.PositionalHeads(10_000),
     schemes.SameNoise(),
     schemes.Shuffled(schemes.Conditioned()),
     schemes.SinCos(),
