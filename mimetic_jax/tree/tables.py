@@ -199,7 +199,10 @@ _STATE_SPACE = (
 )
 FLAX = (
     # Pooling, which attends from a learned probe.
-    Rule(r"[^/.]+/(?:query|key|value|out)/(?:kernel|bias)", (), beside="probe"),
+    *(
+        Rule(rf"{module}(?:query|key|value|out)/(?:kernel|bias)", (), beside="probe")
+        for module in ("", r"[^/.]+/")
+    ),
     # Our models with `scan=True`.
     *attention_rules(stacked=True, within="blocks/attention$", exclude=""),
     *_within("blocks/attention$", (*_LOGIT_BIASES, *_QUERY_KEY_NORMS), stacked=True),
