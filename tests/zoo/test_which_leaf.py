@@ -158,8 +158,10 @@ def test_attention_pooling_has_any_name(head):
 
 @pytest.mark.parametrize("module", ["pool", "pool/attention"])
 def test_stock_attention_from_a_probe_is_pooling(module):
-    tree = stock("block_0/attention") | stock(module) | ones({"pool/probe": (1, 1, D)})
-    assert written(tree) == stock("block_0/attention").keys()
+    pool = stock(module) | ones({"pool/probe": (1, 1, D)})
+    assert written(stock("block_0/attention") | pool) == stock("block_0/attention").keys()
+    with pytest.raises(InputError, match="is left out by its name or by what is beside it"):
+        plan(pool, Mimetic())
 
 
 class Decoder(nn.Module):
