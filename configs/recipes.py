@@ -302,7 +302,7 @@ def few_images(share: float, **fields: Any) -> ConfigDict:
     return config
 
 
-TEXTS = {"text": "python_docs", "ptb": "ptb_char_raw"}
+TEXTS = {"text": "python_docs", "ptb": "ptb_char_raw", "words": "ptb_word"}
 
 
 def sequences(task: str, **fields: Any) -> ConfigDict:

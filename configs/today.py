@@ -7,6 +7,7 @@ Chosen: sizes and lengths for what a CPU trains in seconds; arms choose their le
     seeds 100 and 101 (papers/today.py).
 """
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from configs import arms
@@ -17,7 +18,7 @@ from mimetic_jax import schemes as s
 from mimetic_jax.data.text.corpus import load_text
 from mimetic_jax.weights import bigram_counts
 
-TASKS = (*TEXTS, "copying", "recall", "images")
+TASKS = (*TEXTS, "copying", "recall", "induction", "images", "vision")
 
 GATED = (
     *attention_rules(),
@@ -30,8 +31,8 @@ GATED = (
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: task, width, depth, patch, steps, init.
 
-    `task` is text, ptb, copying, recall or images, whose models have no skip connections but in
-    the arms skips_NAME.
+    `task` is text, ptb, words, copying, recall, induction; vision, with rotary positions on a grid;
+    or images, whose models have no skip connections but in the arms skips_NAME.
     """
     defaults = {"width": 32, "depth": 2, "patch": 4, "steps": 200}
     args = arguments(text, {"task": TASKS}, task="text", **defaults, init="all")
@@ -40,13 +41,17 @@ def get_config(text: str = "") -> ConfigDict:
         config = few_images(0.2, patch=args.patch, **sizes)
         config.batch = 32
         config.arms = arms.chosen(args.init, _skipless())
+    elif args.task == "vision":
+        config = few_images(0.2, patch=args.patch, rotary=100.0, **sizes)
+        config.batch = 64
+        config.arms = arms.chosen(args.init, _vision())
     else:
         modern = {"positions": "rotary", "qk_norm": True, "rms_norm": True, "swiglu": True}
         config = sequences(args.task, **sizes, **modern, mlp_ratio=8 / 3)
         config.rules = GATED
         config.batch = 16
         config.optimizer.schedule = "constant"
-        config.arms = _language(args.init)
+        config.arms = _language(args.init, sizes["heads"])
     if args.task == "copying":
         config.data.length = 8
     config.name = f"today_{args.task}_{args.width}_{args.depth}_{args.steps}"
@@ -57,7 +62,7 @@ def get_config(text: str = "") -> ConfigDict:
     return config
 
 
-def _language(init: str) -> ConfigDict:
+def _language(init: str, heads: int) -> ConfigDict:
     query_key = s.mimetic_language(alpha_vo=None, beta_vo=None)
     copying, anti = s.OrthogonalValueOut(1.0, 0.1, 0.5), s.CorrelatedMLP(-0.5)
     shifted = {"key_shift": 0.5}
@@ -77,6 +82,12 @@ def _language(init: str) -> ConfigDict:
         "small": {"scheme": (s.Independent(power=0.75),), "model": {"norm_epsilon": 1e-12}},
         "shift": {"model": shifted},
     }
+    # With rules of their own, as those of the others are a part of what their results depend on.
+    others |= {
+        name: {"rules": arms.gated(), **(arm if isinstance(arm, dict) else {"scheme": arm})}
+        for name, arm in arms.positional(2, heads, 64).items()
+        if name != "default"
+    }
     if "bigrams" in init:  # of the text itself, which is counted for these arms alone
         others |= _bigrams()
     controls = (f"norm_matched_{name}" for name in structured)
@@ -92,6 +103,21 @@ def _bigrams() -> arms.Arms:
     return {
         name: {"scheme": (s.Bigrams(counts, shuffled),), "rules": rules}
         for name, shuffled in (("bigrams", False), ("bigrams_shuffled", True))
+    }
+
+
+def _vision() -> arms.Arms:
+    """Heads that look at the neighbors on the grid, and added positions in place of rotary ones."""
+    neighbors = [(row, column) for row in (-1, 0, 1) for column in (-1, 0, 1)]
+    order = np.random.default_rng(0).integers(9, size=(4, 4)).tolist()
+    offsets = tuple(tuple(neighbors[at] for at in layer) for layer in order)
+    added = {"model": {"rotary": 0.0}}
+    return {
+        "default": {},
+        "positional": (s.PositionalHeads(100, offsets, axes=2),),
+        "mimetic": (s.Mimetic(),),
+        "sincos": {**added, "scheme": (s.SinCos(),)},
+        "sincos_mimetic": {**added, "scheme": (s.SinCos(), s.Mimetic())},
     }
 
 

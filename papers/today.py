@@ -38,6 +38,7 @@ def _table(
     arms: tuple[str, ...],
     sizes: Mapping[str, int] = {},
     flags: tuple[str, ...] = (),
+    trials: tuple[int, ...] = (100, 101),
 ) -> Table:
     arguments = ",".join(f"{name}={value}" for name, value in {"task": task, **sizes}.items())
     return over_rates(
@@ -49,6 +50,7 @@ def _table(
         arguments=arguments,
         arms=arms,
         seeds=5,
+        trials=trials,
         flags=flags,
     )
 
@@ -85,6 +87,63 @@ def _again(table: Table) -> Table:
     return dataclasses.replace(table, title=title, rows=rows, seeds=tuple(seeds))
 
 
+_TRIALS = (100, 101, 102)
+_CONTROLS = ("norm_matched_positional", "random_phases", "random_distances")
+_FEW = ("default", "positional", "norm_matched_positional")
+_BARE = ("default", "bare", "bare_positional", "norm_matched_bare_positional")
+
+
+def _heads(
+    task: str,
+    data: str,
+    score: str = "test bits/char",
+    *,
+    first: tuple[str, ...] = ("4e-3", "8e-3", "1.6e-2"),
+    arms: tuple[str, ...] = _FEW,
+    steps: int = 200,
+    flags: tuple[str, ...] = (),
+) -> Table:
+    """Heads that look at a distance, in models with rotary positions."""
+    title = f"{data}, {_MODERN}, 64/2 of 4 heads, {steps:,} steps"
+    sizes = {"width": 64, "steps": steps}
+    return _table(task, title, score, first, arms, sizes, flags, _TRIALS)
+
+
+_HEADS = {
+    "heads": _heads(
+        "text",
+        "Python's documentation by characters",
+        arms=("default", "positional", *_CONTROLS, "self", "half", "strong", "norm_matched_strong"),
+    ),
+    "heads_bare": _heads("text", "Python's documentation by characters, no biases", arms=_BARE),
+    "heads_long": _heads(
+        "text",
+        "Python's documentation by characters",
+        arms=(*_FEW, "half", "norm_matched_half"),
+        steps=800,
+    ),
+    "heads_longer": _heads("text", "Python's documentation by characters", steps=3200),
+    "heads_ptb": _heads("ptb", "Penn Treebank by characters"),
+    "heads_words": _heads("words", "Penn Treebank by words", "perplexity"),
+    "heads_muon": _heads(
+        "text",
+        "Python's documentation by characters, Muon",
+        flags=("--config.optimizer.name=muon",),
+    ),
+    "heads_copying": _heads("copying", "copying strings of 8", "answers %"),
+    "heads_recall": _heads("recall", "recall of 4 pairs", "answers %", steps=400),
+    "heads_vision": _table(
+        "vision",
+        "10,000 images of CIFAR-10, 64 tokens, ViT 64/4 of 4 heads with rotary positions, mean "
+        "pooling, two epochs",
+        "accuracy %",
+        ("1e-3", "2e-3", "4e-3"),
+        ("default", "positional", "norm_matched_positional", "mimetic", "sincos"),
+        {"width": 64, "depth": 4, "steps": 312},
+        trials=_TRIALS,
+    ),
+}
+
 _LARGE = (
     *("default", "half", "norm_matched_half"),
     *("positional", "norm_matched_positional"),
@@ -119,6 +178,7 @@ _TEXTS = {
 
 TABLES = {
     **_TEXTS,
+    **_HEADS,
     "wide_again": _again(_TEXTS["wide"]),
     "ptb_again": _again(_TEXTS["ptb"]),
     "large": _large("source", _SOURCE, 1000, "1e-3", "2e-3", "4e-3"),
@@ -146,6 +206,8 @@ TABLES = {
 }
 
 GRIDS = {
+    "today_heads": tuple(_HEADS),
+    "today_large": ("large", "large_long"),
     "today": ("text", "wide", "long", "wide_long"),
     "today_elsewhere": ("wide_again", "ptb", "ptb_again", "ptb_long", "muon"),
     "today_sequences": ("copying", "recall"),

@@ -28,15 +28,16 @@ def naming_flags(flags: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(_named(str(error), flags)) from error
+        raise InputError(with_flags(str(error), flags)) from error
 
 
-def _named(text: str, flags: Mapping[str, str]) -> str:
+def with_flags(text: str, flags: Mapping[str, str]) -> str:
+    """A text of the library, with flags for the arguments that it names."""
     if (found := _EXPRESSION.search(text)) and found[1] in flags:
         value, rest = _split(text[found.end() :])
         value = "HxW" if found[1] == "grid" else _quoted(value)
-        before = _named(text[: found.start()], flags)
-        return f"{before}{flags[found[1]]}={value}{_named(rest, flags)}"
+        before = with_flags(text[: found.start()], flags)
+        return f"{before}{flags[found[1]]}={value}{with_flags(rest, flags)}"
     names = "|".join(name for name in flags if name.startswith("num_"))
     return re.sub(rf"\b({names})\b", lambda name: flags[name[1]], text)
 

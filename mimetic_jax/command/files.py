@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import json
 import os
 import re
 import shutil
@@ -16,15 +17,16 @@ from typing import Annotated, Any
 import jax
 import numpy as np
 
-from mimetic_jax import schemes
+from mimetic_jax import schemes, zoo
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import SEED, converted
-from mimetic_jax.command.advice import naming_flags
+from mimetic_jax.command.advice import naming_flags, with_flags
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.models.tensor_files import joined, mapped, parts, read_file
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.tree.rewrite import plan, rewrite_in_place
+from mimetic_jax.tree.rules import Rule
 
 _FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file"
 _INDEX = ".index.json"
@@ -73,7 +75,9 @@ def rewrite_file(argv: Sequence[str]) -> None:
         out = os.path.join(out, os.path.basename(options.file))
     print(f"{options.out}:", flush=True)
     if _SHOWN_BY_CHECK & {write.role for write in planned}:
-        print(check(read(out), **given))
+        written = read(out)
+        given["rules"] = given["rules"] or _rules_beside(options.file, written)
+        print(check(written, **given))
 
 
 @naming_flags(_FLAGS)
@@ -90,6 +94,7 @@ def check_file(argv: Sequence[str]) -> None:
     )
     options, given = _parsed(parser, argv)
     tensors = read(options.file)
+    given["rules"] = given["rules"] or _rules_beside(options.file, tensors)
     found = check(tensors, effective=not options.bare, **given)
     print(found)
     if options.png:
@@ -108,8 +113,10 @@ def fit_file(argv: Sequence[str]) -> None:
         help="write the schemes, for `mimetic rewrite --scheme=FILE.json` and `schemes.load`",
     )
     options, given = _parsed(parser, argv)
-    found = fit(read(options.file), **given)
-    print(found)
+    tensors = read(options.file)
+    given["rules"] = given["rules"] or _rules_beside(options.file, tensors)
+    found = fit(tensors, **given)
+    print(with_flags(str(found), _FLAGS))
     if options.out:
         schemes.save(options.out, found.schemes)
 
@@ -127,6 +134,18 @@ def read(path: str) -> Mapping[str, np.ndarray]:
     if path.endswith((".npz", ".safetensors", _INDEX)):
         return read_file(path)
     raise InputError(f"{path} is not {_FILES}")
+
+
+def _rules_beside(file: str, tensors: Mapping[str, np.ndarray]) -> Sequence[Rule] | None:
+    """The table of the model that Hugging Face's config.json beside a file names."""
+    path = os.path.join(os.path.dirname(file), "config.json")
+    try:
+        with open(path, encoding="utf-8") as opened:
+            config = json.load(opened)
+        model_type = str(config["model_type"])
+    except (OSError, ValueError, KeyError, TypeError):  # none, or of another program
+        return None
+    return zoo.rules_of(tensors, model_type) if zoo.PLUS_ONE.fullmatch(model_type) else None
 
 
 def _is_pickled(path: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
@@ -12,24 +11,18 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.extras import need
-from mimetic_jax.base.table import aligned
+from mimetic_jax.base.table import aligned, paragraph
 from mimetic_jax.schemes import Block
-from mimetic_jax.trained.pairs import (
-    GAINS,
-    SCALES,
-    Layer,
-    LayerPairs,
-    Pair,
-    above,
-    layer_pairs,
-    values,
-)
+from mimetic_jax.trained.pairs import Layer, LayerPairs, Pair, layer_pairs, values
 from mimetic_jax.tree import paths
-from mimetic_jax.tree.rewrite import blocks
 from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tree import Tree
 
 _CLEAR = 4.0
 """Standard errors of noise beyond which a alignment counts: one head in 16,000 of noise has it."""
+
+_MLPS = {False: ("W_1 W_2", "W_1 means"), True: ("up·down", "gate means")}
+"""The names of an MLP's columns, by whether it is gated."""
 
 _TICKS = 16
 """Most layers that a picture names: of more, every second or third one."""
@@ -43,10 +36,17 @@ class LayerCheck(Layer):
         dim: D.
         query_key: the alignment of W_Q W_Kᵀ of each head, in [-1, 1]; empty without both kernels.
         value_out: the alignment of W_V W_out, None without both kernels.
-        mlp: the alignment of W_1 W_2 of the MLP in the same block, likewise.
+        mlp: the alignment of W_1 W_2 of the MLP in the same block, likewise; of W_up W_down, if it
+            is gated.
         means: how far the mean of W_1 over hidden units, for each input, is from 0: the root mean
-            square over inputs, in that of independent entries, σ(W_1) / √F. None without an MLP.
+            square over inputs, in that of independent entries, σ(W_1) / √F. Of the gate, if the MLP
+            is gated. None without an MLP.
+        gated: whether the MLP is gated.
+        value_out_by_head: the alignment of W_V W_out of each head.
         folded: the roles of the gains and scales that the products were multiplied by.
+        negative: the share of the gains' entries that are not above 0.
+        post_norm: whether norms of the layer come after the sum with its input.
+        unknown: paths of the arrays [D] in the layer, such as gains, that no rule describes.
     """
 
     dim: int
@@ -54,7 +54,12 @@ class LayerCheck(Layer):
     value_out: float | None
     mlp: float | None = None
     means: float | None = None
+    gated: bool = False
+    value_out_by_head: tuple[float, ...] = ()
     folded: frozenset[str] = frozenset()
+    negative: float = 0.0
+    post_norm: bool = False
+    unknown: tuple[str, ...] = ()
 
     @property
     def noise(self) -> float:
@@ -122,10 +127,15 @@ class Check(tuple[LayerCheck, ...]):
             "layer": [layer.name for layer in self],
             "W_Q W_Kᵀ by head": [" ".join(map(_signed, layer.query_key)) for layer in self],
             "W_V W_out": [_signed(layer.value_out) for layer in self],
-            "W_1 W_2": [_signed(layer.mlp) for layer in self],
-            "W_1 means": ["" if x.means is None else f"{x.means:.1f}" for x in self],
-            "noise": [f"± {layer.noise:.3f}" for layer in self],
+            "heads": [_signs(layer) for layer in self],
         }
+        for gated, (product, means) in _MLPS.items():
+            columns[product] = [_signed(x.mlp if x.gated == gated else None) for x in self]
+            columns[means] = [
+                "" if x.means is None or x.gated != gated else f"{x.means:.1f}" for x in self
+            ]
+        if len({layer.dim for layer in self}) > 1:
+            columns["noise"] = [f"± {layer.noise:.3f}" for layer in self]
         shown = {name: cells for name, cells in columns.items() if any(cells) or name == "layer"}
         rows = [tuple(shown), *zip(*shown.values(), strict=True)]
         wrapped = list(shown).index("W_Q W_Kᵀ by head") if "W_Q W_Kᵀ by head" in shown else None
@@ -134,12 +144,19 @@ class Check(tuple[LayerCheck, ...]):
     def _says(self) -> list[str]:
         heads = [(alignment, layer.noise) for layer in self for alignment in layer.query_key]
         layers = [(x.value_out, x.noise) for x in self if x.value_out is not None]
-        mlps = [(x.mlp, x.noise) for x in self if x.mlp is not None]
+        of_heads = [(one, x.noise) for x in self for one in x.value_out_by_head if _signs(x)]
+        mlps = {
+            product: [(x.mlp, x.noise) for x in self if x.mlp is not None and x.gated == gated]
+            for gated, (product, _) in _MLPS.items()
+        }
+        one_width = len({layer.dim for layer in self}) == 1
         return [
+            *([f"independent noise: ± {self[0].noise:.3f}"] if one_width else []),
             *([f"W_Q W_Kᵀ {_counted(heads)} heads"] if heads else []),
             *([f"W_V W_out {_counted(layers)} layers"] if layers else []),
-            *([f"W_1 W_2 {_counted(mlps)} layers"] if mlps else []),
-            *([self.note] if self.note else []),
+            *([f"W_V W_out of a head {_counted(of_heads)} heads"] if of_heads else []),
+            *(f"{product} {_counted(found)} layers" for product, found in mlps.items() if found),
+            *([paragraph(self.note)] if self.note else []),
         ]
 
     def plot(self, beside: Check | None = None) -> Any:
@@ -178,7 +195,8 @@ class Check(tuple[LayerCheck, ...]):
                 rings = {"color": "0.45", "markerfacecolor": "none", "markersize": 4}
                 label = "the kernels alone" if beside and not beside.note else "beside"
                 panel.plot(*zip(*others[title], strict=True), "o", label=label, **rings)
-            panel.plot(*zip(*points, strict=True), "o", markersize=3.5, label=self.note or None)
+            folded = "with gains and scales" if any(layer.folded for layer in self) else None
+            panel.plot(*zip(*points, strict=True), "o", markersize=3.5, label=folded)
             panel.set_title(title)
             shown = depth[:: -(-len(self) // _TICKS)]
             panel.set_xticks(shown)
@@ -197,7 +215,12 @@ class Check(tuple[LayerCheck, ...]):
             "$W_V W_{out}$": [
                 (i, x.value_out) for i, x in enumerate(self) if x.value_out is not None
             ],
-            "$W_1 W_2$": [(i, x.mlp) for i, x in enumerate(self) if x.mlp is not None],
+            "$W_1 W_2$": [
+                (i, x.mlp) for i, x in enumerate(self) if x.mlp is not None and not x.gated
+            ],
+            "$W_{up} W_{down}$": [
+                (i, x.mlp) for i, x in enumerate(self) if x.mlp is not None and x.gated
+            ],
         }
         return {title: points for title, points in panels.items() if points}
 
@@ -219,7 +242,9 @@ def check(
     0 ± 1/D for independent noise and at most √(K/D) in size for a product of rank K. Mimetic
     initialization and trained vision transformers have W_Q W_Kᵀ with a positive alignment and
     W_V W_out with a negative one. `fit` says which constants α and β such a product has. Of a
-    state space layer it is W_C W_Bᵀ, over all groups, with its A and Δ beside it:
+    gated MLP the product is W_up W_down, and the means are those of the gate. Beside each layer's
+    W_V W_out, the sum over heads, the numbers of heads are printed whose own product leans to +I
+    and to −I. Of a state space layer it is W_C W_Bᵀ, over all groups, with its A and Δ beside it:
     `schemes.MimeticSSM`.
 
     Args:
@@ -229,8 +254,10 @@ def check(
         num_kv_heads: G, likewise; H unless given.
         rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
         effective: whether products are those that the activations meet, with the gain γ of the norm
-            before the layer and the LayerScale λ after it: diag(γ) W_Q W_Kᵀ diag(γ),
-            diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ). False: of the kernels alone.
+            before the layer and the scale λ after it (LayerScale, or a norm before the sum):
+            diag(γ) W_Q W_Kᵀ diag(γ), diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ), where
+            the rules know γ and λ. The table ends with a line that says what was folded into each
+            product and what the layers hold besides. False: of the kernels alone.
 
     Returns:
         A tuple with a `LayerCheck` per layer, which prints as a table; `plot` draws it.
@@ -247,46 +274,41 @@ def check(
         >>> layer = nn.MultiHeadDotProductAttention(num_heads=2)
         >>> params = {"layer_0": layer.init(jax.random.key(0), jnp.ones((1, 4, 64)))["params"]}
         >>> print(check(params))
-        layer    W_Q W_Kᵀ by head  W_V W_out  noise
-        layer_0  -0.010 +0.002     +0.005     ± 0.016
+        layer    W_Q W_Kᵀ by head  W_V W_out  heads
+        layer_0  -0.010 +0.002     +0.005     +0 -0
+        independent noise: ± 0.016
         W_Q W_Kᵀ aligned with +I in 0, with -I in 0 of 2 heads
         W_V W_out aligned with +I in 0, with -I in 0 of 1 layers
+        W_V W_out of a head aligned with +I in 0, with -I in 0 of 2 heads
         >>> print(check(rewrite(jax.random.key(1), params, schemes.Mimetic())))
-        layer    W_Q W_Kᵀ by head  W_V W_out  noise
-        layer_0  +0.572 +0.576     -0.712     ± 0.016
+        layer    W_Q W_Kᵀ by head  W_V W_out  heads
+        layer_0  +0.572 +0.576     -0.712     +0 -2
+        independent noise: ± 0.016
         W_Q W_Kᵀ aligned with +I in 2, with -I in 0 of 2 heads
         W_V W_out aligned with +I in 0, with -I in 1 of 1 layers
+        W_V W_out of a head aligned with +I in 0, with -I in 2 of 2 heads
 
     Reference: Mimetic Initialization of Self-Attention Layers, section 3 and figure 1.
     """
+    tree = Tree(params, rules, num_heads, num_kv_heads)
+    views = tree.views(read_only=True)
     layers = []
-    for layer in layer_pairs(
-        params,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        rules=rules,
-        effective=effective,
-    ):
+    for layer in layer_pairs(tree, views, effective=effective):
         with blaming(layer.name or "attention"):
             layers.append(_checked(layer))
-    state_spaces = [
-        _state_space(path, index, block)
-        for path, index, block in blocks(
-            params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules
-        )
-        if {"ssm_b", "ssm_c"} <= block.keys()
-    ]
+    state_spaces = [_state_space(*view) for view in views if {"ssm_b", "ssm_c"} <= view[2].keys()]
     if not (layers or state_spaces):
         raise InputError(
             "the tree has no attention with a query and key, or value and out, no MLP and no state "
             "space layer"
         )
-    return Check(layers, state_spaces, _note(layers, params) if effective else "")
+    return Check(layers, state_spaces, _note(layers) if effective else "")
 
 
 def _checked(layer: LayerPairs) -> LayerCheck:
     found = {name: _alignments(pair) for name, pair in layer.pairs.items()}
     (value_out,), (mlp,) = (found.get(name, (None,)) for name in ("value_out", "mlp"))
+    first = layer.mlp.left[0] if layer.gate is None and layer.mlp else layer.gate
     return LayerCheck(
         layer.path,
         layer.index,
@@ -294,8 +316,13 @@ def _checked(layer: LayerPairs) -> LayerCheck:
         found.get("query_key", ()),
         value_out,
         mlp,
-        _standing_out(layer.mlp.left[0]) if layer.mlp else None,
+        None if first is None else _standing_out(first),
+        layer.gate is not None,
+        found.get("by_head", ()),
         layer.folded,
+        layer.negative,
+        layer.post_norm,
+        layer.unknown,
     )
 
 
@@ -306,23 +333,57 @@ def _standing_out(first_DxF: np.ndarray) -> float:
     return float(np.sqrt(np.mean(means**2) * first_DxF.shape[1])) if len(means) else 0.0
 
 
-def _note(layers: Sequence[LayerCheck], params: Any) -> str:
-    """What was folded into how many layers; of a tree without norms nothing."""
-    words = {GAINS: "the norm's gain", SCALES: "LayerScale"}
-    counts = {word: sum(bool(x.folded & {*roles}) for x in layers) for roles, word in words.items()}
-    parts = [
-        word + (f" in {count} of {len(layers)} layers" if count < len(layers) else "")
-        for word, count in counts.items()
-        if count
-    ]
-    if parts:
-        return f"with {' and '.join(parts)}"
-    around = {place for layer in layers for place in above(layer.path)[:3]} - {""}
-    for path, _ in paths.flatten(params)[0]:
-        _, norm, block, *_ = (*above(path), "", "")
-        if block in around and re.search(r"(?i)norm|^ln|_ln", norm.rpartition("/")[2]):
-            return "of the kernels alone: there is no norm's gain before a layer that is known"
-    return ""
+def _note(layers: Sequence[LayerCheck]) -> str:
+    """What was folded into each product, and what may be missing; "" where there is nothing."""
+    products = {
+        "W_Q W_Kᵀ": [(x, {"attention_gain"}) for x in layers if x.query_key],
+        "W_V W_out": [
+            (x, {"attention_gain", "attention_scale"}) for x in layers if x.value_out is not None
+        ],
+    } | {
+        product: [
+            (x, {"mlp_gain", "mlp_scale"}) for x in layers if x.mlp is not None and x.gated == gated
+        ]
+        for gated, (product, _) in _MLPS.items()
+    }
+    alike: dict[str, list[str]] = {}
+    for product, found in products.items():
+        if found:
+            alike.setdefault(_folded([(x, x.folded & roles) for x, roles in found]), []).append(
+                product
+            )
+    unknown = paths.group_alike(path for layer in layers for path in layer.unknown)
+    if alike.keys() == {_ALONE} and not (unknown or any(x.post_norm for x in layers)):
+        return ""
+    parts = [f"{', '.join(products)} {text}" for text, products in alike.items()]
+    share = np.median([x.negative for x in layers] or [0.0])
+    if share > _NEGATIVE:
+        parts.append(
+            f"{share:.0%} of the gains' entries are not above 0: if the model adds 1 to them, give "
+            "rules with plus_one=True, such as zoo.PYTORCH_PLUS_ONE"
+        )
+    if any(x.post_norm for x in layers):
+        parts.append("norms come after the sum and multiply no product")
+    if unknown:
+        listed = ", ".join(map(paths.summary, unknown[:4])) + ", …" * (len(unknown) > 4)
+        parts.append(f"unknown, not folded: {listed}")
+    return "; ".join(parts)
+
+
+_NEGATIVE = 0.1
+"""The share of gains that are not above 0, in most layers, that no trained model without the 1 has
+shown."""
+_ALONE = "of the kernels alone"
+
+
+def _folded(found: Sequence[tuple[LayerCheck, frozenset[str]]]) -> str:
+    """What was folded into a product: how many layers have a gain, and a scale."""
+    parts = []
+    for what, words in (("gain", "the norm's gain"), ("scale", "the scale after the layer")):
+        count = sum(any(role.endswith(what) for role in roles) for _, roles in found)
+        few = f" in {count} of {len(found)} layers" if count < len(found) else ""
+        parts += [f"{words}{few}"] if count else []
+    return f"with {' and '.join(parts)}" if parts else _ALONE
 
 
 def _state_space(path: str, index: int | None, block: Block) -> StateSpaceCheck:
@@ -364,6 +425,12 @@ def _alignment(left_DxR: np.ndarray, right_DxR: np.ndarray) -> float:
 
 def _signed(alignment: float | None) -> str:
     return "" if alignment is None else f"{alignment:+.3f}"
+
+
+def _signs(layer: LayerCheck) -> str:
+    """How many heads lean to +I and to -I; "" of a single head, which is the layer."""
+    heads, limit = np.array(layer.value_out_by_head), _CLEAR * layer.noise
+    return f"+{(heads > limit).sum()} -{(heads < -limit).sum()}" if len(heads) > 1 else ""
 
 
 def _counted(alignments: Sequence[tuple[float, float]]) -> str:

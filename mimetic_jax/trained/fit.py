@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, Scheme
 from mimetic_jax.trained.pairs import Layer, Pair, layer_pairs
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tree import Tree, part_of, without
 from mimetic_jax.weights.truncation import actual_constants, expected_singular_values
 
 # Below this share of β, α is float rounding: α = 0 is another scheme, which truncates to the first
@@ -77,7 +78,18 @@ class LayerFit(Layer):
 
 
 class Fit(tuple[LayerFit, ...]):
-    """The constants of every layer; prints as a table followed by the scheme."""
+    """The constants of every layer; prints as a table followed by the scheme.
+
+    Attributes:
+        rules: the name of the rules by which the layers were found, as `rules=` takes it.
+    """
+
+    rules: str
+
+    def __new__(cls, layers: Iterable[LayerFit], rules: str = "rules") -> Self:
+        found = super().__new__(cls, layers)
+        found.rules = rules
+        return found
 
     def __str__(self) -> str:
         try:
@@ -129,9 +141,11 @@ class Fit(tuple[LayerFit, ...]):
         attention = [layer for layer in self if layer.query_key or layer.value_out]
         kinds = {paths.family(layer.path): layer.path for layer in attention}
         if len(kinds) > 1:
+            first, *others = sorted(kinds)
+            left_out = without(self.rules, *(part_of(kinds[one], kinds[first]) for one in others))
             raise InputError(
-                f"no single scheme describes {' and '.join(sorted(kinds))}: fit them apart, with "
-                "rules for one of them"
+                f"no single scheme describes {' and '.join(sorted(kinds))}: to fit {first} alone, "
+                f"leave the rest out with {left_out}"
             )
         return Mimetic(
             **_constants_of("query_key", attention), **_constants_of("value_out", attention)
@@ -237,13 +251,8 @@ def fit(
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 1-7 and figure 3.
     """
     layers = []
-    for layer in layer_pairs(
-        params,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        rules=rules,
-        effective=effective,
-    ):
+    tree = Tree(params, rules, num_heads, num_kv_heads)
+    for layer in layer_pairs(tree, tree.views(), effective=effective):
         with blaming(layer.name or "attention"):
             query_key, value_out = (
                 _fitted(pair) if pair else None for pair in (layer.query_key, layer.value_out)
@@ -251,10 +260,9 @@ def fit(
             mlp = _fitted_mlp(layer.mlp) if layer.mlp else None
             layers.append(LayerFit(layer.path, layer.index, query_key, value_out, mlp))
     if not layers:
-        seen = [path for path, _ in paths.flatten(params)[0]]
-        shown = ", ".join(seen[:8]) + (", …" if len(seen) > 8 else "")
+        shown = ", ".join(tree.paths[:8]) + (", …" if len(tree.paths) > 8 else "")
         raise InputError(f"there is no attention or MLP to fit among the paths {shown or '(none)'}")
-    return Fit(layers)
+    return Fit(layers, tree.name_of_rules)
 
 
 def _fitted(pair: Pair) -> PairFit:

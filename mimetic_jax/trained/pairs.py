@@ -8,7 +8,7 @@ scales have signs and sizes of their own, which hide the structure of the kernel
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import jax
@@ -18,15 +18,10 @@ from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.schemes import Block
 from mimetic_jax.schemes.mimetic import pair_sizes
 from mimetic_jax.tree import paths
-from mimetic_jax.tree.rewrite import blocks
-from mimetic_jax.tree.rules import Rule, find_rule
-from mimetic_jax.zoo.norms import NORMS
+from mimetic_jax.tree.tree import Tree
 
-GAINS = ("attention_gain", "mlp_gain")
-SCALES = ("attention_scale", "mlp_scale")
-
-_View: TypeAlias = tuple[str, int | None, Block]
-"""(path, layer, block), as `blocks` lists them: arrays are read when they are asked for."""
+View: TypeAlias = tuple[str, int | None, Block]
+"""(path, layer, block), as `Tree.views` lists them: arrays are read when they are asked for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,136 +80,129 @@ class LayerPairs(Layer):
     Attributes:
         query_key: W_Q and W_K of each head.
         value_out: W_V and W_outᵀ of all heads as one product of rank H K (H = 1 in `Pair`).
-        mlp: W_1 and W_2ᵀ of the MLP beside the attention (H = 1, K = F).
+        by_head: W_V and W_outᵀ of each head.
+        mlp: W_1 and W_2ᵀ of the MLP beside the attention (H = 1, K = F); up and downᵀ of a gated
+            one.
+        gate: the gate [D, F] of a gated MLP.
         folded: the roles of the gains and scales that the factors are multiplied by.
+        negative: the share of the gains' entries that are not above 0.
+        post_norm: whether norms of the layer come after the sum with its input.
+        unknown: paths of the arrays [D] in the layer that no rule describes, biases left out.
     """
 
-    query_key: Pair | None
-    value_out: Pair | None
-    mlp: Pair | None
-    folded: frozenset[str]
+    query_key: Pair | None = None
+    value_out: Pair | None = None
+    by_head: Pair | None = None
+    mlp: Pair | None = None
+    gate: np.ndarray | None = None
+    folded: frozenset[str] = frozenset()
+    negative: float = 0.0
+    post_norm: bool = False
+    unknown: tuple[str, ...] = ()
 
     @property
     def pairs(self) -> dict[str, Pair]:
         """The pairs that the layer has, by name."""
-        found = {name: getattr(self, name) for name in ("query_key", "value_out", "mlp")}
+        found = {name: getattr(self, name) for name in ("query_key", "value_out", "by_head", "mlp")}
         return {name: pair for name, pair in found.items() if pair is not None}
 
 
-def layer_pairs(
-    params: Any,
-    *,
-    num_heads: int | None = None,
-    num_kv_heads: int | None = None,
-    rules: Sequence[Rule] | None = None,
-    effective: bool = True,
-) -> Iterator[LayerPairs]:
+def layer_pairs(tree: Tree, views: Iterable[View], *, effective: bool) -> Iterator[LayerPairs]:
     """The pairs of every layer that has one, sorted by path; each is read when it is asked for.
 
     Args:
-        params: a parameter tree; layers may be stacked, kernels fused, heads grouped.
-        num_heads: H, where kernels store heads flattened.
-        num_kv_heads: G, likewise; H unless given.
-        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
+        tree: of the layers.
+        views: its blocks.
         effective: whether factors are multiplied by the gain of the norm before the layer and the
-            scale after it, where the tree has them under the names of `zoo.norms` or of `rules`.
+            scale after it, where the tree's rules know them.
 
     Raises:
-        InputError: as `blocks`; if a product isn't square, or a gain is of another width.
+        InputError: if a product isn't square, or a gain is of another width or 0 everywhere.
 
     Example:
         >>> kernels = {"query": (8, 2, 4), "key": (8, 1, 4)}
         >>> params = {name: {"kernel": np.ones(shape)} for name, shape in kernels.items()}
-        >>> (layer,) = layer_pairs({"attention": params})
+        >>> tree = Tree({"attention": params}, None, None, None)
+        >>> (layer,) = layer_pairs(tree, tree.views(), effective=True)
         >>> layer.query_key.left.shape, layer.query_key.right.shape, layer.query_key.draws
         ((2, 8, 4), (2, 8, 4), 1)
     """
-    views = blocks(params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules)
-    scales = _Scales(params, (*(rules or ()), *NORMS)) if effective else _Scales({}, ())
     for parts in _layers(views):
-        yield _read(parts, scales)
+        yield _read(tree, parts, effective)
 
 
-def _layers(views: Iterable[_View]) -> list[dict[str, _View]]:
+def _layers(views: Iterable[View]) -> list[dict[str, View]]:
     """Each attention with the MLP of its block, and MLPs of other blocks alone, sorted by path."""
     attention = [view for view in views if _has_product("attention", view[2])]
     mlps = {view[:2]: view for view in views if _has_product("mlp", view[2])}
-    by_place = {(place, at[1]): at for at in mlps for place in above(at[0])[:2]}
+    by_place = {(place, at[1]): at for at in mlps for place in paths.above(at[0])[:2]}
     layers = []
     for view in attention:
-        near = (by_place.get((place, view[1])) for place in above(view[0])[:3])
+        near = (by_place.get((place, view[1])) for place in paths.above(view[0])[:3])
         beside = next((at for at in near if at in mlps), None)
         layers.append({"attention": view} | ({"mlp": mlps.pop(beside)} if beside else {}))
     layers += [{"mlp": view} for view in mlps.values()]
     return sorted(layers, key=lambda parts: paths.natural_order(_location(parts).name))
 
 
-def _location(parts: Mapping[str, _View]) -> Layer:
+def _location(parts: Mapping[str, View]) -> Layer:
     path, index, _ = parts["attention"] if "attention" in parts else parts["mlp"]
     return Layer(path, index)
 
 
-def above(path: str) -> list[str]:
-    """A path, with "/" between its names, and those of what it is in, up to the root.
-
-    Attention and MLP of a block have one of the first in common.
-
-    >>> above("h.0.attn")
-    ['h/0/attn', 'h/0', 'h', '']
-    """
-    names = path.replace(".", "/").split("/")
-    return ["/".join(names[:count]) for count in range(len(names), -1, -1)]
-
-
-def _read(parts: Mapping[str, _View], scales: _Scales) -> LayerPairs:
-    pairs: dict[str, Pair] = {}
+def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
+    found: dict[str, Pair] = {}
     folded: set[str] = set()
+    gains: list[np.ndarray] = []
+    beside: dict[str, bool] = {}
+    gate = None
     for kind, (path, index, block) in parts.items():
         with blaming(path):
-            found = {
+            pairs = {
                 name: read(block)
                 for name, (roles, read) in _PRODUCTS[kind].items()
                 if roles <= block.keys()
             }
-            known = scales.around(kind, path, index, {one.left.shape[1] for one in found.values()})
+            widths = {pair.left.shape[1] for pair in pairs.values()}
+            known = _scales(kind, block, widths) if effective else {}
         before, after = known.get(f"{kind}_gain"), known.get(f"{kind}_scale")
-        for name, pair in found.items():
-            pairs[name] = pair.scaled(before, before if name == "query_key" else after)
+        for name, pair in pairs.items():
+            found[name] = pair.scaled(before, before if name == "query_key" else after)
+        if kind == "mlp" and "mlp_gate" in block:
+            gate = values(block, "mlp_gate")
         folded |= known.keys()
+        gains += [before] if before is not None else []
+        beside |= tree.vectors(path, index, min(widths)) if effective else {}
+    if "by_head" in found:
+        found["value_out"] = _sum(found["by_head"])
     at = _location(parts)
-    query_key, value_out, mlp = (pairs.get(name) for name in ("query_key", "value_out", "mlp"))
-    return LayerPairs(at.path, at.index, query_key, value_out, mlp, frozenset(folded))
+    return LayerPairs(
+        at.path,
+        at.index,
+        **found,
+        gate=gate,
+        folded=frozenset(folded),
+        negative=float((np.concatenate(gains) <= 0).mean()) if gains else 0.0,
+        post_norm=any(beside.values()),
+        unknown=tuple(path for path, after in beside.items() if not after),
+    )
 
 
-class _Scales:
-    """The gains and scales of a tree, by the path of their block and by role."""
-
-    def __init__(self, params: Any, rules: Sequence[Rule]) -> None:
-        named = paths.flatten(params)[0]
-        among = frozenset(path for path, _ in named)
-        self._found: dict[str, dict[str, np.ndarray]] = {}
-        for path, leaf in named:
-            described = find_rule(path, rules, among)
-            if described and {*described[0].roles} & {*GAINS, *SCALES}:
-                rule, block = described
-                array = _concrete(path, leaf) + float(rule.plus_one)
-                self._found.setdefault(above(block)[0], {})[rule.roles[0]] = array
-
-    def around(
-        self, kind: str, path: str, index: int | None, dims: set[int]
-    ) -> dict[str, np.ndarray]:
-        """The gain and the scale of a layer, by role: those of its block, or of one above it."""
-        known: dict[str, np.ndarray] = {}
-        for role in (f"{kind}_gain", f"{kind}_scale"):
-            found = (self._found.get(place, {}).get(role) for place in above(path))
-            array = next((one for one in found if one is not None), None)
-            if array is None:
-                continue
-            known[role] = array if index is None or array.ndim == 1 else array[index]
-            if known[role].ndim != 1 or {known[role].size} != dims:
-                shape, width = known[role].shape, next(iter(dims))
+def _scales(kind: str, block: Block, widths: set[int]) -> dict[str, np.ndarray]:
+    """The gain and the scale of a layer, by role."""
+    known: dict[str, np.ndarray] = {}
+    for role in (f"{kind}_gain", f"{kind}_scale"):
+        if role in block:
+            known[role] = values(block, role)
+            if {*known[role].shape} != widths:
+                shape, width = known[role].shape, min(widths)
                 raise InputError(f"its {role} has shape {shape}, but its products width {width}")
-        return known
+    if f"{kind}_gain" in known and not known[f"{kind}_gain"].any():
+        raise InputError(
+            f"its {kind}_gain is 0 everywhere: if the model adds 1 to it, give rules with "
+            "plus_one=True, such as zoo.PYTORCH_PLUS_ONE"
+        )
+    return known
 
 
 def _concrete(name: str, array: Any) -> np.ndarray:
@@ -239,13 +227,21 @@ def _query_key(block: Block) -> Pair:
     return Pair(query_DxHxK.swapaxes(0, 1), key_DxHxK.swapaxes(0, 1), sizes["num_kv_heads"])
 
 
-def _value_out(block: Block) -> Pair:
+def _by_head(block: Block) -> Pair:
     sizes = pair_sizes(block, "out", "value")
-    dim, groups, width = sizes["dim"], sizes["num_kv_heads"], sizes["head_dim"]
     value_DxGxK, out_HxKxD = (values(block, role) for role in ("value", "out"))
-    # Query heads of a group read the same value.
-    out_GxKxD = out_HxKxD.reshape(groups, -1, width, dim).sum(axis=1)
-    return Pair(value_DxGxK.reshape(1, dim, -1), out_GxKxD.reshape(1, -1, dim).swapaxes(1, 2), 1)
+    value_DxHxK = value_DxGxK.repeat(sizes["num_heads"] // sizes["num_kv_heads"], axis=1)
+    return Pair(value_DxHxK.swapaxes(0, 1), out_HxKxD.swapaxes(1, 2), sizes["num_kv_heads"])
+
+
+def _sum(heads: Pair) -> Pair:
+    """The sum of the products of all heads as one product."""
+    _, dim, width = heads.left.shape
+    # Heads of a group have the same left factor.
+    left_GxDxK = heads.left[:: len(heads.left) // heads.draws]
+    right_GxDxK = heads.right.reshape(heads.draws, -1, dim, width).sum(axis=1)
+    left, right = (x.swapaxes(0, 1).reshape(1, dim, -1) for x in (left_GxDxK, right_GxDxK))
+    return Pair(left, right, 1)
 
 
 def _mlp(block: Block) -> Pair:
@@ -256,7 +252,7 @@ _Reader: TypeAlias = Callable[[Block], Pair]
 _PRODUCTS: Mapping[str, Mapping[str, tuple[set[str], _Reader]]] = {
     "attention": {
         "query_key": ({"query", "key"}, _query_key),
-        "value_out": ({"value", "out"}, _value_out),
+        "by_head": ({"value", "out"}, _by_head),
     },
     "mlp": {"mlp": ({"mlp_in", "mlp_out"}, _mlp)},
 }

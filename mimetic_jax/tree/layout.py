@@ -128,6 +128,8 @@ class Layout:
             product = math.prod(found[name] for name in names if name in found)
             if size % product or (not left and size != product):
                 advice = f"; {GROUPED_ADVICE}" if "three" in names else ""
+                if "g" in names and heads["g"] == heads["h"]:
+                    advice = ": give num_kv_heads, the number of heads of key and value"
                 misfit = self._misfit(names, heads, found)
                 raise InputError(f"{misfit} the {size} columns of {path}{advice}")
             if "three" in names and heads["g"] not in (None, heads["h"]):

@@ -71,6 +71,8 @@ class Leaf:
         """The role's canonical array, [...] or [L, ...], from the stored leaf."""
         whole = self._whole(stored)
         part = whole if self._part is None else whole[self._part]
+        if self.rule.plus_one:
+            return part.astype(np.float32) + 1
         # In float32, as √K would round values of fewer digits.
         return part.astype(np.float32) * self._divisor if self._divisor != 1 else part
 

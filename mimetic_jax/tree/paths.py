@@ -82,6 +82,18 @@ def family(path: str) -> str:
     return "/".join(found)
 
 
+def above(path: str) -> list[str]:
+    """A path, with "/" between its names, and those of what it is in, up to the root.
+
+    Attention and MLP of a block have one of the first in common.
+
+    >>> above("h.0.attn")
+    ['h/0/attn', 'h/0', 'h', '']
+    """
+    names = path.replace(".", "/").split("/") if path else []
+    return ["/".join(names[:count]) for count in range(len(names), -1, -1)]
+
+
 def is_layer(path: str) -> bool:
     """Whether a path is that of a layer or a block by its name.
 

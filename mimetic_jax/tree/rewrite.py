@@ -260,7 +260,8 @@ def blocks(
     """Read the arrays of every block by role, in canonical form whatever the storage.
 
     This is how schemes see a tree: fused kernels split, heads unflattened, one layer at a time.
-    Nothing is computed until an array is read.
+    Beside attention and MLPs stand the gains and scales around them that the rules know, which no
+    scheme writes. Nothing is computed until an array is read.
 
     Args:
         params: a parameter tree.

@@ -51,6 +51,8 @@ ROLES = {
     "attention_scale": "d",
     "mlp_gain": "d",
     "mlp_scale": "d",
+    "shared_gain": "d",
+    "post_norm": "d",
     "ssm_a": "m",
     "ssm_dt_bias": "m",
     "ssm_b": "d s",
@@ -62,22 +64,29 @@ ROLES = {
 """Canonical axes of each role: d width, h heads, g key/value heads, k head width, f hidden width,
 n tokens or positions, t tokens of a vocabulary, u rows and v columns of a filter or of a table, c
 channels, r the rows and columns of a table in one. An MLP over channels is `mlp_in` and `mlp_out`,
-one over tokens `token_in` and `token_out`. In a gated MLP, (act(x mlp_gate) ∘ x mlp_in) mlp_out, no
-rule of the zoo describes the kernels, and none describes the embedding of tokens; a rule of one's
-own may.
+one over tokens `token_in` and `token_out`. The zoo's rules for the kernels of a gated MLP,
+(act(x mlp_gate) ∘ x mlp_in) mlp_out, are `read_only`, and none describes the embedding of tokens; a
+rule of one's own may.
 
 Both biases of attention logits belong to windows: `relative_bias` has a column per head and is
 indexed by query − key, `shared_bias` is indexed by key − query.
 
 A block computes x + λ ∘ f(γ ∘ x̂), where x̂ is normalized: `attention_gain` and `mlp_gain` are γ, the
-scale of the norm before attention and before the MLP, `attention_scale` and `mlp_scale` are λ, that
-of LayerScale after them. No scheme writes them; `check` and `fit` multiply them into the products.
+scale of the norm before attention and before the MLP, `shared_gain` that of one norm before both;
+`attention_scale` and `mlp_scale` are λ, that of LayerScale or of a norm after them, before the sum.
+A `post_norm` comes after the sum and multiplies no product. No scheme writes them; `blocks` shows
+the four γ and λ in the layer's block, and `check` and `fit` multiply them into the products.
 `query_gain` and `key_gain` are those of norms over a head's columns, which all heads share.
 
 A state space layer has m heads, s numbers of state over all groups, i inner columns, and filters
 of u taps: `ssm_a` is the logarithm A_log of −A, `ssm_a_states` that of a layer which has one for
 each column and number of state, `ssm_dt_bias` the bias of Δ before softplus,
 `ssm_norm` the scale of the gated norm."""
+
+
+NORMS = frozenset(
+    ("attention_gain", "mlp_gain", "shared_gain", "attention_scale", "mlp_scale", "post_norm")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,11 +110,13 @@ class Rule:
             unchanged, unless another rule describes them.
         partner: a role that another leaf of the block must have, such as mlp_out beside mlp_in. A
             scheme that writes the leaf in a block without it raises InputError.
-        beside: the end of the path of another leaf of the block, without which the rule describes
-            nothing: the name alone may be that of any layer.
+        beside: paths of other leaves, from that of the block on, without which the rule describes
+            nothing: the name alone may be that of any layer. Each "../" goes up from the block; "!"
+            in front is of a leaf that must be absent.
         undivided: whether the model doesn't divide logits by √K. The stored query, and its bias, is
             then the canonical one over √K, so that a scheme's logits are those of other models.
         plus_one: whether the model adds 1 to the stored gain, as Gemma does.
+        read_only: whether only `check` reads the leaf, and schemes leave it as it is.
 
     Example:
         >>> Rule(r"attn/qkv/kernel", ("query", "key", "value"), "d (three h k)").roles
@@ -121,9 +132,10 @@ class Rule:
     within: str = ""
     exclude: str = ""
     partner: str = ""
-    beside: str = ""
+    beside: str | tuple[str, ...] = ""
     undivided: bool = False
     plus_one: bool = False
+    read_only: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -173,6 +185,16 @@ class Rule:
             return None
         block = path[: found.start()]
         return block if search(self.within, block) else None
+
+    @property
+    def of_norm(self) -> bool:
+        """Whether the leaf is a gain or a scale: it stands beside the layer that it belongs to."""
+        return not NORMS.isdisjoint(self.roles)
+
+    @functools.cached_property
+    def needed(self) -> tuple[str, ...]:
+        """The entries of `beside`."""
+        return tuple(filter(None, [self.beside] if isinstance(self.beside, str) else self.beside))
 
     def leaves_out(self, path: str) -> bool:
         """Whether the rule would describe this leaf but for `within` or `exclude`."""
@@ -263,13 +285,17 @@ def find_rule(
         (
             (rule, block)
             for rule, block in found
-            if block is not None and (not rule.beside or _has(among, block, rule.beside))
+            if block is not None and all(_has(among, block, name) for name in rule.needed)
         ),
         None,
     )
 
 
 def _has(paths: Collection[str], block: str, name: str) -> bool:
+    if name.startswith("!"):
+        return not _has(paths, block, name[1:])
+    while name.startswith("../"):
+        block, name = re.sub("(^|[/.])[^/.]*$", "", block), name[3:]
     prefix = (block, name) if block else (name,)
     return "/".join(prefix) in paths or ".".join(prefix).replace("/", ".") in paths
 

@@ -188,6 +188,16 @@ _MIXERS = (
     Rule(r"depthwise/kernel", "depthwise", "u v 1 c"),
     Rule(r"depthwise/bias", "depthwise_bias", "c"),
 )
+_NORMS = (
+    Rule(r"norm1/scale", "attention_gain", "d", beside="attention/query/kernel"),
+    Rule(r"norm2/scale", "mlp_gain", "d", beside="mlp/fc1/kernel"),
+    Rule(r"layer_scale", "attention_scale", "d", beside="attention/out/kernel"),
+)
+_SWIGLU = (
+    Rule(r"up/kernel", "mlp_in", "d f", read_only=True),
+    Rule(r"fc1/kernel", "mlp_gate", "d f", beside="up/kernel", read_only=True),
+    Rule(r"fc2/kernel", "mlp_out", "f d", beside="up/kernel", read_only=True),
+)
 _STATE_SPACE = (
     Rule(r"b/kernel", "ssm_b", "d s"),
     Rule(r"c/kernel", "ssm_c", "d s"),
@@ -208,7 +218,11 @@ FLAX = (
     # Our models with `scan=True`.
     *attention_rules(stacked=True, within="blocks/attention$", exclude=""),
     *_within("blocks/attention$", (*_LOGIT_BIASES, *_QUERY_KEY_NORMS), stacked=True),
+    *_within("blocks/mlp$", _SWIGLU, stacked=True),
+    *_within(r"block_\d+/mlp$", _SWIGLU),
     *mlp_rules(stacked=True, within="blocks/mlp$"),
+    *_within("blocks$", _NORMS, stacked=True),
+    *_within(r"block_\d+$", _NORMS),
     *_within("blocks$", _MIXERS, stacked=True),
     *_within("blocks/mixer$", _STATE_SPACE, stacked=True),
     *_MIXERS,

@@ -36,6 +36,8 @@ from mimetic_jax.zoo.suggestion import (
 )
 
 _KERNELS = ("query", "key", "value", "out")
+_KINDS = {"attention": frozenset(_KERNELS), "mlp": frozenset(("mlp_in", "mlp_out"))}
+_BIAS = re.compile(r"(bias|(^|[/.])(beta|b))$")
 
 # T5 and its kin have relative biases and don't divide logits by √K.
 _UNDIVIDED = re.compile(r"(^|[/.])(relative_attention_bias|relpos_bias)[/.]")
@@ -49,7 +51,7 @@ _SCALES = re.compile(
 )
 
 # A third kernel of an MLP, beside the two that a rule describes. Schemes for MLPs are about two
-# kernels with a function between them, so a gated MLP stays as it is.
+# kernels with a function between them, so a gated MLP stays as it is, and `check` alone reads it.
 _GATE = re.compile(r"(^|[/.])(up|gate)(_proj)?(?=[/.])")
 _MLP = frozenset({"mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias"})
 
@@ -103,25 +105,31 @@ class Tree:
         self.leaves = [leaf for _, leaf in named]
         self.paths = [path for path, _ in named]
         self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
+        self._norms: dict[str, dict[str, Leaf]] = defaultdict(dict)  # with "/" between names
+        self._read_only: dict[str, dict[str, Leaf]] = defaultdict(dict)
         self._held: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
             self._held[_parent(path)].append(path)
         self._of_optimizer = _of_optimizer(params, self.paths)
         self._beside = beside = frozenset(self.paths)
         self._scaled = _scaled_elsewhere(beside)
+        self._rule_of: dict[str, Rule] = {}
         # Mamba's projection of its input has a name that is common in attention.
         mambas = {_parent(path) for path in self.paths if re.search(r"(^|[/.])A_log$", path)}
         claims: list[tuple[int, str, Rule, tuple[int, ...]]] = []
         gates: dict[str, str] = {}  # blocks by layer
         others: list[tuple[str, int]] = []
         for index, (path, value) in enumerate(named):
-            if described := find_rule(path, self.rules, beside):
+            described = find_rule(path, self.rules, beside)
+            if described:
                 rule, block = described
-                if rule.roles:
-                    claims.append((index, block, rule, np.shape(value)))
-            elif gate := _GATE.search(path):
+                self._rule_of[path] = rule
+                claims += [(index, block, rule, np.shape(value))] if rule.roles else []
+                if not rule.read_only:
+                    continue
+            if gate := _GATE.search(path):
                 gates[path[: gate.end()]] = path[: gate.start()]
-            elif _parent(_parent(path)) not in mambas:
+            elif not described and _parent(_parent(path)) not in mambas:
                 others.append((path, np.ndim(value)))
         excluded = {rule.exclude for rule in self.rules} - {""}
         covered = set(self.paths).difference(path for path, _ in others)
@@ -132,12 +140,14 @@ class Tree:
             and not any(search(expression, path) for expression in excluded)
         ]
         # A layer of such a name whose kernel has a rule is one of the two, whatever else it holds.
-        described_layers = {_parent(self.paths[index]) for index, *_ in claims}
+        described_layers = {
+            _parent(self.paths[index]) for index, _, rule, _ in claims if not rule.read_only
+        }
         gated = {block for layer, block in gates.items() if layer not in described_layers}
         # Other leaves of the block show the sizes of parts along one axis, and the heads of
         # windows, which differ between the stages of a Swin.
         for index, block, rule, shape in sorted(claims, key=lambda one: _claimed_after(one[2])):
-            if block not in gated or not _MLP.issuperset(rule.roles):
+            if rule.read_only or block not in gated or not _MLP.issuperset(rule.roles):
                 self._claim(index, block, rule, shape)
 
     def _claim(self, index: int, block: str, rule: Rule, shape: tuple[int, ...]) -> None:
@@ -148,9 +158,10 @@ class Tree:
                 "as state.params, and make the rest of the state from the new ones, as "
                 "optimizer.init does, since a copy of the old ones would bring them back"
             )
-        others = self.blocks[block].values() if rule.stored.parts else ()
+        known = self.blocks.get(block, {})
+        others = known.values() if rule.stored.parts else ()
         beside = ChainMap(*(leaf.axes for leaf in others if leaf.fits))
-        biases = self.blocks[block].get("relative_bias")
+        biases = known.get("relative_bias")
         given = dict.fromkeys("hg", biases.axes["h"]) if biases and biases.fits else {}
         heads = {x: rule.heads or given.get(x, count) for x, count in self._heads.items()}
         sizes, problem = {}, ""
@@ -158,10 +169,13 @@ class Tree:
             sizes = rule.stored.sizes(path, shape, heads, beside)
         except InputError as error:  # fine for a Dense that only shares a name with attention
             problem = str(error)
+        blocks = self._read_only if rule.read_only else self.blocks
+        blocks, block = (self._norms, paths.above(block)[0]) if rule.of_norm else (blocks, block)
         for role in rule.roles:
-            if rival := self.blocks[block].get(role):
+            rival = blocks[block].get(role)
+            if rival and role != "post_norm":
                 raise InputError(f"{rival.path} and {path} both claim role {role}")
-            self.blocks[block][role] = Leaf(index, path, role, rule, shape, sizes, problem)
+            blocks[block][role] = Leaf(index, path, role, rule, shape, sizes, problem)
 
     def with_leaves(self, leaves: list[Any]) -> Self:
         """The tree with other values of its leaves."""
@@ -194,7 +208,10 @@ class Tree:
 
     def view(self, block: str, layer: int | None) -> Block:
         """A block as schemes see it: one layer of it, where layers are stacked."""
-        leaves = {role: leaf for role, leaf in self.blocks[block].items() if leaf.fits}
+        return self._view(block, self.blocks[block], layer)
+
+    def _view(self, block: str, among: Mapping[str, Leaf], layer: int | None) -> Block:
+        leaves = {role: leaf for role, leaf in among.items() if leaf.fits}
         shapes = {role: leaf.canonical_shape for role, leaf in leaves.items()}
 
         def read(role: str) -> jax.Array:
@@ -206,33 +223,75 @@ class Tree:
 
     def _canonical(self, leaf: Leaf, layer: int | None) -> jax.Array:
         array = leaf.unpack(self.stored(leaf))
-        array = array if layer is None else array[layer]
+        array = array if layer is None or leaf.layers is None else array[layer]
         # JAX would share the memory of NumPy's aligned arrays, which `rewrite_in_place` overwrites
         # while other blocks read the position table.
         return jnp.array(array, jnp.float32, copy=isinstance(array, np.ndarray))
 
-    def views(self) -> list[tuple[str, int | None, Block]]:
-        """What `blocks` returns."""
+    def views(self, *, read_only: bool = False) -> list[tuple[str, int | None, Block]]:
+        """What `blocks` returns; with the leaves that schemes leave as they are, if `read_only`."""
         self._check_described()
         found: list[tuple[str, int | None, Block]] = []
         attention: list[tuple[str, list[Leaf]]] = []
-        for block in sorted(self.blocks, key=paths.natural_order):
-            leaves = self.blocks[block]
+        others = self._read_only if read_only else {}
+        for block in sorted({*self.blocks, *others}, key=paths.natural_order):
+            leaves = {**others.get(block, {}), **self.blocks.get(block, {})}
             kernels = attention_kernels(frozenset(leaves))
             for role in sorted(kernels):
                 self._check_fits(block, leaves[role])
             self._check_heads(block, kernels)
             attention += [(block, [leaves[role] for role in sorted(kernels)])]
             if any(leaf.fits for leaf in leaves.values()):
-                found += [(block, layer, self.view(block, layer)) for layer in self.layers(block)]
+                among = leaves | self._norms_around(block, leaves)
+                stack = self._stack(block, leaves.values())
+                found += [(block, layer, self._view(block, among, layer)) for layer in stack]
         self._check_one_width(attention)
+        return found
+
+    def _norms_around(self, block: str, roles: Collection[str]) -> dict[str, Leaf]:
+        """The gains and scales of a block's attention and MLP, by role: those of the nearest place.
+
+        Raises:
+            InputError: one has another shape than its rule says.
+        """
+        kinds = [kind for kind, kernels in _KINDS.items() if not kernels.isdisjoint(roles)]
+        found = {}
+        for role in (f"{kind}_{what}" for kind in kinds for what in ("gain", "scale")):
+            names = (role, "shared_gain") if role.endswith("gain") else (role,)
+            for leaves in (self._norms.get(place, {}) for place in paths.above(block)):
+                if leaf := next((leaves[name] for name in names if name in leaves), None):
+                    leaf.check()
+                    found[role] = leaf
+                    break
+        return found
+
+    def vectors(self, block: str, layer: int | None, width: int) -> dict[str, bool]:
+        """Other arrays [D] in the layer of a block, by path: True if they are norms after the sum.
+
+        False are those that no rule describes; biases aren't among them.
+        """
+        # "layers/0" of "layers/0/self_attn"
+        places = [place for place in paths.above(block)[:4] if place]
+        numbered = (place for place in places if layer is None and place[-1].isdecimal())
+        place = next(numbered, places[min(1, len(places) - 1)] if places else "")
+        found = {}
+        for path, leaf in zip(self.paths, self.leaves, strict=True):
+            inside = not place or path.replace(".", "/").startswith(f"{place}/")
+            if inside and np.ndim(leaf) == (1 if layer is None else 2) and width in np.shape(leaf):
+                rule = self._rule_of.get(path)
+                after = rule is not None and "post_norm" in rule.roles
+                if after or (rule is None and not _BIAS.search(path)):
+                    found[path] = after
         return found
 
     def layers(self, block: str) -> list[int | None]:
         """The layers that a block stacks; [None] if it doesn't stack layers."""
-        stacks = {leaf.layers for leaf in self.blocks[block].values() if leaf.fits} or {None}
+        return self._stack(block, self.blocks[block].values())
+
+    def _stack(self, block: str, leaves: Collection[Leaf]) -> list[int | None]:
+        stacks = {leaf.layers for leaf in leaves if leaf.fits} or {None}
         if len(stacks) > 1:
-            hint = self._hint_of_heads(self.blocks[block].values())
+            hint = self._hint_of_heads(leaves)
             raise InputError(f"{block}: some of its leaves stack layers and some don't{hint}")
         stack = stacks.pop()
         return [None] if stack is None else list(range(stack))
@@ -368,7 +427,7 @@ class Tree:
                 raise InputError(
                     f"{first} and {second} are in one layer, and their names don't tell "
                     "self-attention from cross-attention: give "
-                    f"rules={self._name_of_rules()} if all of them are self-attention, or leave "
+                    f"rules={self.name_of_rules} if all of them are self-attention, or leave "
                     f"one out with {self._without(f'{second}/', keep=re.split('[/.]', second)[-1])}"
                 )
 
@@ -427,21 +486,16 @@ class Tree:
                     f"{first.path} has width {first.axes['d']} and {leaf.path} width "
                     f"{leaf.axes['d']}, which may have other numbers of heads than "
                     f"{self._heads['h']}: leave one of them out with "
-                    f"{self._without(_part(leaf.path, first.path))}, or give a rule for each "
+                    f"{self._without(part_of(leaf.path, first.path))}, or give a rule for each "
                     "with its own heads=…"
                 )
 
     def _without(self, *parts: str, keep: str = "") -> str:
-        """Rules that leave out these leaves, or all below a path that ends in a slash.
+        return without(self.name_of_rules, *parts, keep=keep)
 
-        They are for all layers: numbers stand for any, but for those in the last name if kept.
-        """
-        end = f"{keep}/" if keep else ""
-        names = (f"{numbered(part.removesuffix(end))}{end}" for part in parts)
-        left = (f'Rule(r"^{name}{".*" * name.endswith("/")}", ())' for name in names)
-        return f"rules=({', '.join(left)}, *{self._name_of_rules()})"
-
-    def _name_of_rules(self) -> str:
+    @property
+    def name_of_rules(self) -> str:
+        """What `rules` are called in an argument."""
         if self.rules is zoo.FLAX:
             return "zoo.FLAX"
         name = zoo.table_name(self.rules)
@@ -467,7 +521,7 @@ class Tree:
         if self._found_rules and query and query.layers == query.axes["h"] == query.axes["d"]:
             raise InputError(
                 f"{query.path} of shape {query.shape} may stack its layers along axis 0 or 1: give "
-                f"rules={self._name_of_rules()}, or attention_rules(stacked=True, axis=1)"
+                f"rules={self.name_of_rules}, or attention_rules(stacked=True, axis=1)"
             )
         for first, second, shared in _SAME_SIZES:
             if {first, second} <= leaves.keys():
@@ -551,7 +605,7 @@ class Tree:
         shapes = [(p, np.shape(leaf)) for p, leaf in zip(self.paths, self.leaves, strict=True)]
         for role, suggested in (("mlp_in", mlp_suggestion), ("position", position_suggestion)):
             if role in scheme.writes(frozenset({"mlp_in", "mlp_out", "position"})) and (
-                call := suggested(shapes, self._name_of_rules())
+                call := suggested(shapes, self.name_of_rules)
             ):
                 return f"{message}: give {call}"
         every = sorted(scheme.writes(frozenset(ROLES)))
@@ -592,7 +646,7 @@ class Tree:
                 frozenset(role for role, leaf in leaves.items() if leaf.fits)
                 for leaves in self.blocks.values()
             )
-            beside = self._name_of_rules() if any(map(attention_kernels, fitting)) else ""
+            beside = self.name_of_rules if any(map(attention_kernels, fitting)) else ""
         among = [path for path in among if not self._rule_without_role(path)]
         undivided = any(map(_UNDIVIDED.search, self.paths))
         return suggestion(((path, shapes[path]) for path in among), beside, undivided=undivided)
@@ -669,7 +723,21 @@ def _moments(path: str) -> set[str]:
     return {f"{path[: found.start()]}/count".removeprefix("/") for found in moments}
 
 
-def _part(path: str, other: str) -> str:
+def without(rules: str, *parts: str, keep: str = "") -> str:
+    """Rules that leave out these leaves, or all below a path that ends in a slash.
+
+    They are for all layers: numbers stand for any, but for those in the last name if kept.
+
+    >>> without("zoo.PYTORCH", "model.decoder/")
+    'rules=(Rule(r"^model/decoder/.*", ()), *zoo.PYTORCH)'
+    """
+    end = f"{keep}/" if keep else ""
+    names = (f"{numbered(part.removesuffix(end))}{end}" for part in parts)
+    left = (f'Rule(r"^{name}{".*" * name.endswith("/")}", ())' for name in names)
+    return f"rules=({', '.join(left)}, *{rules})"
+
+
+def part_of(path: str, other: str) -> str:
     """The start of a path up to the first name that another one doesn't have, and a slash."""
     names, others = (re.split("[/.]", one) for one in (path, other))
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(names, others, strict=False))

@@ -47,8 +47,8 @@ def rotary_rates(columns: int, base: float, axes: int = 1) -> jax.Array:
     if columns <= 0 or columns % (2 * axes):
         per_axis = ", half of them on each axis" if axes == 2 else ""
         raise InputError(
-            f"rotary positions turn pairs of columns{per_axis}: {columns} columns that turn are not "
-            f"a multiple of {2 * axes}"
+            f"rotary positions turn pairs of columns{per_axis}: {columns} columns of a head that "
+            f"turn are not a multiple of {2 * axes}"
         )
     count = columns // 2 // axes
     rates = base ** (-jnp.arange(count, dtype=jnp.float32) / count)

@@ -14,7 +14,9 @@ tables have this in common:
   error where their names don't distinguish them from self-attention that a table has missed.
 - An MLP has the roles mlp_in and mlp_out only if it is two layers with an activation between
   them. A gated MLP, (act(x W₀) ∘ x W₁) W₂, has no single first layer, and constants meant for
-  two layers don't transfer to it: its leaves stay unchanged.
+  two layers don't transfer to it: its leaves stay unchanged. `check` reads them.
+- Gains and scales, which `check` and `fit` fold into products, are stated where the source shows
+  whether they stand before or after a layer; of others nothing is folded.
 - Stacked layers draw like single ones: layer l folds l into the key of its block.
 
 >>> import jax, jax.numpy as jnp
@@ -32,6 +34,7 @@ Mimetic:
 1       transformer/h/0/attn/c_attn/kernel  value  (24, 8)  (three h k) d
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,11 +56,11 @@ from mimetic_jax.zoo.gpt2 import (
     PYTORCH_NANOGPT,
 )
 from mimetic_jax.zoo.haiku import HAIKU
-from mimetic_jax.zoo.hugging_face import HUGGING_FACE
+from mimetic_jax.zoo.hugging_face import HUGGING_FACE, HUGGING_FACE_PLUS_ONE
 from mimetic_jax.zoo.keras import KERAS
 from mimetic_jax.zoo.mamba import BONSAI_MAMBA2, STATE_SPACES_MAMBA2
 from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_GPT3, MAXTEXT_LLAMA
-from mimetic_jax.zoo.pytorch import PYTORCH
+from mimetic_jax.zoo.pytorch import PYTORCH, PYTORCH_PLUS_ONE
 from mimetic_jax.zoo.tunix import TUNIX
 from mimetic_jax.zoo.vit_jax import BIG_VISION
 
@@ -87,9 +90,14 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     "PYTORCH": PYTORCH,
     "PYTORCH_GPT2": PYTORCH_GPT2,
     "PYTORCH_NANOGPT": PYTORCH_NANOGPT,
+    "HUGGING_FACE_PLUS_ONE": HUGGING_FACE_PLUS_ONE,
+    "PYTORCH_PLUS_ONE": PYTORCH_PLUS_ONE,
     "PYTORCH_BIGCODE": PYTORCH_BIGCODE,
 }
 """All tables by name."""
+
+PLUS_ONE = re.compile("gemma|qwen3_next|qwen3_5(_moe)?(_text)?|step3p[57]|minimax_m3(_vl(_text)?)?")
+"""Types of Hugging Face's models that have Llama's names and store w of their gain 1 + w."""
 
 _SAME_CLASS = "cross-attention is the same class: see that none is among these"
 NOTES: Mapping[str, str] = {
@@ -126,16 +134,24 @@ def detect(params: Any) -> str | None:
         >>> detect({"h": {"0": {"attention": {name: {"kernel": square} for name in names}}}})
         'EASYLM_LLAMA'
     """
-    return chosen(params, {"": FLAX, **TABLES}) or None
+    # Names don't show whether a model adds 1 to its gains.
+    told_apart = {name: rules for name, rules in TABLES.items() if not name.endswith("_PLUS_ONE")}
+    return chosen(params, {"": FLAX, **told_apart}) or None
 
 
-def rules_of(params: Any) -> tuple[Rule, ...]:
+def rules_of(params: Any, model_type: str = "") -> tuple[Rule, ...]:
     """The rules that `rewrite` takes where none are given: stock Flax's, or the table that fits.
+
+    Args:
+        params: a parameter tree.
+        model_type: the type of model in Hugging Face's config.json, where there is one.
 
     Raises:
         InputError: as `detect`.
     """
     name = detect(params)
+    if name and PLUS_ONE.fullmatch(model_type):
+        name = name if f"{name}_PLUS_ONE" not in TABLES else f"{name}_PLUS_ONE"
     return TABLES[name] if name else FLAX
 
 
@@ -159,6 +175,7 @@ __all__ = [
     "HAIKU",
     "HUGGING_FACE",
     "HUGGING_FACE_GPT2",
+    "HUGGING_FACE_PLUS_ONE",
     "KERAS",
     "MAXTEXT",
     "MAXTEXT_GPT3",
@@ -170,6 +187,7 @@ __all__ = [
     "PYTORCH_BIGCODE",
     "PYTORCH_GPT2",
     "PYTORCH_NANOGPT",
+    "PYTORCH_PLUS_ONE",
     "STATE_SPACES_MAMBA2",
     "TABLES",
     "TUNIX",

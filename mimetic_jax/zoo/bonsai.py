@@ -2,6 +2,7 @@
 
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.zoo.norms import gated, hugging_face_norms
 
 BONSAI: tuple[Rule, ...] = (
     *attention_rules(
@@ -10,6 +11,8 @@ BONSAI: tuple[Rule, ...] = (
     *attention_rules(within=r"layers/\d+/(attention|self_attn)$"),
     *mlp_rules(first="linear1", second="linear2", within=r"layers/\d+$"),
     *mlp_rules(within=r"layers/\d+$"),
+    *gated("mlp/up_proj/kernel", "mlp/gate_proj/kernel", "mlp/down_proj/kernel"),
+    *hugging_face_norms("scale", "kernel"),
     Rule("pos_embeddings/pos_embeddings", "position", "1 n d"),
     Rule("(?<=decoder/)embed_positions/embedding", "position", "n d"),
 )

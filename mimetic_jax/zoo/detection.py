@@ -26,8 +26,9 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
 
     Attention or state space layers must be among them. A leaf counts if its path matches and its
     rank is that of the layout; leaves of rules without a role count too, as they show whose names
-    these are. Of tables that describe as much, those are left out by which an attention layer would
-    have several widths; the first one of the rest is preferred.
+    these are; norms and what no scheme writes don't. Of tables that describe as much, those are
+    left out by which an attention layer would have several widths; the first one of the rest is
+    preferred.
 
     Args:
         params: a parameter tree.
@@ -38,7 +39,10 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
             attention that the best doesn't.
     """
     leaves = tuple((path, np.shape(leaf)) for path, leaf in paths.flatten(params)[0])
-    found = {name: _described(leaves, tuple(rules)) for name, rules in tables.items()}
+    found = {
+        name: _described(leaves, tuple(x for x in rules if not (x.of_norm or x.read_only)))
+        for name, rules in tables.items()
+    }
     most = max(map(len, found.values()))
     if not most:
         return None

@@ -3,8 +3,12 @@
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules
 
-DIFFUSERS_UNET: tuple[Rule, ...] = attention_rules(
-    query="to_q", key="to_k", value="to_v", out="to_out_0", flat=True, within=r"(^|/)attn1$"
+DIFFUSERS_UNET: tuple[Rule, ...] = (
+    *attention_rules(
+        query="to_q", key="to_k", value="to_v", out="to_out_0", flat=True, within=r"(^|/)attn1$"
+    ),
+    Rule("norm1/scale", "attention_gain", "d", beside="attn1/to_q/kernel"),
+    Rule("norm2/scale", (), beside="attn2/to_q/kernel"),
 )
 """FlaxUNet2DConditionModel, the UNet of Stable Diffusion.
 

@@ -1,6 +1,17 @@
 """Gemma, in DeepMind's own library and in big_vision."""
 
 from mimetic_jax.tree.rules import Rule
+from mimetic_jax.zoo.norms import gains, scales
+
+
+def _norms(*beside: str, plus_one: bool, layout: str = "d", within: str = "") -> tuple[Rule, ...]:
+    first, second = ("pre_attention_norm/scale", "pre_ffw_norm/scale")
+    after = ("post_(?:attention|attn)_norm/scale", "post_ffw_norm/scale")
+    return (
+        *gains(first, second, *beside, layout=layout, within=within, plus_one=plus_one),
+        *scales(*after, *beside, layout=layout, within=within, plus_one=plus_one),
+    )
+
 
 _QKV = ("query", "key", "value")
 
@@ -19,7 +30,13 @@ def _gemma(suffix: str = "") -> tuple[Rule, ...]:
     )
 
 
-GEMMA: tuple[Rule, ...] = _gemma()
+_NORMS = (
+    *_norms(plus_one=True, layout="l d", within="layers$"),
+    *_norms("skip_scale", plus_one=False),
+    *_norms(plus_one=True),
+)
+
+GEMMA: tuple[Rule, ...] = (*_gemma(), *_NORMS)
 """Gemma 2 and 3 of the gemma library, and big_vision's Gemma (PaliGemma's llm).
 
 Blocks are layer_N in gemma; in big_vision they are layers with `scan=True`, which stacks them
@@ -27,7 +44,8 @@ along axis 0, and layers/N without. Where every query head has its own key and v
 attn/qkv_einsum/w is [3, H, D, K]; else attn/q_einsum/w is [H, D, K] and attn/kv_einsum/w
 [2, G, D, K]. attn/attn_vec_einsum/w is [H, K, D]. H·K need not be D. `num_heads` isn't needed.
 Positions are rotary, the MLP is gated. Gemma 3 normalizes queries and keys before their product.
-PaliGemma's img tower needs `BIG_VISION` too: rules=(*GEMMA, *BIG_VISION). Gemma 3n and 4 differ.
+PaliGemma's img tower needs `BIG_VISION` too: rules=(*GEMMA, *BIG_VISION). Models add 1 to gains;
+Gemma 3n and 4 differ, of which Gemma 4 has a skip_scale and multiplies by its gains.
 
 >>> import jax, jax.numpy as jnp
 >>> from mimetic_jax import rewrite, schemes

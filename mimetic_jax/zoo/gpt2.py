@@ -5,9 +5,11 @@ import dataclasses
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules, mlp_rules
 from mimetic_jax.zoo.hugging_face import EXCLUDED
+from mimetic_jax.zoo.norms import gains
 
 
 def _gpt2(kernel: str, table: str, *, transposed: bool, by_head: bool = False) -> tuple[Rule, ...]:
+    leaf = "weight" if kernel == "weight" else "scale"
     return (
         *attention_rules(
             fused="attn/c_attn",
@@ -21,6 +23,10 @@ def _gpt2(kernel: str, table: str, *, transposed: bool, by_head: bool = False) -
         Rule("crossattention/.*", ()),
         *mlp_rules(first="mlp/c_fc", second="mlp/c_proj", kernel=kernel, transposed=transposed),
         Rule(f"wpe/{table}", "position", "n d"),
+        # GPT-1 has the same names after the sum.
+        Rule(f"ln_[12]/{leaf}", "post_norm", "d", beside=f"../../tokens_embed/{table}"),
+        *gains(f"ln_1/{leaf}", f"ln_2/{leaf}"),
+        Rule(f"ln_cross_attn/{leaf}", ()),
     )
 
 

@@ -4,6 +4,7 @@ import functools
 
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import CROSS_ATTENTION, attention_rules, mlp_rules
+from mimetic_jax.zoo.norms import adding_one, gated, hugging_face_norms
 
 # Parts beside a text model or an encoder, with another number of heads.
 EXCLUDED = (
@@ -86,6 +87,20 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
             out="attention/proj",
             within=r"encoder/layer/\d+$",
         ),
+        *gated(
+            f"mlp/up_proj/{kernel}",
+            f"mlp/gate_proj/{kernel}",
+            f"mlp/down_proj/{kernel}",
+            transposed=transposed,
+            exclude=EXCLUDED,
+        ),
+        *gated(  # LLaDA
+            f"up_proj/{kernel}",
+            f"ff_proj/{kernel}",
+            f"ff_out/{kernel}",
+            transposed=transposed,
+            within=r"blocks/\d+$",
+        ),
         *mlp(first="mlp/(?:fc1|0)", second="mlp/(?:fc2|3)"),
         *mlp(within=r"layers/\d+$"),
         *mlp(first="intermediate/dense", second="(?<!attention/)output/dense"),
@@ -101,7 +116,14 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
     )
 
 
-HUGGING_FACE: tuple[Rule, ...] = hugging_face("kernel", "embedding", transposed=False)
+HUGGING_FACE: tuple[Rule, ...] = (
+    *hugging_face("kernel", "embedding", transposed=False),
+    *(
+        rule
+        for leaf in ("scale", "weight", "kernel")
+        for rule in hugging_face_norms(leaf, "kernel")
+    ),
+)
 """Flax models of Hugging Face transformers 4, EasyDeL's, and bonsai's that have their names.
 
 Llama, Mistral, Gemma, Qwen, Phi, OPT, Whisper, CLIP, BERT, RoBERTa, DistilBERT, GPT-Neo, T5, ViT of
@@ -117,9 +139,12 @@ rewritten alone), V-JEPA's predictor and gated MLPs keep their initialization.
 
 Positions of text are wpe/embedding or decoder/embed_positions/embedding [N, D]: `SinCos(axes=1)`;
 OPT reads position n in row n + 2. BERT and DistilBERT normalize after the residual, unlike the
-models in which the structure of trained weights was measured.
+models in which the structure of trained weights was measured. Gains are those of `PYTORCH`.
 
 Read from: transformers 4.57.6 models/*/modeling_flax_*.py; erfanzar/EasyDeL
 easydel/{modules/*/modeling_*,layers/attention/_unified,layers/linears/_linear}.py (090a03b);
 jax-ml/bonsai bonsai/models/*/modeling.py (3628425).
 """
+
+HUGGING_FACE_PLUS_ONE: tuple[Rule, ...] = adding_one(HUGGING_FACE)
+"""`HUGGING_FACE` for EasyDeL's and bonsai's models with the names of `PYTORCH_PLUS_ONE`."""

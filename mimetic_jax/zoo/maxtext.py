@@ -1,10 +1,12 @@
 """MaxText."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.zoo.norms import gains, gated, scales
 
 # A lookbehind has a fixed width, hence one for each name of the module. Lookbehinds keep that name
 # in the block's path, since a layer of Gemma 2 has two attentions, local and global.
@@ -48,9 +50,39 @@ def _both(rules: Callable[..., tuple[Rule, ...]]) -> tuple[Rule, ...]:
     return (*rules(_SCANNED, scanned=True), *rules(_ATTENTION))
 
 
+_STACK = r"(?:^|/)layers(?:/layers_\d)?$"
+
+
+def _norms(
+    made: Callable[..., tuple[Rule, ...]], first: str, second: str, *, plus_one: bool = False
+) -> tuple[Rule, ...]:
+    """`gains` or `scales`; a stack has its layers along axis 1."""
+    return (
+        *made(first, second, layout="d l", within=_STACK, plus_one=plus_one),
+        *made(first, second, within=r"layers_\d+$", plus_one=plus_one),
+    )
+
+
+# Those of Gemma 2's pairs of layers stand beside two attentions, and are left out.
+_NORMS = (
+    *_norms(gains, "pre_self_attention_layer_norm/scale", "post_self_attention_layer_norm/scale"),
+    *_norms(gains, "pre_self_attention_norm/scale", "pre_ffw_norm/scale"),
+    *_norms(scales, "post_self_attention_norm/scale", "post_ffw_norm/scale"),
+)
+_KERNELS = ("mlp/wi_1/kernel", "mlp/wi_0/kernel", "mlp/wo/kernel")
+_MLP = (
+    *(
+        dataclasses.replace(rule, layout=rule.layout.replace(" ", " l "))
+        for rule in gated(*_KERNELS, within=_STACK)
+    ),
+    *gated(*_KERNELS),
+)
+
 MAXTEXT: tuple[Rule, ...] = (
     *_both(_attention),
     _POSITION,
+    *_MLP,
+    *_NORMS,
     # What shows that a model is none of `MAXTEXT_LLAMA`.
     Rule(f"{_ATTENTION}(?:query|key)_norm/scale", ()),
     Rule(r"Llama4MoEBlock_0/.*", ()),
@@ -81,6 +113,8 @@ src/maxtext/checkpoint_conversion/utils/param_mapping.py (e591f30).
 MAXTEXT_LLAMA: tuple[Rule, ...] = (
     *_both(_undivided_kernels),
     _POSITION,
+    *_MLP,
+    *_NORMS,
     # What shows that a model is not stock Flax's; those of `MAXTEXT` have more marks of their own.
     Rule(r"mlp\w*/wi_0/kernel", ()),
     Rule(r"MoeBlock_0/gate/kernel", ()),
@@ -102,6 +136,7 @@ MAXTEXT_GPT3: tuple[Rule, ...] = (
     *mlp_rules(first="(?<=layers/)mlp/wi", second="(?<=layers/)mlp/wo", stacked=True, axis=1),
     *mlp_rules(first="mlp/wi", second="mlp/wo"),
     _POSITION,
+    *_norms(gains, "pre_self_attention_norm/scale", "mlp/mlp_layer_norm/scale", plus_one=True),
 )
 """MaxText's GPT-3.
 

@@ -1,76 +1,172 @@
-"""Where well-known models keep the gain of the norm before a layer, and the scale after it."""
+"""The gains and scales of the tables: norms before and after layers, and LayerScale.
 
+A norm's name doesn't say where it stands: Llama's post_attention_layernorm comes before the MLP,
+Gemma 2's after attention, OLMo 2's too, Nomic BERT's after the sum. So a rule asks for other leaves
+of the block that tell its models from others of the same names. Of what isn't told apart, nothing
+is folded.
+"""
+
+import dataclasses
 from typing import Any
 
 from mimetic_jax.tree.rules import Rule
 
-_LEAF = "/(?:scale|weight)"
-_GEMMA = "pre_feedforward_layernorm/weight"
+
+def gains(
+    first: str, second: str, *beside: str, layout: str = "d", **options: Any
+) -> tuple[Rule, ...]:
+    """The norms before attention and before the MLP, by the paths of their leaves in the block."""
+    return _pair("gain", first, second, *beside, layout=layout, **options)
 
 
-def _gains(first: str, second: str, **options: Any) -> tuple[Rule, ...]:
-    """The norms before attention and before the MLP, by the names of their leaves."""
-    return (
-        Rule(first, "attention_gain", "d", **options),
-        Rule(second, "mlp_gain", "d", **options),
+def scales(
+    first: str, second: str, *beside: str, layout: str = "d", **options: Any
+) -> tuple[Rule, ...]:
+    """What multiplies the outputs of attention and of the MLP before they are added."""
+    return _pair("scale", first, second, *beside, layout=layout, **options)
+
+
+def _pair(
+    what: str, first: str, second: str, *beside: str, layout: str, **options: Any
+) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(path, f"{kind}_{what}", layout, beside=beside, **options)
+        for path, kind in ((first, "attention"), (second, "mlp"))
     )
 
 
-def _scales(first: str, second: str, **options: Any) -> tuple[Rule, ...]:
-    """What multiplies the output of attention and of the MLP."""
-    return (
-        Rule(first, "attention_scale", "d", **options),
-        Rule(second, "mlp_scale", "d", **options),
-    )
-
-
-NORMS: tuple[Rule, ...] = (
-    # Norms after the layer, or maybe after it: those of torch.nn's encoder and of Swin V2.
-    *(
-        Rule("(?:norm[12]|layernorm_(?:before|after))/weight", (), beside=other)
-        for other in (
-            "self_attn/in_proj_weight",
-            "attn/logit_scale",
-            "attention/self/logit_scale",
+def gated(
+    up: str, gate: str, down: str, *, transposed: bool = False, **options: Any
+) -> tuple[Rule, ...]:
+    """The kernels of a gated MLP, (act(x gate) ∘ x up) down, which schemes leave unchanged."""
+    into, out = ("f d", "d f") if transposed else ("d f", "f d")
+    return tuple(
+        Rule(path, role, layout, read_only=True, **options)
+        for path, role, layout in (
+            (up, "mlp_in", into),
+            (gate, "mlp_gate", into),
+            (down, "mlp_out", out),
         )
-    ),
-    # Gemma 2 and 3 have norms before and after each layer.
-    *_gains(f"input_layernorm{_LEAF}", _GEMMA, beside=_GEMMA, plus_one=True),
-    *_scales(
-        "post_attention_layernorm/weight",
-        "post_feedforward_layernorm/weight",
-        beside=_GEMMA,
-        plus_one=True,
-    ),
-    *_gains("pre_attention_norm/scale", "pre_ffw_norm/scale", plus_one=True),
-    # Llama, Mistral, Qwen, Phi, GPT-NeoX; without the first, the second is a norm after attention.
-    Rule(f"input_layernorm{_LEAF}", "attention_gain", "d"),
-    Rule("post_attention_layernorm/weight", "mlp_gain", "d", beside="input_layernorm/weight"),
-    # timm, DINOv2 and ours
-    *_gains(f"norm1{_LEAF}", f"norm2{_LEAF}"),
-    *_scales("ls1/gamma", "ls2/gamma"),
-    *_scales("layer_scale1/lambda1", "layer_scale2/lambda1"),
-    Rule("layer_scale", "attention_scale", "d", beside="attention/query/kernel"),
-    # Hugging Face's ViT; CLIP; GPT-2, GPT-Neo and torchvision; Llama as published and EasyLM
-    *_gains(f"layernorm_before{_LEAF}", f"layernorm_after{_LEAF}"),
-    *_gains(f"layer_norm1{_LEAF}", f"layer_norm2{_LEAF}"),
-    *_gains(f"ln_1{_LEAF}", f"ln_2{_LEAF}"),
-    *_gains(f"attention_norm{_LEAF}", f"ffn_norm{_LEAF}"),
-    # Flax's own numbers, in vit_jax and big_vision
-    *_gains(
-        r"(?<=encoderblock/)LayerNorm_0/scale",
-        r"(?<=encoderblock/)LayerNorm_[12]/scale",
-    ),
-    *_gains("LayerNorm_0/scale", "LayerNorm_[12]/scale", within=r"encoderblock_\d+$"),
+    )
+
+
+def adding_one(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules for models that have Llama's names and multiply by 1 + w."""
+    names = ("input_layernorm/", "post_attention_layernorm/")
+    return tuple(
+        dataclasses.replace(rule, plus_one=rule.plus_one or rule.path.startswith(names))
+        for rule in rules
+    )
+
+
+_PRE_NORM = (
+    ("attention_layernorm", "feedforward_layernorm"),  # Apertus
+    ("attention_norm", "ffn_norm"),  # Pixtral
+    ("attn_norm", "mlp_norm"),  # ModernBERT
+    ("attn_norm", "ff_norm"),  # LLaDA
+    ("norm_1", "norm_2"),  # MPT
+    ("rms_norm1", "rms_norm2"),  # AIMv2
+    ("ln_attn", "ln_mlp"),  # Falcon 40B
 )
-"""Gains and scales by name, whatever the table of the layers.
+"""Names that stand before the layer in every model that has both."""
 
-The part of a path before the name is that of the block: the gain is that of the attention and of
-the MLP below it. A stacked leaf has an axis of layers in front. Norms after the residual (BERT,
-torch.nn's default, Swin V2) multiply no product. Gemma 1 has Llama's names but adds 1 to its gains:
-give rules with `plus_one`.
 
-Read from: timm 1.0.31 models/{vision_transformer,swin_transformer_v2}.py; transformers 5.24
-models/{dinov2,vit,clip,gpt2,llama,gemma2,swinv2}/modeling_*.py; torchvision 0.29.2
-models/vision_transformer.py; google-research/vision_transformer vit_jax/models_vit.py (143bd26).
-"""
+def hugging_face_norms(leaf: str, kernel: str) -> tuple[Rule, ...]:
+    """The norms of Hugging Face's names.
+
+    Args:
+        leaf: the name of a norm's scale.
+        kernel: that of a layer's weight.
+    """
+
+    def at(*names: str) -> tuple[str, ...]:
+        return tuple(f"{name}/{leaf}" for name in names)
+
+    def before(first: str, second: str, *beside: str, plus_one: bool = False) -> tuple[Rule, ...]:
+        return gains(*at(first, second), *beside, plus_one=plus_one)
+
+    def after(first: str, second: str, *beside: str, plus_one: bool = False) -> tuple[Rule, ...]:
+        return scales(*at(first, second), *beside, plus_one=plus_one)
+
+    def other(role: str | tuple[()], name: str, *beside: str) -> Rule:
+        return Rule(f"{name}/{leaf}", role, "d" if role else "", beside=beside)
+
+    def sandwich(*marks: str, plus_one: bool) -> tuple[Rule, ...]:
+        both = (*at("pre_feedforward_layernorm"), *marks)
+        first, second = "(?:input|pre_self_attn)_layernorm", "pre_feedforward_layernorm"
+        return (
+            *before(first, second, *both, plus_one=plus_one),
+            # Where experts stand beside the MLP, its output meets another norm first.
+            *after(
+                "post_(?:attention|self_attn)_layernorm",
+                "post_feedforward_layernorm",
+                *both,
+                *at("!post_feedforward_layernorm_1"),
+                plus_one=plus_one,
+            ),
+        )
+
+    llama = ("input_layernorm", "post_attention_layernorm")
+    up, gate = f"mlp/up_proj/{kernel}", f"mlp/gate_proj/{kernel}"
+    whisper = ("self_attn_layer_norm", "final_layer_norm")
+    return (
+        # Gemma 4 (and DiffusionGemma, EmbeddingGemma 2), 3n, TimesFM 2.5; Gemma 2 and 3, T5Gemma.
+        *sandwich("layer_scalar", plus_one=False),
+        *sandwich(f"per_layer_input_gate/{kernel}", plus_one=False),
+        *sandwich("self_attn/scaling", plus_one=False),
+        *sandwich(plus_one=True),
+        # GLM 4; AFMoE; Jamba; OLMo 2 and 3, EXAONE 4; Nomic BERT.
+        *before(*llama, *at("post_self_attn_layernorm")),
+        *after("post_self_attn_layernorm", "post_mlp_layernorm", *at("post_attention_layernorm")),
+        *before("input_layernorm", "pre_mlp_layernorm", *at("pre_mlp_layernorm")),
+        *after("post_attention_layernorm", "post_mlp_layernorm", *at("pre_mlp_layernorm")),
+        *before("input_layernorm", "pre_ff_layernorm", *at("pre_ff_layernorm")),
+        *after(
+            "post_attention_layernorm",
+            "post_feedforward_layernorm",
+            *at("post_feedforward_layernorm", "!input_layernorm"),
+        ),
+        other(
+            "post_norm",
+            "post_(?:attention|mlp)_layernorm",
+            *at("post_mlp_layernorm", "!input_layernorm"),
+        ),
+        # Nemotron, by its biases without a gate; Moonshine's decoder.
+        *before(*llama, "input_layernorm/bias", up, f"!{gate}", plus_one=True),
+        *before("input_layernorm", "final_layernorm", *at("final_layernorm")),
+        other((), "post_attention_layernorm", *at("final_layernorm")),
+        # Llama, Mistral, Qwen, GPT-NeoX; Mimi.
+        *before(*llama, *at(*llama)),
+        *scales("self_attn_layer_scale/scale", "mlp_layer_scale/scale"),
+        # One norm for attention and MLP: Phi, Cohere, Falcon 7B, GPT-J.
+        other("shared_gain", "input_layernorm", f"self_attn/dense/{kernel}"),
+        other("shared_gain", "input_layernorm", f"self_attn/o_proj/{kernel}", up, gate),
+        other("shared_gain", "input_layernorm", f"self_attention/dense/{kernel}"),
+        other("shared_gain", "ln_1", f"mlp/fc_in/{kernel}", *at("!ln_2")),
+        *before("ln_1", "ln_2", f"attn/attention/q_proj/{kernel}"),  # GPT-Neo
+        # CLIP; Swin V2; ViT and its kin, with BEiT's LayerScale; DINOv2 and 3, V-JEPA 2.
+        *before("layer_norm1", "layer_norm2", *at("!layer_norm3")),
+        *after("layernorm_before", "layernorm_after", "attention/self/logit_scale"),
+        *before("layernorm_before", "layernorm_after"),
+        *scales("(?:lambda|gamma)_1", "(?:lambda|gamma)_2", *at("layernorm_before")),
+        *(
+            rule
+            for mark in ("attention/attention/query", "attention/query", "attention/q_proj")
+            for rule in before("norm1", "norm2", f"{mark}/{kernel}")
+        ),
+        *scales("layer_scale1/lambda1", "layer_scale2/lambda1"),
+        # Whisper, mBART, OPT by the last norm of a side; BART by the norm of its embeddings.
+        *before(*whisper, *at("../../layer_norm")),
+        *before(*whisper, *at("../../final_layer_norm")),
+        other("post_norm", "(?:self_attn|final)_layer_norm", *at("../../layernorm_embedding")),
+        other((), "encoder_attn_layer_norm"),
+        # BERT, DistilBERT; RoBERTa-PreLayerNorm, ESM; T5.
+        other("post_norm", "(?:attention/)?output/LayerNorm"),
+        other("post_norm", "(?:sa|output)_layer_norm", f"attention/q_lin/{kernel}"),
+        *before("attention/LayerNorm", "(?:intermediate/)?LayerNorm", *at("attention/LayerNorm")),
+        other("attention_gain", "layer/0/layer_norm"),
+        other("mlp_gain", "layer/1/layer_norm", f"layer/1/DenseReluDense/wo/{kernel}"),
+        other("mlp_gain", "layer/2/layer_norm", f"layer/2/DenseReluDense/wo/{kernel}"),
+        other((), "layer/1/layer_norm"),
+        *(rule for names in _PRE_NORM for rule in before(*names, *at(*names))),
+    )

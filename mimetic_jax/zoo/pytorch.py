@@ -6,16 +6,46 @@ from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules, mlp_rules
 from mimetic_jax.zoo.hugging_face import EXCLUDED, hugging_face
 from mimetic_jax.zoo.mamba import STATE_SPACES_MAMBA2
+from mimetic_jax.zoo.norms import adding_one, gains, hugging_face_norms, scales
 
 _QKV = ("query", "key", "value")
 _QKV_BIASES = ("query_bias", "key_bias", "value_bias")
 
 _rule = functools.partial(Rule, exclude=EXCLUDED)
 
+# timm's ResPostBlock has the names of its Block, so that only what it lacks shows the order.
+_PRE_NORM = (
+    ("ls1/gamma",),
+    ("gamma_1",),
+    ("ls1",),
+    ("attn/qkv/bias", "!attn/rel_pos/mlp/fc1/weight", "!attn/rel_pos/relative_position_bias_table"),
+)
+_NORMS = (
+    # Swin V2, of timm and torchvision, and timm's variant of it.
+    *scales("norm1/weight", "norm2/weight", "attn/logit_scale"),
+    *scales("norm1/weight", "norm2/weight", "attn/meta_mlp/fc1/weight"),
+    *(rule for marks in _PRE_NORM for rule in gains("norm1/weight", "norm2/weight", *marks)),
+    *scales("ls1/gamma", "ls2/gamma"),
+    *scales("gamma_1|ls1", "gamma_2|ls2", "norm1/weight"),
+    # torchvision's ViT, CLIP.
+    *(
+        rule
+        for attention in ("self_attention", "attn")
+        for rule in gains("ln_1/weight", "ln_2/weight", f"{attention}/in_proj_weight")
+    ),
+    *scales("ls_1/gamma", "ls_2/gamma"),
+    *hugging_face_norms("weight", "weight"),
+)
+
 PYTORCH: tuple[Rule, ...] = (
     # torch.nn.MultiheadAttention, under any name but that of a decoder's cross-attention, and of
     # pooling from a learned probe.
     Rule("multihead_attn/.*", (), beside="self_attn/in_proj_weight"),
+    Rule(
+        "encoder_attention/multihead_attn/.*",
+        (),
+        beside="self_attention/multihead_attn/in_proj_weight",
+    ),
     Rule(r"[^/.]+/(?:in_proj_(?:weight|bias)|out_proj/(?:weight|bias))", (), beside="probe"),
     _rule("in_proj_weight", _QKV, "(three h k) d"),
     _rule("in_proj_bias", _QKV_BIASES, "(three h k)"),
@@ -60,6 +90,7 @@ PYTORCH: tuple[Rule, ...] = (
     ),
     *hugging_face("weight", "weight", transposed=True),
     *STATE_SPACES_MAMBA2,
+    *_NORMS,
 )
 """Models in PyTorch: state dicts, safetensors files, live modules (docs/your_model.md).
 
@@ -77,8 +108,23 @@ of class tokens alone (CaiT), attention between channels (XCiT, EdgeNeXt), gated
 linear attention (Kimi Linear, OLMo Hybrid, MiniMax), a vision or audio tower beside text with its
 MLPs, resamplers and gated MLPs keep their initialization.
 
+Gains and scales are known of these models; not of torch.nn's encoder layers, whose norms stand
+before or after a layer by a flag, nor of timm's Block without a bias of qkv and without LayerScale,
+whose names ResPostBlock shares. Gemma 1, Nemotron, Qwen3-Next and others add 1 to gains with
+Llama's names: `PYTORCH_PLUS_ONE`.
+
 Read from: torch 2.14.1 torch/nn/modules/{activation,transformer}.py; torchvision 0.29.2
 models/{vision_transformer,swin_transformer}.py; timm 1.0.31 models/{vision_transformer,
 swin_transformer,convit,xcit,cait,edgenext}.py; transformers 5.24 models/*/modeling_*.py; equimo
 1.1.0 models/vit.py and layers/attention.py.
+"""
+
+PYTORCH_PLUS_ONE: tuple[Rule, ...] = adding_one(PYTORCH)
+"""`PYTORCH` for models that have Llama's names and store w of their gain 1 + w.
+
+Gemma 1, Qwen3-Next, Qwen3.5, Step 3.7 and MiniMax M3. `mimetic check` and `mimetic fit` take it
+where the file's config.json names one of them.
+
+Read from: transformers 5.24 models/{gemma,qwen3_next,qwen3_5,qwen3_5_moe,step3p7,minimax_m3_vl}/
+modeling_*.py.
 """

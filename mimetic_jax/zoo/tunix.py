@@ -2,6 +2,7 @@
 
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules
+from mimetic_jax.zoo.norms import gains, gated
 
 TUNIX: tuple[Rule, ...] = (
     *attention_rules(
@@ -14,6 +15,8 @@ TUNIX: tuple[Rule, ...] = (
     Rule("attn/q_bias", "query_bias", "(h k)"),
     Rule("attn/k_bias", "key_bias", "(g k)"),
     Rule("attn/v_bias", "value_bias", "(g k)"),
+    *gated("mlp/up_proj/kernel", "mlp/gate_proj/kernel", "mlp/down_proj/kernel"),
+    *gains("input_layernorm/w", "post_attention_layernorm/w"),
 )
 """tunix's Llama 3, Qwen 2 and Qwen 3. Its Gemma 1 to 3 are `GEMMA`.
 

@@ -2,6 +2,7 @@
 
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.zoo.norms import gains
 
 _ATTENTION = r"MultiHeadDotProductAttention_\d+/"
 _MLP = r"MlpBlock_\d+/"
@@ -21,6 +22,18 @@ def _block(attention: str, mlp: str, *, stacked: bool = False) -> tuple[Rule, ..
             stacked=stacked,
         ),
         *mlp_rules(first=f"{mlp}Dense_0", second=f"{mlp}Dense_1", stacked=stacked),
+        # Submodules that are numbered together have 2 for the second norm.
+        *(
+            rule
+            for second, other in (("1", "!LayerNorm_2/scale"), ("2", "!LayerNorm_1/scale"))
+            for rule in gains(
+                "LayerNorm_0/scale",
+                f"LayerNorm_{second}/scale",
+                other,
+                layout="l d" if stacked else "d",
+                within="encoderblock$" if stacked else r"encoderblock_\d+$",
+            )
+        ),
     )
 
 

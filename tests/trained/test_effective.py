@@ -84,7 +84,9 @@ def test_gains_of_one_change_nothing_and_bare_products_ignore_them():
     for first, second in zip(ones, bare, strict=True):
         assert first.value_out == pytest.approx(second.value_out, abs=1e-7)
         assert first.mlp == pytest.approx(second.mlp, abs=1e-7)
-    assert (ones.note, bare.note) == ("with the norm's gain and LayerScale", "")
+    both = "with the norm's gain and the scale after the layer"
+    note = f"W_Q W_Kᵀ with the norm's gain; W_V W_out, W_1 W_2 {both}"
+    assert (ones.note, bare.note) == (note, "")
 
 
 def test_fit_reads_a_scheme_under_any_gains_and_scales():
@@ -144,41 +146,6 @@ def test_our_models_gains_are_known(scan):
     assert check(params)[1].value_out == pytest.approx(cosine(product), abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("names", "folded"),
-    [
-        # (attention, its gain, its scale), each with the path of the block in front
-        (("attn.qkv", "attn.proj", "norm1.weight", "ls1.gamma"), 2),
-        (("attn.qkv", "attn.proj", "norm1.weight", "attn.logit_scale"), 0),  # Swin V2
-        (("self_attn.in_proj_weight", "self_attn.out_proj", "norm1.weight", ""), 0),  # torch.nn
-        (("attn.qkv", "attn.proj", "norm3.weight", ""), 0),
-    ],
-)
-def test_norms_after_a_layer_are_not_folded(names, folded):
-    fused, out, norm, scale = names
-    fused = fused if fused.endswith("_weight") else f"{fused}.weight"
-    tree = {f"blocks.0.{fused}": np.ones((3 * D, D)), f"blocks.0.{out}.weight": np.ones((D, D))}
-    tree |= {f"blocks.0.{name}": np.ones(D) for name in (norm, scale) if name}
-    found = check(tree, num_heads=H)
-    assert len(found[0].folded) == folded
-    assert ("kernels alone" in found.note) == (not folded)
-
-
-def test_gemma_adds_one_and_llama_does_not():
-    at, random = "model.layers.0", np.random.default_rng(0)
-    tree = {f"{at}.self_attn.{name}_proj.weight": random.normal(size=(D, D)) for name in "qkvo"}
-    tree |= {
-        f"{at}.{x}_layernorm.weight": random.normal(size=D) for x in ("input", "post_attention")
-    }
-    llama = check(tree, num_heads=H)
-    gemma = check(tree | {f"{at}.pre_feedforward_layernorm.weight": np.zeros(D)}, num_heads=H)
-    value, out = (np.float64(tree[f"{at}.self_attn.{name}_proj.weight"]).T for name in "vo")
-    gain, after = (tree[f"{at}.{x}_layernorm.weight"] for x in ("input", "post_attention"))
-    assert llama[0].value_out == pytest.approx(cosine(np.diag(gain) @ value @ out), abs=1e-6)
-    product = np.diag(1 + gain) @ value @ out @ np.diag(1 + after)
-    assert gemma[0].value_out == pytest.approx(cosine(product), abs=1e-6)
-
-
 def test_a_gain_of_another_width_is_named():
     tree = dinov2() | {"encoder.layer.1.norm1.weight": np.ones(7)}
     with pytest.raises(InputError, match=r"r\.1: its attention_gain has shape \(7,\)"):
@@ -198,7 +165,7 @@ def test_quantized_kernels_are_one_line(look):
 
 def test_scales_of_some_layers_are_counted():
     tree = {name: x for name, x in dinov2().items() if "layer.2.layer_scale" not in name}
-    assert check(tree, num_heads=H).note == "with the norm's gain and LayerScale in 2 of 3 layers"
+    assert check(tree, num_heads=H).note.endswith("the scale after the layer in 2 of 3 layers")
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '[{"scheme": "Mimetik"}]'])

@@ -1,0 +1,357 @@
+"""Which gains and scales `check` folds, by model: against the products in plain NumPy.
+
+Models of the same names differ in where a norm stands and in whether 1 is added to its gain.
+"""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from mimetic_jax import InputError, check, fit, zoo
+from mimetic_jax.command import files
+
+D, F, H, K = 48, 96, 4, 12
+AT = "model.layers.0."
+LLAMA = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
+GATED = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+BERT = (
+    "attention.attention.query",
+    "attention.attention.key",
+    "attention.attention.value",
+    "attention.output.dense",
+)
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng([seed, *shape]).normal(size=shape).astype(np.float32)
+
+
+def kernels(at, attention, mlp=("mlp.fc1", "mlp.fc2")):
+    """Attention's weights, output first, of one layer or fused, and those of an MLP."""
+    names, sizes = attention, [(D, D)] * 4
+    if len(attention) == 2:
+        sizes = [(3 * D, D), (D, D)]
+    shapes = dict(zip(names, sizes, strict=True))
+    shapes |= dict.fromkeys(mlp[:-1], (F, D)) | dict.fromkeys(mlp[-1:], (D, F))
+    return {
+        f"{at}{name}" + ("" if name.endswith("_weight") else ".weight"): draw(*shape, seed=i)
+        for i, (name, shape) in enumerate(shapes.items())
+    }
+
+
+def vectors(at, *names):
+    return {f"{at}{name}": draw(D, seed=7 + i) for i, name in enumerate(names)}
+
+
+def cosine(product):
+    return np.trace(product) / (np.linalg.norm(product) * np.sqrt(len(product)))
+
+
+def expected(tree, attention, mlp, before, after):
+    """W_Q W_Kᵀ by head, W_V W_out and W_1 W_2 between what multiplies the stream around them."""
+
+    def weight(name):
+        return np.float64(tree[name if name in tree else f"{name}.weight"]).T
+
+    arrays = [weight(name) for name in attention]
+    query, key, value, out = arrays if len(arrays) == 4 else (*np.split(arrays[0], 3, 1), arrays[1])
+    query, key, value = (before[0][:, None] * x for x in (query, key, value))
+    heads = [
+        cosine(q @ k.T) for q, k in zip(np.split(query, H, 1), np.split(key, H, 1), strict=True)
+    ]
+    products = [before[1][:, None] * weight(mlp[-2]) @ weight(mlp[-1]) * after[1]]
+    return heads, cosine(value @ out * after[0]), cosine(products[0])
+
+
+NEMOTRON = ("mlp.up_proj", "mlp.down_proj")
+LN = ("input_layernorm.weight", "post_attention_layernorm.weight")
+FEED = ("pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight")
+NORMS = ("norm1.weight", "norm2.weight")
+SWIN = ("attn.qkv", "attn.proj")
+ENCODER = "model.encoder.layers.0."
+WHISPER = ("self_attn_layer_norm.weight", "final_layer_norm.weight")
+OUT = tuple(name.replace("o_proj", "out_proj") for name in LLAMA)
+ViT = ("layernorm_before.weight", "layernorm_after.weight")
+
+# The layer, attention, MLP, norms; which norm stands before attention and MLP and which after them,
+# what is added to each; other leaves.
+MODELS = {
+    "llama": (AT, LLAMA, GATED, LN, (0, 1), (None, None), 0, {}),
+    "nemotron": (AT, LLAMA, NEMOTRON, LN, (0, 1), (None, None), 1, {"input_layernorm.bias": (D,)}),
+    "gemma 2": (AT, LLAMA, GATED, LN + FEED, (0, 2), (1, 3), 1, {}),
+    "gemma 3n": (
+        *(AT, LLAMA, GATED, LN + FEED, (0, 2), (1, 3), 0),
+        {"per_layer_input_gate.weight": (8, D)},
+    ),
+    "gemma 4": (AT, LLAMA, GATED, LN + FEED, (0, 2), (1, 3), 0, {"layer_scalar": (1,)}),
+    "timesfm 2.5": (AT, LLAMA, GATED, LN + FEED, (0, 2), (1, 3), 0, {"self_attn.scaling": (K,)}),
+    "olmo 2": (AT, LLAMA, GATED, (LN[1], FEED[1]), (None, None), (0, 1), 0, {}),
+    "glm 4": (
+        *(AT, LLAMA, GATED, (*LN, "post_self_attn_layernorm.weight", "post_mlp_layernorm.weight")),
+        *((0, 1), (2, 3), 0, {}),
+    ),
+    "phi": (
+        AT,
+        (*LLAMA[:3], "self_attn.dense"),
+        ("mlp.fc1", "mlp.fc2"),
+        LN[:1],
+        (0, 0),
+        (None,) * 2,
+        0,
+        {},
+    ),
+    "cohere": (AT, LLAMA, GATED, LN[:1], (0, 0), (None, None), 0, {}),
+    "gpt-j": (
+        *(
+            "transformer.h.0.",
+            tuple(f"attn.{x}" for x in ("q_proj", "k_proj", "v_proj", "out_proj")),
+        ),
+        *(("mlp.fc_in", "mlp.fc_out"), ("ln_1.weight",), (0, 0), (None, None), 0, {}),
+    ),
+    "timm": (
+        "blocks.0.",
+        SWIN,
+        ("mlp.fc1", "mlp.fc2"),
+        NORMS,
+        (0, 1),
+        (None, None),
+        0,
+        {"attn.qkv.bias": (3 * D,)},
+    ),
+    "deit iii": (
+        *("blocks.0.", SWIN, ("mlp.fc1", "mlp.fc2"), (*NORMS, "gamma_1", "gamma_2")),
+        *((0, 1), (2, 3), 0, {}),
+    ),
+    "beit": (
+        *("beit.encoder.layer.0.", BERT, ("intermediate.dense", "output.dense")),
+        *((*ViT, "lambda_1", "lambda_2"), (0, 1), (2, 3), 0, {}),
+    ),
+    "swin v2": (
+        "layers.0.blocks.0.",
+        SWIN,
+        ("mlp.fc1", "mlp.fc2"),
+        NORMS,
+        (None, None),
+        (0, 1),
+        0,
+        {"attn.logit_scale": (H, 1, 1)},
+    ),
+    "whisper": (
+        ENCODER,
+        OUT,
+        ("fc1", "fc2"),
+        WHISPER,
+        (0, 1),
+        (None, None),
+        0,
+        {"../../layer_norm.weight": (D,)},
+    ),
+    "bart": (
+        ENCODER,
+        OUT,
+        ("fc1", "fc2"),
+        WHISPER,
+        (None,) * 2,
+        (None,) * 2,
+        0,
+        {"../../layernorm_embedding.weight": (D,)},
+    ),
+    "mbart": (
+        *(ENCODER, OUT, ("fc1", "fc2"), WHISPER, (0, 1), (None, None), 0),
+        {"../../layer_norm.weight": (D,), "../../layernorm_embedding.weight": (D,)},
+    ),
+    # What can't be told apart: timm's ResPostBlock and a Block without bias; torch.nn's flag.
+    "respost": ("blocks.0.", SWIN, ("mlp.fc1", "mlp.fc2"), NORMS, (None,) * 2, (None,) * 2, 0, {}),
+    "torch.nn": (
+        "layers.0.",
+        ("self_attn.in_proj_weight", "self_attn.out_proj"),
+        ("linear1", "linear2"),
+        NORMS,
+        (None,) * 2,
+        (None,) * 2,
+        0,
+        {},
+    ),
+}
+
+
+def tree_of(name):
+    at, attention, mlp, names, *_, others = MODELS[name]
+    tree = kernels(at, attention, mlp) | vectors(at, *names)
+    for path, shape in others.items():
+        up = path.count("../")
+        place = ".".join(at.split(".")[: -1 - up]) + "." if up else at
+        tree[f"{place}{path.removeprefix('../' * up)}"] = draw(*shape)
+    return tree
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_products_are_those_that_the_model_computes(name):
+    at, attention, mlp, names, before, after, adds, _ = MODELS[name]
+    tree, one = tree_of(name), np.ones(D)
+    around = [
+        [one if i is None else np.float64(tree[at + names[i]]) + adds for i in side]
+        for side in (before, after)
+    ]
+    (found,) = check(tree, num_heads=H)
+    heads, value_out, product = expected(
+        tree, [at + x for x in attention], [at + x for x in mlp], *around
+    )
+    np.testing.assert_allclose(found.query_key, heads, atol=2e-6)
+    assert found.value_out == pytest.approx(value_out, abs=2e-6)
+    assert found.mlp == pytest.approx(product, abs=2e-6)
+    assert found.gated == (len(mlp) == 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("llama", "W_Q W_Kᵀ, W_V W_out, up·down with the norm's gain"),
+        (
+            "olmo 2",
+            "W_Q W_Kᵀ of the kernels alone; W_V W_out, up·down with the scale after the layer",
+        ),
+        (
+            "bart",
+            "W_Q W_Kᵀ, W_V W_out, W_1 W_2 of the kernels alone; norms come after the sum and "
+            "multiply no product",
+        ),
+        (
+            "respost",
+            "W_Q W_Kᵀ, W_V W_out, W_1 W_2 of the kernels alone; unknown, not folded: "
+            "blocks.0.norm#.weight",
+        ),
+    ],
+)
+def test_the_note_says_by_product_what_was_folded(name, words):
+    tree = {k: abs(x) if x.ndim == 1 else x for k, x in tree_of(name).items()}
+    assert check(tree, num_heads=H).note == words
+    assert not check(tree_of(name), num_heads=H, effective=False).note
+
+
+def test_gpt_1_has_gpt_2s_names_and_its_norms_after_the_sum():
+    tree = {f"h.0.attn.{name}.weight": draw(D, n) for name, n in (("c_attn", 3 * D), ("c_proj", D))}
+    tree |= vectors("h.0.", "ln_1.weight", "ln_2.weight")
+    value, out = (
+        np.float64(tree["h.0.attn.c_attn.weight"][:, 2 * D :]),
+        tree["h.0.attn.c_proj.weight"],
+    )
+    gain = tree["h.0.ln_1.weight"]
+    (second,) = check(tree, num_heads=H)
+    assert second.value_out == pytest.approx(cosine(np.diag(gain) @ value @ out), abs=1e-6)
+    first = check(tree | {"tokens_embed.weight": draw(9, D)}, num_heads=H)
+    assert first[0].value_out == pytest.approx(cosine(value @ out), abs=1e-6)
+    assert "norms come after the sum" in first.note
+
+
+def test_rules_without_gains_fold_nothing_and_say_what_they_leave():
+    attention = [rule for rule in zoo.PYTORCH if not rule.of_norm]
+    found = check(tree_of("llama"), num_heads=H, rules=attention)
+    assert not found[0].folded
+    assert "unknown, not folded: model.layers.0.input_layernorm.weight" in found.note
+
+
+def test_gains_of_both_signs_are_told_to_be_those_of_another_model():
+    tree = tree_of("llama")
+    below = np.mean([tree[f"{AT}{name}"] <= 0 for name in LN])
+    words = f"{below:.0%} of the gains' entries are not above 0: if the model adds 1 to them"
+    assert words in check(tree, num_heads=H).note
+    ones = tree | {f"{AT}{name}": 1 + 0.2 * tree[f"{AT}{name}"] for name in LN}
+    assert "above 0" not in check(ones, num_heads=H).note
+
+
+def test_a_gain_of_zeros_is_refused_or_plus_one():
+    tree = tree_of("llama") | {f"{AT}{name}": np.zeros(D, np.float32) for name in LN}
+    for look in (check, fit):
+        with pytest.raises(InputError, match=r"attention_gain is 0 everywhere.*PYTORCH_PLUS_ONE"):
+            look(tree, num_heads=H)
+    zeros = check(tree, num_heads=H, rules=zoo.PYTORCH_PLUS_ONE)
+    bare = check(tree, num_heads=H, effective=False)
+    assert zeros[0].value_out == pytest.approx(bare[0].value_out, abs=1e-7)
+
+
+@pytest.mark.parametrize(("model_type", "adds"), [("gemma", 1), ("llama", 0), (None, 0)])
+def test_config_json_beside_a_file_tells_gemma_from_llama(tmp_path, capsys, model_type, adds):
+    tree = tree_of("llama")
+    save_file(tree, tmp_path / "model.safetensors")
+    if model_type:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    files.check_file([str(tmp_path / "model.safetensors"), f"--heads={H}"])
+    gain = np.float64(tree[f"{AT}{LN[0]}"]) + adds
+    value, out = (np.float64(tree[f"{AT}{name}.weight"]).T for name in LLAMA[2:])
+    assert f" {cosine(np.diag(gain) @ value @ out):+.3f} " in capsys.readouterr().out
+
+
+def test_a_gated_mlp_shows_up_down_and_the_means_of_its_gate():
+    tree = tree_of("llama")
+    tree[f"{AT}{GATED[0]}.weight"] += 3 * draw(D)  # a mean per input
+    found = check(tree, num_heads=H)
+    gate = np.float64(tree[f"{AT}{GATED[0]}.weight"]).T
+    ratio = gate.mean(1) / gate.std(1) * np.sqrt(F)
+    assert found[0].means == pytest.approx(np.sqrt(np.mean(ratio**2)), rel=1e-6)
+    assert found[0].means > 5
+    head = str(found).splitlines()[0]
+    assert head.split("  ")[-1].strip() == "gate means"
+    assert "W_1" not in head
+    assert "up·down aligned with" in str(found)
+
+
+def test_schemes_and_fit_leave_a_gated_mlp_alone():
+    tree = tree_of("llama")
+    assert fit(tree, num_heads=H)[0].mlp is None
+    assert len(fit(tree, num_heads=H).schemes) == 1
+
+
+def test_heads_of_w_v_w_out_lean_apart():
+    tree = tree_of("llama")
+    value, out = (tree[f"{AT}{name}.weight"] for name in LLAMA[2:])
+    value[:], gain = 0, np.float64(tree[f"{AT}{LN[0]}"])
+    value[: 2 * K, : 2 * K], out[:, : 2 * K] = np.eye(2 * K), 0
+    out[:K, :K], out[K : 2 * K, K : 2 * K] = np.eye(K) / gain[:K], -np.eye(K) / gain[K : 2 * K]
+    found = check(tree, num_heads=H)
+    root = np.sqrt(K / D)
+    np.testing.assert_allclose(found[0].value_out_by_head[:2], (root, -root), atol=1e-6)
+    assert found[0].value_out == pytest.approx(0, abs=1e-6)
+    assert str(found).splitlines()[1].split()[-3] == "-1"
+    assert "W_V W_out of a head aligned with +I in 1, with -I in 1 of 4 heads" in str(found)
+
+
+def test_grouped_values_show_a_product_for_each_head():
+    rng = np.random.default_rng(0)
+    shapes = {"query": (D, H, K), "key": (D, 2, K), "value": (D, 2, K), "out": (H, K, D)}
+    tree = {name: {"kernel": rng.normal(size=shape)} for name, shape in shapes.items()}
+    (found,) = check({"layer": tree})
+    value, out = tree["value"]["kernel"].repeat(2, axis=1), tree["out"]["kernel"]
+    heads = [cosine(value[:, h] @ out[h]) for h in range(H)]
+    np.testing.assert_allclose(found.value_out_by_head, heads, atol=1e-6)
+    whole = cosine(np.einsum("dhk,hke->de", value, out))
+    assert found.value_out == pytest.approx(whole, abs=1e-6)
+
+
+def test_grouped_heads_are_asked_for():
+    tree = tree_of("llama") | {f"{AT}{name}.weight": draw(20, D) for name in LLAMA[1:3]}
+    with pytest.raises(InputError, match=r"num_heads 12 .* 20 columns .*k_proj.*give num_kv_heads"):
+        check(tree, num_heads=12)
+
+
+def test_fit_says_how_to_take_one_side_of_an_encoder_and_decoder(tmp_path, capsys):
+    tree = tree_of("whisper")
+    tree |= {name.replace("encoder", "decoder"): array for name, array in tree.items()}
+    save_file(tree, tmp_path / "both.safetensors")
+    files.fit_file([str(tmp_path / "both.safetensors"), f"--heads={H}"])
+    advice = capsys.readouterr().out.rstrip().rpartition("--rules=")[2]
+    assert advice == """'(Rule(r"^model/encoder/.*", ()), *zoo.PYTORCH)'"""
+    files.fit_file([str(tmp_path / "both.safetensors"), f"--heads={H}", f"--rules={advice[1:-1]}"])
+    assert "no single scheme" not in capsys.readouterr().out
+
+
+def test_self_attention_in_a_module_named_multihead_attn():
+    def attention(name):
+        at = f"decoder.layers.0.{name}.multihead_attn."
+        return kernels(at, ("in_proj_weight", "out_proj"), ("unused1", "unused2"))
+
+    tree = attention("self_attention") | attention("encoder_attention")
+    (found,) = check(tree, num_heads=H)
+    assert found.path == "decoder.layers.0.self_attention.multihead_attn"
