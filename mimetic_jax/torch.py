@@ -182,7 +182,7 @@ def _heads(
     said: dict[tuple[str, Rule], tuple[int, int]] = {}
     for path in shapes:
         described = find_rule(path, rules, shapes.keys())
-        if described and any(map(described[0].stored.flattens, "hg")):
+        if described and described[0].roles and any(map(described[0].stored.flattens, "hg")):
             parts = path.split(".")
             above = (modules.get(".".join(parts[:end])) for end in reversed(range(len(parts))))
             if numbers := next(filter(None, map(_numbers, above)), None):

@@ -16,6 +16,7 @@ _TRAINED_WITH = {
     "jax_threefry_partitionable": True,  # the same random numbers on every mesh
     "jax_random_seed_offset": 0,
     "jax_disable_jit": False,  # operations that aren't fused round otherwise
+    "jax_numpy_dtype_promotion": "standard",  # that of optax's steps
 }
 """JAX's defaults. With others, a member of a population isn't the run of its seed, a run depends on
 the mesh, or two seeds are the same."""
@@ -38,8 +39,8 @@ def check_settings() -> None:
     for name, needed in _TRAINED_WITH.items():
         if (found := getattr(jax.config, name)) != needed:
             raise InputError(
-                f"{name.upper()} is {found}, which changes every run's numbers: unset it, so that "
-                f"it is {needed}"
+                f"{name.upper()} is {found}, which changes every run's numbers or ends in errors: "
+                f"unset it, so that it is {needed}"
             )
     flags = os.environ.get("XLA_FLAGS", "")
     if fast := re.search(r"--xla_cpu_enable_fast_math(=(true|1))?(?=\s|$)", flags):

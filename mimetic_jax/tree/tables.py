@@ -207,9 +207,14 @@ _STATE_SPACE = (
     Rule(r"dt_bias", "ssm_dt_bias", "m"),
     Rule(r"norm/scale", "ssm_norm", "i"),
 )
+POOLING = tuple(
+    Rule(rf"{module}(?:query|key|value|out)/(?:kernel|bias)", (), beside="probe")
+    for module in ("", r"[^/.]+/")
+)
+"""Attention of stock names from a learned probe, beside it or in the same module."""
+
 FLAX = (
-    # Pooling, which attends from a learned probe.
-    Rule(r"[^/.]+/(?:query|key|value|out)/(?:kernel|bias)", (), beside="probe"),
+    *POOLING,
     # Our models with `scan=True`.
     *attention_rules(stacked=True, within="blocks/attention$", exclude=""),
     *_within("blocks/attention$", (*_LOGIT_BIASES, *_QUERY_KEY_NORMS), stacked=True),

@@ -658,7 +658,8 @@ class Tree:
 
     def _rule_without_role(self, path: str) -> bool:
         """Whether a table says that a leaf is no attention, or none of the model's own."""
-        found = (find_rule(path, rules, self._beside) for rules in zoo.TABLES.values())
+        tables = (self.rules, zoo.FLAX, *zoo.TABLES.values())
+        found = (find_rule(path, rules, self._beside) for rules in tables)
         return any(one is not None and not one[0].roles for one in found)
 
     def _hint(self, scheme: Scheme | None = None) -> str:

@@ -184,6 +184,16 @@ def test_through_rewrite_alone_and_for_several_keys_at_once(scheme):
     assert {leaf.dtype for leaf in half.values()} == {jnp.dtype("bfloat16")}
 
 
+@every_scheme
+def test_no_key_is_used_twice(scheme):
+    """JAX's check for it is a user's to turn on; two draws from one key would be one draw."""
+    given = tree()
+    if isinstance(scheme, schemes.PositionalHeads):  # for models without a table
+        del given["pos_embed"]
+    with jax.debug_key_reuse(True):
+        rewrite(jax.random.key(0), given, scheme, rules=RULES)
+
+
 def test_what_reads_a_tree():
     params = {path: leaf for path, leaf in tree("bfloat16").items() if "attention" in path}
     with strictly():

@@ -155,6 +155,7 @@ def test_data_elsewhere_with_the_same_content_continue(tmp_path):
         ("jax_threefry_partitionable", False),
         ("jax_random_seed_offset", 1),
         ("jax_disable_jit", True),
+        ("jax_numpy_dtype_promotion", "strict"),
     ],
 )
 def test_settings_of_jax_that_change_numbers_are_refused(tiny, name, value):

@@ -154,12 +154,14 @@ def test_attention_pooling_has_any_name(head):
     assert written(tree | pool) == tree.keys()
     both = written(tree | pool, (Mimetic(), MeanShift()))
     assert {path for path in both if path.startswith(head)} == set()
-    assert (
-        written(
-            stock("attention") | stock(f"{head}/attention") | {f"{head}/probe": np.ones((1, 1, D))}
-        )
-        == stock("attention").keys()
-    )
+
+
+@pytest.mark.parametrize("module", ["pool", "pool/attention"])
+def test_stock_attention_from_a_probe_is_pooling(module):
+    pool = stock(module) | ones({"pool/probe": (1, 1, D)})
+    assert written(stock("block_0/attention") | pool) == stock("block_0/attention").keys()
+    with pytest.raises(InputError, match="is left out by its name or by what is beside it"):
+        plan(pool, Mimetic())
 
 
 class Decoder(nn.Module):
