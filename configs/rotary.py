@@ -27,7 +27,7 @@ def get_config(text: str = "") -> ConfigDict:
     Treebank), read by characters.
     """
     sizes = {"width": 384, "depth": 12, "heads": 8}
-    args = arguments(text, {"text": TEXTS}, text="source", **sizes, steps=1000, init="all")
+    args = arguments(text, {"text": TEXTS}, text="ptb", **sizes, steps=1000, init="all")
     config = default("text")
     config.name = f"rotary_{args.text}_{args.width}_{args.depth}_{args.steps}"
     config.data.name = TEXTS[args.text]
