@@ -18,6 +18,7 @@ from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import FLAX
 from mimetic_jax.weights.position import sincos_1d
+from mimetic_jax.weights.rotary import Rotary
 
 _GATED = (
     ("up/kernel", "mlp_in", "d f"),
@@ -44,6 +45,12 @@ _CHOICES = {
     "embedding": ("normal", "uniform"),
     "dropout_of": ("tokens", "elements"),
 }
+
+
+def _rotary(model: GPT) -> Rotary | None:
+    if model.positions != "rotary":
+        return None
+    return Rotary(model.rotary_base or 10_000.0, 1 - model.key_shift)
 
 
 class GPT(nn.Module):
@@ -137,6 +144,7 @@ class GPT(nn.Module):
 
     traits: ClassVar[Traits] = Traits(
         rules=RULES,
+        rotary=_rotary,
         sharding=TRANSFORMER_SHARDING,
         no_decay=r"(bias|scale|embedding)$",
         output=lambda params: (params["embedding"], params["decoder_bias"]),
@@ -169,7 +177,7 @@ class GPT(nn.Module):
             self,
             x,
             train=train,
-            rotary=self._base() if self.positions == "rotary" else 0.0,
+            rotary=turning.base if (turning := _rotary(self)) else 0.0,
             heads=self.heads,
             mlp_ratio=self.mlp_ratio,
             base=self.base,
@@ -189,9 +197,6 @@ class GPT(nn.Module):
         hidden = self(tokens, train)
         embedding: Any = self.get_variable("params", "embedding")
         return hidden @ embedding.T + self.get_variable("params", "decoder_bias")
-
-    def _base(self) -> float:
-        return self.rotary_base or 10_000.0
 
     def _embed_init(self) -> nn.initializers.Initializer:
         if self.embedding == "uniform":

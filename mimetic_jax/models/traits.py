@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import jax
 
 from mimetic_jax.tree.rules import Rule
+from mimetic_jax.weights.rotary import Rotary
 
 Placement: TypeAlias = str | tuple[str | None, ...]
 Shape: TypeAlias = tuple[int, ...]
@@ -22,6 +23,8 @@ class Traits:
         grid: (module, shape of an image [h, w, C]) → (rows, columns) of the patch grid, which
             `SinCos` and `Impulse` need where the position table is not square.
         rules: roles and layouts of the parameters, for `rewrite`, which finds them unless given.
+        rotary: module → its rotary positions, None if it has others: `schemes.PositionalHeads` is
+            checked against them.
         sharding: ordered (regular expression, placement) pairs over parameter paths; see
             `train.cluster.mesh.shardings`. Kernels and embeddings are sharded over "fsdp" unless
             given.
@@ -33,6 +36,7 @@ class Traits:
 
     grid: Callable[[Any, Shape], tuple[int, int]] | None = None
     rules: tuple[Rule, ...] | None = None
+    rotary: Callable[[Any], Rotary | None] | None = None
     sharding: tuple[tuple[str, Placement], ...] = ((r"kernel$|embed", "fsdp"),)
     no_decay: str = r"(^|/)(bias|scale)$"
     output: Callable[[Any], tuple[jax.Array, jax.Array]] | None = None

@@ -25,6 +25,7 @@ from mimetic_jax.models.layers import (
 from mimetic_jax.models.local_attention import FORMS, ConvAttention, GatedAttention
 from mimetic_jax.models.low_memory import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
+from mimetic_jax.weights.rotary import Rotary
 
 VARIANTS = {
     "Ti": {"width": 192, "depth": 12, "heads": 3},
@@ -110,6 +111,7 @@ class ViT(nn.Module):
 
     traits: ClassVar[Traits] = Traits(
         grid=patch_grid,
+        rotary=lambda model: Rotary(model.rotary, axes=2) if model.rotary else None,
         sharding=TRANSFORMER_SHARDING,
         # timm's and DeiT's groups: vectors and numbers, positions, the class token
         no_decay=r"(^|/)(bias|scale|pos_embed|cls_token|layer_scale|skip_scale|gate|gamma|sum)$",

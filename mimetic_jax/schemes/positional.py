@@ -99,11 +99,12 @@ class PositionalHeads(Scheme):
             )
         if not self.offsets or self.sharpness == ():
             raise InputError("offsets and sharpness need at least one number")
-        for row in _rows(self.offsets, self.axes):
-            for offset in row:
-                if self.axes != (len(offset) if isinstance(offset, tuple) else 1):
-                    form = "numbers" if self.axes == 1 else "pairs of (rows, columns)"
-                    raise InputError(f"offset {offset}: on {self.axes} axes offsets are {form}")
+        rows = _rows(self.offsets, self.axes)
+        flat = [offset for row in rows for offset in (row if isinstance(row, tuple) else (row,))]
+        for offset in flat:
+            if self.axes != (len(offset) if isinstance(offset, tuple) else 1):
+                form = "numbers" if self.axes == 1 else "pairs of (rows, columns)"
+                raise InputError(f"offset {offset}: on {self.axes} axes offsets are {form}")
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         kernels = attention_kernels(roles)
@@ -167,6 +168,11 @@ class PositionalHeads(Scheme):
         rows = _rows(self.offsets, self.axes), _rows(self.sharpness, 1)
         offsets, sharpness = (row[round(depth * (len(row) - 1))] for row in rows)
         return [(offsets[h % len(offsets)], sharpness[h % len(sharpness)]) for h in range(count)]
+
+    def every_offset(self) -> set[tuple[float, ...]]:
+        """The offsets of all heads in all layers, one number per axis."""
+        rows = _rows(self.offsets, self.axes)
+        return {at if isinstance(at, tuple) else (at,) for row in rows for at in row}
 
     def _constant_parts(
         self, key: jax.Array, block: Block, context: Context

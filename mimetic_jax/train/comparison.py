@@ -31,6 +31,7 @@ from mimetic_jax.train.cluster.processes import (
 )
 from mimetic_jax.train.group import Group, Say, restored
 from mimetic_jax.train.loop import train
+from mimetic_jax.train.positions import check_positions
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.report import Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
@@ -355,6 +356,7 @@ class Comparison:
         program = self._programs[key]
         if config.scheme:
             program.plan(config.scheme)
+            check_positions(config.scheme, program.task)
         return Arm(name, config, dataset, program)
 
     def _without_effect(self) -> Iterator[str]:

@@ -1,0 +1,43 @@
+"""Whether the constants of `PositionalHeads` are those of the model that is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.schemes import PositionalHeads, Scheme
+from mimetic_jax.train.tasks.task import Task
+
+
+def check_positions(schemes: Iterable[Scheme], task: Task) -> None:
+    """Raise InputError for heads that look otherwise, or further, than the task's model can.
+
+    Models that don't say how their positions turn are taken as the scheme describes them.
+    """
+    if (rotary_of := task.model.traits.rotary) is None:
+        return
+    rotary = rotary_of(task.model.module)
+    for scheme in _positional(schemes):
+        if rotary is None:
+            raise InputError(
+                f"PositionalHeads is for rotary positions, which model {task.model.name} has not: "
+                "set those, or use Mimetic, which makes attention local where positions are added"
+            )
+        if scheme.rotary != rotary:
+            raise InputError(f"the model turns by {rotary}, but the scheme by {scheme.rotary}")
+        reach = task.grid() or task.input_shape
+        for offset in scheme.every_offset():
+            for distance, size in zip(offset, reach, strict=True):
+                if abs(distance) >= size:
+                    raise InputError(
+                        f"offset {distance:g} is beyond the {size} tokens of the context"
+                    )
+
+
+def _positional(schemes: Iterable[Any]) -> Iterator[PositionalHeads]:
+    for scheme in schemes:
+        if isinstance(scheme, PositionalHeads):
+            yield scheme
+        elif isinstance(inner := getattr(scheme, "like", None), Scheme):
+            yield from _positional([inner])

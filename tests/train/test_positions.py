@@ -1,0 +1,46 @@
+"""A scheme whose positions aren't the model's is refused before anything is trained."""
+
+import pytest
+
+from configs import today
+from mimetic_jax import InputError
+from mimetic_jax.schemes import Layers, NormMatched, PositionalHeads
+from mimetic_jax.train.comparison import Comparison
+
+
+def comparison(scheme, task="text", **fields):
+    config = today.get_config(f"task={task},init=default,width=32,depth=2")
+    config.model.update(fields)
+    config.arms = {"heads": {"scheme": (scheme,)}}
+    return Comparison(config, say=lambda _: None)
+
+
+def test_the_constants_of_the_model_pass():
+    comparison(PositionalHeads(10_000, offsets=(0, 63)))
+    comparison(PositionalHeads(500), rotary_base=500.0)
+    comparison(PositionalHeads(10_000, turned=0.5), key_shift=0.5)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "fields", "message"),
+    [
+        (PositionalHeads(500), {}, r"turns by Rotary\(base=10000.0.* scheme by Rotary\(base=500.0"),
+        (PositionalHeads(10_000, pairs="neighbors"), {}, "pairs='neighbors'"),
+        (NormMatched(PositionalHeads(500)), {}, "base=500.0"),
+        (Layers(PositionalHeads(10_000, offsets=(64,))), {}, "offset 64 is beyond the 64 tokens"),
+        (
+            PositionalHeads(10_000),
+            {"positions": "sinusoidal"},
+            "is for rotary positions, which model gpt has not",
+        ),
+    ],
+)
+def test_others_are_refused(scheme, fields, message):
+    with pytest.raises(InputError, match=message):
+        comparison(scheme, **fields)
+
+
+def test_offsets_beyond_a_grid():
+    scheme = PositionalHeads(100, offsets=((0, 8),), axes=2)
+    with pytest.raises(InputError, match="offset 8 is beyond the 8 tokens"):
+        comparison(scheme, "vision")
