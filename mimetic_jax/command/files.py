@@ -92,7 +92,9 @@ def check_file(argv: Sequence[str]) -> None:
         help="the kernels alone, without the gain of the norm before and the scale after a layer",
     )
     parser.add_argument(
-        "--png", metavar="FILE.png", help="draw them by depth; rings are of the kernels alone"
+        "--png",
+        metavar="FILE.png",
+        help="draw them by depth, rings are of the kernels alone; with --rotary-base the distances",
     )
     _add_rotary(parser)
     options, given = _parsed(parser, argv)
@@ -100,7 +102,9 @@ def check_file(argv: Sequence[str]) -> None:
     given["rules"] = given["rules"] or _rules_beside(options.file, tensors)
     found = check(tensors, effective=not options.bare, rotary=_rotary(options), **given)
     print(found)
-    if options.png:
+    if options.png and found.positional:
+        found.plot_heads().savefig(options.png, dpi=150)
+    elif options.png:
         folded = any(layer.folded for layer in found)
         bare = check(tensors, effective=False, **given) if folded else None
         found.plot(bare).savefig(options.png, dpi=150)

@@ -48,7 +48,9 @@ class PositionalHeads(Scheme):
     of their entries, and τ √D σ in the channel c, τ = ½; out and mlp_out don't write it, value,
     mlp_in, mlp_gate and an untied unembedding don't read it, and W_Q[c] = b_Q / y, W_K[c] = b_K / y
     with y = τ √D / √(1 + τ²), its value after RMSNorm of gain 1. That is exact in the first block.
-    Deeper, y falls as 1/rms of the activations, and S with its square.
+    Deeper, y falls as 1/rms of the activations, and S with its square: in a GPT of 12 layers and
+    width 384 y is .93 of that after the first block and .62 after the last, with embeddings a
+    quarter as large .71 and .28.
 
     *With QK norm* a query of norm ‖q‖ is multiplied by γ √K / ‖q‖. Its gain, where the tree has it,
     becomes γ_q = √((S √K + ‖W_Q‖²) / K), ‖W_Q‖² the mean over heads, so that S stays what it is and

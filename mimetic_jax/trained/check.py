@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, blaming
-from mimetic_jax.base.extras import need
 from mimetic_jax.base.table import aligned, paragraph
 from mimetic_jax.schemes import Block
 from mimetic_jax.trained.pairs import Layer, LayerPairs, Pair, layer_pairs, values
+from mimetic_jax.trained.picture import heads_figure, picture
 from mimetic_jax.trained.positional import LayerHeads, as_rotary, heads_table, positional_heads
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.rules import Rule
@@ -178,22 +177,11 @@ class Check(tuple[LayerCheck, ...]):
         Raises:
             InputError: if matplotlib isn't installed.
         """
-        need("drawing", "plot")
-        from matplotlib.figure import Figure
-
-        class Picture(Figure):
-            """Notebooks show a plain `Figure` only after pyplot has drawn one."""
-
-            def _repr_png_(self) -> bytes:
-                file = io.BytesIO()
-                self.savefig(file, format="png")
-                return file.getvalue()
-
         depth = np.arange(len(self))
         panels = self._points()
         others = beside._points() if beside else {}
         # One above the other, so that the words can be read on a phone too.
-        figure = Picture(figsize=(4.8, 0.9 + 1.9 * len(panels)), layout="constrained")
+        figure = picture(4.8, 0.9 + 1.9 * len(panels))
         axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True, sharey=True))
         for panel, (title, points) in zip(axes, panels.items(), strict=True):
             noise = _CLEAR * np.array([layer.noise for layer in self])
@@ -212,6 +200,17 @@ class Check(tuple[LayerCheck, ...]):
         handles, labels = axes[-1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", fontsize="small")
         return figure
+
+    def plot_heads(self) -> Any:
+        """A figure of the distances at which heads look, by layer and head: `positional`.
+
+        Returns:
+            A matplotlib figure, as `plot`.
+
+        Raises:
+            InputError: if matplotlib isn't installed, or `check` was given no rotary positions.
+        """
+        return heads_figure(self.positional)
 
     def _points(self) -> dict[str, list[tuple[int, float]]]:
         """Number of the layer and alignment, by the title of their panel."""
