@@ -315,11 +315,13 @@ def positional(layers: int, heads: int, length: int) -> Arms:
     """Heads that look at a distance, with their controls, for models with rotary positions.
 
     `self` looks at the token itself in all heads; in `half` the last half of the heads has no such
-    part; `bare` has no biases of query, key and value.
+    part; in `content` these look at tokens like the own, in `circuit` one of them at what followed
+    such; `bare` has no biases of query, key and value.
     Controls beside norm_matched_positional: random phases, and distances of `length` at random.
     """
     scheme = s.PositionalHeads(10_000)
     half = heads // 2
+    some = dataclasses.replace(scheme, sharpness=(8.0,) * half + (0.0,) * (heads - half))
     drawn = np.random.default_rng(0).integers(length, size=(layers, heads))
     distances = tuple(map(tuple, drawn.tolist()))
     bare = {"model": {"bias_free": True}}
@@ -329,7 +331,9 @@ def positional(layers: int, heads: int, length: int) -> Arms:
         "random_phases": (dataclasses.replace(scheme, random_phases=True),),
         "random_distances": (dataclasses.replace(scheme, offsets=distances),),
         "self": (dataclasses.replace(scheme, offsets=(0,)),),
-        "half": (dataclasses.replace(scheme, sharpness=(8.0,) * half + (0.0,) * (heads - half)),),
+        "half": (some,),
+        "content": (some, s.ContentHeads(10_000, first=half)),
+        "circuit": (some, s.InductionCircuit(10_000, matches=half)),
         "bare": bare,
         "bare_positional": {**bare, "scheme": (dataclasses.replace(scheme, channel=0),)},
     }

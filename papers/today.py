@@ -90,6 +90,7 @@ def _again(table: Table) -> Table:
 _TRIALS = (100, 101, 102)
 _CONTROLS = ("norm_matched_positional", "random_phases", "random_distances")
 _FEW = ("default", "positional", "norm_matched_positional")
+_CIRCUITS = (*_FEW, "half", "content", "circuit", "norm_matched_circuit")
 _BARE = ("default", "bare", "bare_positional", "norm_matched_bare_positional")
 
 
@@ -113,7 +114,7 @@ _HEADS = {
     "heads": _heads(
         "text",
         "Python's documentation by characters",
-        arms=("default", "positional", *_CONTROLS, "half"),
+        arms=("default", "positional", *_CONTROLS, "half", "content", "circuit"),
     ),
     "heads_bare": _heads("text", "Python's documentation by characters, no biases", arms=_BARE),
     "heads_long": _heads(
@@ -130,8 +131,9 @@ _HEADS = {
         "Python's documentation by characters, Muon",
         flags=("--config.optimizer.name=muon",),
     ),
-    "heads_copying": _heads("copying", "copying strings of 8", "answers %"),
-    "heads_recall": _heads("recall", "recall of 4 pairs", "answers %", steps=400),
+    "heads_copying": _heads("copying", "copying strings of 8", "answers %", arms=_CIRCUITS),
+    "heads_recall": _heads("recall", "recall of 4 pairs", "answers %", steps=400, arms=_CIRCUITS),
+    "heads_induction": _heads("induction", "induction", "answers %", steps=400, arms=_CIRCUITS),
     "heads_vision": _table(
         "vision",
         "10,000 images of CIFAR-10, 64 tokens, ViT 64/4 of 4 heads with rotary positions, mean "

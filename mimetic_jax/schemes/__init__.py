@@ -39,6 +39,7 @@ from mimetic_jax.schemes.baselines import (
 )
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
 from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.circuits import ContentHeads, InductionCircuit
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.depth import ByDepth, PerLayer
 from mimetic_jax.schemes.embedding import Bigrams
@@ -68,6 +69,7 @@ __all__ = [
     "CompleteP",
     "Conditioned",
     "ConstantBias",
+    "ContentHeads",
     "Context",
     "ConvFilters",
     "ConvMimetic",
@@ -78,6 +80,7 @@ __all__ = [
     "ImpulseBias",
     "ImpulseMixing",
     "Independent",
+    "InductionCircuit",
     "InductionHead",
     "Layers",
     "MeanShift",

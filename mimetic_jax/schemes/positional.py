@@ -94,11 +94,7 @@ class PositionalHeads(Scheme):
         return _nesting(self.offsets) > self.axes or _nesting(self.sharpness) > 1
 
     def validate(self) -> None:
-        if self.base is None:
-            raise InputError(
-                "base is missing: give the base of the model's rotary positions, rope_theta in its "
-                "configuration, such as PositionalHeads(10_000); no weight shows it"
-            )
+        check_base(self.base)
         if not self.offsets or self.sharpness == ():
             raise InputError("offsets and sharpness need at least one number")
         rows = _rows(self.offsets, self.axes)
@@ -214,6 +210,15 @@ class PositionalHeads(Scheme):
             array = array * (norm / jnp.where(norms_Tx1 > 0, norms_Tx1, 1))
             array = array.at[:, self.channel].set(TAU * norm)
         return array
+
+
+def check_base(base: float | None) -> None:
+    """Raise InputError unless the base of rotary positions is given."""
+    if base is None:
+        raise InputError(
+            "base is missing: give the base of the model's rotary positions, rope_theta in its "
+            "configuration, such as 10000; no weight shows it"
+        )
 
 
 TAU = 0.5

@@ -28,6 +28,7 @@ EVERY = [
     schemes.CompleteP(),
     schemes.Conditioned(),
     schemes.ConstantBias(0.1),
+    schemes.ContentHeads(10_000, first=1),
     schemes.ConvFilters("impulse"),
     schemes.ConvMimetic(),
     schemes.CorrelatedMLP(-0.5),
@@ -38,6 +39,7 @@ EVERY = [
     schemes.ImpulseBias(),
     schemes.ImpulseMixing(),
     schemes.Independent(spectral=True, uniform=True, depth=0.5),
+    schemes.InductionCircuit(10_000, copies=0, matches=1),
     schemes.InductionHead(),
     schemes.Layers(Mimetic(), 0.0, 1.0),
     schemes.MeanShift(0.1, per_input=True),
@@ -143,7 +145,7 @@ def test_every_scheme_is_here():
 @every_scheme
 def test_any_number_of_heads(scheme):
     position = jax.random.normal(KEY, (16, 24))
-    turns = isinstance(scheme, schemes.PositionalHeads)  # columns in pairs
+    turns = "turned" in {field.name for field in dataclasses.fields(scheme)}  # columns in pairs
     for sizes in (sizes for sizes in SIZES if not (turns and sizes[-1] % 2)):
         block = ones(kernels(*sizes) | biases(*sizes) | OTHERS)
         new = jax.eval_shape(
