@@ -22,7 +22,7 @@ ALLOWED = {
         *("weights", "zoo"),
     },
     "trained": {"base", "host", "schemes", "tree", "tree/paths", "tree/rules", "weights", "zoo"},
-    "initializers": {"base", "schemes", "weights"},
+    "initializers": {"base", "schemes", "tree", "weights"},
     "linen": {"base", "schemes", "tree"},
     "nnx": {"base", "schemes", "tree", "weights"},
     "torch": {"base", "schemes", "tree", "tree/rules", "weights", "zoo"},
