@@ -1,7 +1,7 @@
 # main.py and what it needs, nothing else. From the root of the repository:
 #
 #   docker build -t mimetic_jax .                        CPU
-#   docker build -t mimetic_jax --build-arg EXTRA=cuda . NVIDIA GPUs (run with --gpus=all)
+#   docker build -t mimetic_jax --build-arg EXTRA=gpu . NVIDIA GPUs (run with --gpus=all)
 #   docker build -t mimetic_jax --build-arg EXTRA=tpu .  TPU
 #   docker run --rm -v "$PWD/runs:/app/runs" mimetic_jax --config=configs/digits_vit.py
 #

@@ -24,7 +24,8 @@ bench: .venv/installed  ## time initialization against NumPy SVDs, and the decod
 	$(BIN)/python -m benchmarks.input
 
 docs: .venv/installed  ## the documentation as a site, in site/
-	$(BIN)/pip install -q --constraint requirements.txt -e ".[docs]"
+	$(BIN)/pip install -q --upgrade "pip>=25.1"
+	$(BIN)/pip install -q --constraint requirements.txt --group docs
 	$(BIN)/mkdocs build --strict
 
 .venv/installed: requirements.txt pyproject.toml

@@ -1,4 +1,4 @@
-"""Initialization schemes for transformers, as pure functions for JAX and Flax.
+"""Initialization schemes for transformers, as pure functions for JAX.
 
     params = mimetic_jax.rewrite(key, params, mimetic_jax.schemes.Mimetic())
 
@@ -14,6 +14,7 @@ from typing import Any
 
 from mimetic_jax import schemes, weights, zoo
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.extras import need
 from mimetic_jax.base.version import __version__
 from mimetic_jax.trained.check import Check, check
 from mimetic_jax.trained.fit import Fit, fit
@@ -47,6 +48,8 @@ _LATER = ("initializers", "linen", "nnx", "torch")
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("linen", "nnx"):
+        need(f"mimetic_jax.{name}", "flax")
     if name in _LATER:
         return importlib.import_module(f"mimetic_jax.{name}")
     raise AttributeError(f"module 'mimetic_jax' has no attribute {name!r}")

@@ -73,7 +73,10 @@ def imported(node):
             yield node.module
 
 
-WITHOUT_FLAX = {"weights", "schemes", "tree/rules", "zoo", "tree", "trained", "tree/paths", "data"}
+WITHOUT_FLAX = {
+    *("base", "host", "weights", "schemes", "tree/rules", "zoo", "tree", "trained", "tree/paths"),
+    *("data", "initializers", "torch", "command"),
+}
 
 
 def part_of(names):

@@ -10,6 +10,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mimetic_jax.base.extras import need
+
+need("training", "train")  # and all else that a configuration describes
+
 from absl import app, flags, logging
 from ml_collections import ConfigDict
 
