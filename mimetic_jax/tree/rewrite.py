@@ -518,7 +518,7 @@ def _layers_to_write(
         InputError: the draw would raise it.
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
-    leaves = [jax.ShapeDtypeStruct(np.shape(leaf), dtype_of(leaf)) for leaf in tree.leaves]
+    leaves = [jax.ShapeDtypeStruct(np.shape(leaf), _traced_dtype(leaf)) for leaf in tree.leaves]
 
     written = {block: tree.layers(block) for block in blocks}
 
@@ -534,6 +534,11 @@ def _layers_to_write(
     if not any(written.values()):
         raise _all_skipped(scheme, blocks)
     return written
+
+
+def _traced_dtype(leaf: Any) -> Any:
+    """The dtype that a leaf has as an argument of a program: 32 bits, unless JAX has 64 enabled."""
+    return jax.dtypes.canonicalize_dtype(dtype_of(leaf), allow_extended_dtype=True)
 
 
 def _check_no_part(
