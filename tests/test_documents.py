@@ -153,10 +153,34 @@ def test_the_workflow_runs_the_command_of_the_readme_on_its_versions_of_python()
     assert setup["python-version"] == "${{ matrix.python }}"
 
 
+def test_actions_are_pinned_by_commit():
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        text = path.read_text()
+        used = re.findall(r"uses: (\S+)", text)
+        assert used
+        assert used == re.findall(r"uses: ([\w/-]+@[0-9a-f]{40}) # v[\d.]+\n", text)
+
+
+def test_the_release_is_of_the_version_that_the_tag_names():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    (check,) = [
+        step["run"] for step in workflow["jobs"]["build"]["steps"] if "GITHUB_REF_NAME" in str(step)
+    ]
+    for tag, code in ((f"v{__version__}", 0), ("v0.0.1", 1)):
+        done = subprocess.run(
+            ["bash", "-c", check], cwd=ROOT, env={**os.environ, "GITHUB_REF_NAME": tag}
+        )
+        assert done.returncode == code
+    publish = workflow["jobs"]["publish"]
+    assert (publish["needs"], publish["permissions"]) == ("build", {"id-token": "write"})
+
+
 def test_the_citation_names_this_version_and_the_papers():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert (citation["version"], citation["license"]) == (__version__, project["license"])
+    heading = f"## {__version__} ({citation['date-released']})\n"
+    assert heading in (ROOT / "CHANGELOG.md").read_text()
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
     cited = citation["references"]
     assert len(cited) == 3
