@@ -469,7 +469,9 @@ def _check_no_copies(tree: Tree, found: Sequence[tuple[str, Sequence[Leaf]]]) ->
 
 
 def _sample(stored: Any) -> np.ndarray | None:
-    """The first numbers of an array here; None if it isn't all here."""
+    """The first numbers of an array here; None if it isn't all here, as a shape isn't."""
+    if isinstance(stored, jax.ShapeDtypeStruct):
+        return None
     if isinstance(stored, jax.Array):
         if not stored.is_fully_addressable:
             return None
