@@ -2,6 +2,10 @@
 
     python -m benchmarks.billion                 # on this machine, in a process each
     python -m benchmarks.billion --target=h200   # or v5e:2x2: compiled for it, not run
+    python -m benchmarks.billion --target=v5e:1x1 --scheme="Mimetic(alpha_vo=None,beta_vo=None)" \\
+        --layers=1
+
+The time to compile grows with the number of layers, as each has its own eigensolver.
 
 The sizes are those of Llama 3.2 1B: 16 layers of width 2,048 with 32 heads of width 64 and 8 of key
 and value, 168 million parameters of attention. The compiled draw is `method="fast"` with the heads
@@ -11,6 +15,7 @@ sharded over all devices.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import resource
 import time
@@ -25,6 +30,7 @@ from jax.sharding import PartitionSpec as P
 from benchmarks.gpu.process import call
 from mimetic_jax import draw
 from mimetic_jax.analysis.compile import Target
+from mimetic_jax.command.expressions import parse_scheme
 from mimetic_jax.host.sums import compile_right_sums
 from mimetic_jax.schemes import Mimetic
 
@@ -33,7 +39,7 @@ _INTO, _OUT_OF = P(None, "model"), P("model")
 _SPECS = {"query": _INTO, "key": _INTO, "value": _INTO, "out": _OUT_OF}
 
 
-def shapes() -> dict[str, Any]:
+def shapes(layers: int = LAYERS) -> dict[str, Any]:
     """The model's parameters in float32, by stock names."""
 
     def leaf(*shape: int) -> dict[str, Any]:
@@ -42,14 +48,15 @@ def shapes() -> dict[str, Any]:
     attention = {"query": leaf(D, H, K), "key": leaf(D, G, K), "value": leaf(D, G, K)}
     attention["out"] = leaf(H, K, D)
     mlp = {"gate": leaf(D, F), "up": leaf(D, F), "down": leaf(F, D)}
-    layers = {f"layer_{i}": {"attention": attention, "mlp": mlp} for i in range(LAYERS)}
-    return {"embedding": leaf(VOCABULARY, D), **layers}
+    blocks = {f"layer_{i}": {"attention": attention, "mlp": mlp} for i in range(layers)}
+    return {"embedding": leaf(VOCABULARY, D), **blocks}
 
 
-def lowered(devices: Any) -> jax.stages.Lowered:
+def lowered(devices: Any, scheme: Mimetic, layers: int) -> jax.stages.Lowered:
     """The draw, sharded over the heads."""
     mesh = jax.make_mesh((len(devices),), ("model",), (AxisType.Auto,), devices=devices)
-    drawing = functools.partial(draw, shapes=shapes(), scheme=Mimetic(method="fast"))
+    fast = dataclasses.replace(scheme, method="fast")
+    drawing = functools.partial(draw, shapes=shapes(layers), scheme=fast)
     key = jax.eval_shape(lambda: jax.random.key(0))
 
     def where(path: Any, leaf: Any) -> NamedSharding:
@@ -73,7 +80,7 @@ def compiled(count: int) -> tuple[float, float, float, Any]:
     compile_right_sums()
     jax.config.update("jax_num_cpu_devices", count)
     began = time.perf_counter()
-    program = lowered(jax.devices()).compile()
+    program = lowered(jax.devices(), Mimetic(), LAYERS).compile()
     ready = time.perf_counter()
     drawn = jax.block_until_ready(program(jax.random.key(0)))
     return ready - began, time.perf_counter() - ready, *_ends(drawn)
@@ -96,11 +103,13 @@ def main() -> None:
     """Print a line for each way to draw, and how much the products differ."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", help="such as h200 or v5e:2x2")
+    parser.add_argument("--layers", type=int, default=LAYERS, help="with --target")
+    parser.add_argument("--scheme", type=parse_scheme, default=Mimetic(), help="with --target")
     parser.add_argument("--devices", type=int, default=1, help="virtual devices on this machine")
     options = parser.parse_args()
     if options.target:
         target = Target.of(options.target)
-        program = lowered(target.devices())
+        program = lowered(target.devices(), options.scheme, options.layers)
         began = time.perf_counter()
         memory: Any = program.compile().memory_analysis()
         print(
