@@ -90,6 +90,14 @@ def test_commands_with_the_core_alone(argv, words, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["weights.npz"]
 
 
+def test_what_the_report_needs_is_checked_before_the_training(tmp_path):
+    argv = ["train", "digits_vit", f"--workdir={tmp_path}/runs"]
+    command = [sys.executable, "-c", core({"jinja2"}, COMMAND), *argv]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert re.fullmatch(r"error: training needs jinja2: pip install .*\[train\]'\n", done.stderr)
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+
+
 @pytest.mark.slow
 def test_the_core_alone_in_a_fresh_environment(tmp_path):
     python = installed(tmp_path) / "python"
