@@ -142,13 +142,44 @@ def has(config: ConfigDict, field: str) -> bool:
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_workflow_runs_the_command_of_the_readme_on_its_versions_of_python():
+def pins(name: str) -> dict[str, dict[bool, str]]:
+    """The versions of a file of requirements by package: for Python 3.12 and newer, and older."""
+    found: dict[str, dict[bool, str]] = {}
+    text = (ROOT / name).read_text()
+    pattern = r"^([\w.-]+)==([\w.]+) *(?:; python_(?:full_)?version (>=|<) .3\.12.)?(?=[ \n])"
+    for package, version, bound in re.findall(pattern, text, re.MULTILINE):
+        sides = {">=": [True], "<": [False]}.get(bound, [True, False])
+        key = package.lower().replace("_", "-")
+        found.setdefault(key, {}).update(dict.fromkeys(sides, version))
+    return found
+
+
+def test_the_lock_has_the_pins():
+    pinned, locked = pins("requirements.txt"), pins("requirements.lock")
+    text = (ROOT / "pyproject.toml").read_text()
+    core = {re.split("[<>=]", one)[0] for one in tomllib.loads(text)["project"]["dependencies"]}
+    assert core | {"flax", "optax"} <= pinned.keys() & locked.keys()
+    for package in pinned.keys() & locked.keys():
+        assert locked[package] == pinned[package]
+
+
+def test_the_workflow_runs_the_command_of_the_readme_on_its_versions():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
     (job,) = workflow["jobs"].values()
     (command,) = re.findall(r"^(make test)\b", README, re.MULTILINE)
     assert [step["run"] for step in job["steps"] if "run" in step] == [command]
-    tested = re.search(r"tested with (.*?)\)", README)
-    assert job["strategy"]["matrix"]["python"] == tested[1].split(" and ")
+    tested = re.search(r"Tested: (.*?)\. JAX", README, re.DOTALL)[1]
+    rows = job["strategy"]["matrix"]["include"]
+    for row, words in zip(rows, " ".join(tested.split()).split("; "), strict=True):
+        versions = {
+            package: sides[row["python"] >= "3.12"]
+            for package, sides in (
+                pins("requirements.txt") | (pins(row["pins"]) if "pins" in row else {})
+            ).items()
+        }
+        jax, flax = versions["jax"], versions["flax"]
+        assert words == f"{row['python']} with JAX {jax} and Flax {flax}"
+        assert versions["jaxlib"] == jax
     (setup,) = [step["with"] for step in job["steps"] if "setup-python" in step.get("uses", "")]
     assert setup["python-version"] == "${{ matrix.python }}"
 
