@@ -1,4 +1,5 @@
 PYTHON ?= python3
+PINS ?=
 BIN := .venv/bin
 
 .PHONY: demo test slow check bench docs clean
@@ -24,13 +25,15 @@ bench: .venv/installed  ## time initialization against NumPy SVDs, and the decod
 	$(BIN)/python -m benchmarks.input
 
 docs: .venv/installed  ## the documentation as a site, in site/
-	$(BIN)/pip install -q --constraint requirements.txt -e ".[docs]"
+	$(BIN)/pip install -q --upgrade "pip>=25.1"
+	$(BIN)/pip install -q --constraint requirements.txt --group docs
 	$(BIN)/mkdocs build --strict
 
-.venv/installed: requirements.txt pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'
+.venv/installed: requirements.txt $(PINS) pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.13")'
 	test -d .venv || $(PYTHON) -m venv .venv
 	$(BIN)/pip install -q -r requirements.txt
+	$(if $(PINS),$(BIN)/pip install -q -r $(PINS))
 	$(BIN)/pip install -q --no-deps -e .
 	touch $@
 

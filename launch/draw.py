@@ -18,7 +18,7 @@ from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.analysis.rank import stable_ranks
 from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.models.tensor_files import read_file
+from mimetic_jax.base.tensor_files import read_file
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import arms_of

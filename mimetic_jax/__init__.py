@@ -1,12 +1,12 @@
-"""Initialization schemes for transformers, as pure functions for JAX and Flax.
+"""Initialization schemes for transformers, as pure functions for JAX.
 
     params = mimetic_jax.rewrite(key, params, mimetic_jax.schemes.Mimetic())
 
 `weights` holds the mathematics, `schemes` names methods and their constants, `rewrite` applies
-them to a parameter tree, `plan` lists what it would write and `blocks` reads a tree the same way;
-`check` says whether a tree has the structure, `fit` reads the constants of a scheme off trained
-weights; `zoo` has rules for well-known trees, `initializers` plain Flax initializers; `linen`,
-`nnx` and `torch` are for modules of these libraries.
+them to a parameter tree and `draw` to its shapes, `plan` lists what they would write and `blocks`
+reads a tree the same way; `check` says whether a tree has the structure, `fit` reads the constants
+of a scheme off trained weights; `zoo` has rules for well-known trees, `initializers` plain Flax
+initializers; `linen`, `nnx` and `torch` are for modules of these libraries.
 """
 
 import importlib
@@ -14,10 +14,11 @@ from typing import Any
 
 from mimetic_jax import schemes, weights, zoo
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.extras import need
 from mimetic_jax.base.version import __version__
 from mimetic_jax.trained.check import Check, check
 from mimetic_jax.trained.fit import Fit, fit
-from mimetic_jax.tree.rewrite import Plan, block_key, blocks, plan, rewrite
+from mimetic_jax.tree.rewrite import Plan, block_key, blocks, draw, plan, rewrite
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules, mlp_rules
 
@@ -32,6 +33,7 @@ __all__ = [
     "block_key",
     "blocks",
     "check",
+    "draw",
     "fit",
     "mlp_rules",
     "plan",
@@ -46,6 +48,8 @@ _LATER = ("initializers", "linen", "nnx", "torch")
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("linen", "nnx"):
+        need(f"mimetic_jax.{name}", "flax")
     if name in _LATER:
         return importlib.import_module(f"mimetic_jax.{name}")
     raise AttributeError(f"module 'mimetic_jax' has no attribute {name!r}")

@@ -5,24 +5,33 @@ kernel at a time and doesn't know which. An unmodified layer can therefore only 
 gauge*: each kernel is a fixed basis plus independent noise, so that products are still aligned
 with the identity: `mimetic_kernels` gives the two initializers of such a layer. For the joint draw
 use `attention`, `rewrite`, or the layers in `linen` and `nnx`.
+
+A kernel is a matrix from inputs to outputs. As in `jax.nn.initializers`, `in_axis` and `out_axis`
+say which axes of an array of more dimensions are which, and `batch_axis` those along which kernels
+are stacked: the query's of shape [D, H, K] has in_axis=0 and out_axis=(1, 2), and out of shape
+[H, K, D] has in_axis=(0, 1) and out_axis=2. An axis that is in none of them is an error.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Protocol, TypeAlias, TypedDict
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from mimetic_jax.base.errors import InputError, blaming
-from mimetic_jax.base.typed import converted, shown
+from mimetic_jax.base.typed import COUNT, Range, converted, shown
 from mimetic_jax.schemes import Block, Context, MeanShift, Mimetic, Scheme
 from mimetic_jax.schemes.base import named_if_traced
+from mimetic_jax.tree.placement import constrained
 from mimetic_jax.weights.attention import attention_sizes
-from mimetic_jax.weights.checks import check_dtype, check_key, check_room, counts, in_dtype, pair
+from mimetic_jax.weights.checks import check_dtype, check_key, check_room, counts, in_dtype
+
+Axes: TypeAlias = int | Sequence[int]
 
 
 class Initializer(Protocol):
@@ -113,7 +122,14 @@ def attention(
     return init
 
 
-def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initializer:
+def identity_gauge(
+    scheme: Mimetic | None = None,
+    *,
+    out: bool = False,
+    in_axis: Axes = -2,
+    out_axis: Axes = -1,
+    batch_axis: Axes = (),
+) -> Initializer:
     """Kernels for *unmodified* Flax attention: a fixed basis plus independent noise.
 
     **Give both**, `kernel_init=identity_gauge()` and `out_kernel_init=identity_gauge(out=True)`, or
@@ -131,17 +147,22 @@ def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initi
     Args:
         scheme: gives α and β, which must be numbers with β_qk > 0; `Mimetic()` unless given.
         out: whether this is for the output projection (`out_kernel_init`).
+        in_axis, out_axis, batch_axis: axes of the kernel; see the head of this module.
 
     Returns:
         An initializer for Flax's kernel shape [D, H·K], or [H·K, D] with `out`.
 
     Raises:
-        InputError: if a constant isn't a number, β_qk isn't positive, or the shape isn't a matrix.
+        InputError: if a constant isn't a number, β_qk isn't positive, or (when called) the axes
+            don't fit the shape.
 
     Example:
         >>> value, out = (identity_gauge(out=out)(jax.random.key(out), (64, 64)) for out in (0, 1))
         >>> f"{(value @ out).diagonal().mean():.1f}"
         '-0.4'
+        >>> query = identity_gauge(in_axis=0, out_axis=(1, 2))
+        >>> query(jax.random.key(0), (64, 4, 16)).shape
+        (64, 4, 16)
 
     Reference: ours; "the same low-rank matrix" is an idea of the self-attention paper, section 3,
     and the gauge is that of a GPT speed run (W_V = √β I, W_out = −√β I).
@@ -165,7 +186,7 @@ def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initi
         drawn = jax.random.normal(key, shape, jnp.float32) * (noise / math.sqrt(dim))
         return drawn + basis * jnp.eye(*shape)
 
-    return _of_matrices(draw)
+    return _of_matrices(draw, in_axis, out_axis, batch_axis)
 
 
 def mimetic_kernels(scheme: Mimetic | None = None) -> AttentionKernels:
@@ -196,7 +217,13 @@ def mimetic_kernels(scheme: Mimetic | None = None) -> AttentionKernels:
 
 
 def fused_query_key_value(
-    num_heads: int, scheme: Mimetic | None = None, *, base: Initializer | None = None
+    num_heads: int,
+    scheme: Mimetic | None = None,
+    *,
+    base: Initializer | None = None,
+    in_axis: Axes = -2,
+    out_axis: Axes = -1,
+    batch_axis: Axes = (),
 ) -> Initializer:
     """A kernel [D, 3·H·K] that holds query, key and value, heads within each.
 
@@ -207,12 +234,15 @@ def fused_query_key_value(
         num_heads: H.
         scheme: `Mimetic()` unless given.
         base: initializer of the value part [D, H·K]; LeCun normal unless given.
+        in_axis, out_axis, batch_axis: axes of the kernel; see the head of this module. One of shape
+            [D, 3, H, K] has in_axis=0 and out_axis=(1, 2, 3).
 
     Returns:
         An initializer for `Dense(3 * H * K)`, for both Linen and NNX.
 
     Raises:
-        InputError: if H isn't a positive integer, or 3·H doesn't divide the kernel's columns.
+        InputError: if H isn't a positive integer; (when called) if 3·H doesn't divide the kernel's
+            columns, or the axes don't fit the shape.
 
     Example:
         >>> kernel = fused_query_key_value(num_heads=2)(jax.random.key(0), (16, 48))
@@ -239,11 +269,17 @@ def fused_query_key_value(
         value = base(value_key, (dim, width), jnp.float32)
         return jnp.concatenate([*parts, value], axis=1)
 
-    return _of_matrices(draw)
+    return _of_matrices(draw, in_axis, out_axis, batch_axis)
 
 
 def mean_shift(
-    b: float = 0.5, *, base: Initializer | None = None, per_input: bool = False
+    b: float = 0.5,
+    *,
+    base: Initializer | None = None,
+    per_input: bool = False,
+    in_axis: Axes = -2,
+    out_axis: Axes = -1,
+    batch_axis: Axes = (),
 ) -> Initializer:
     """A kernel for the first layer of an MLP: a base draw with a mean that isn't zero.
 
@@ -256,12 +292,13 @@ def mean_shift(
         per_input: a random mean per input (eq. 1) instead of one for the kernel (eq. 2). After a
             LayerNorm only this form changes the output at initialization: see
             `weights.mean_shift`.
+        in_axis, out_axis, batch_axis: axes of the kernel; see the head of this module.
 
     Returns:
         An initializer for kernels [D, F].
 
     Raises:
-        InputError: if b isn't finite, or (when called) the shape isn't a matrix.
+        InputError: if b isn't finite, or (when called) the axes don't fit the shape.
 
     Example:
         >>> import flax.linen as nn
@@ -280,7 +317,7 @@ def mean_shift(
         shift_key = jax.random.fold_in(key, 1)
         return scheme(shift_key, Block.of({"mlp_in": kernel}), Context())["mlp_in"]
 
-    return _of_matrices(draw)
+    return _of_matrices(draw, in_axis, out_axis, batch_axis)
 
 
 def _undrawn(role: str) -> jax.Array:
@@ -293,20 +330,47 @@ def _mimetic(scheme: Mimetic | None) -> Mimetic:
     return scheme or Mimetic()
 
 
-def _of_matrices(draw: Callable[[jax.Array, tuple[int, int]], jax.Array]) -> Initializer:
-    """An initializer of kernel matrices from a draw in float32."""
+def _of_matrices(
+    draw: Callable[[jax.Array, tuple[int, int]], jax.Array],
+    in_axis: Axes,
+    out_axis: Axes,
+    batch_axis: Axes,
+) -> Initializer:
+    """An initializer of kernels, by their axes, from a draw of a matrix in float32."""
+    given = {"batch_axis": batch_axis, "in_axis": in_axis, "out_axis": out_axis}
 
     def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
         check_key(key)
         dtype = check_dtype(jnp.float32 if dtype is None else dtype, "dtype")
-        rows, columns = pair("the shape of a kernel", shape)
-        check_room((2, rows, columns))
-        array = in_dtype("the kernel", draw(key, (rows, columns)), dtype)
-        if out_sharding is None:
-            return array
-        mesh = getattr(out_sharding, "mesh", None) or jax.sharding.get_abstract_mesh()
-        if mesh.explicit_axes:  # for these a constraint is only an assertion
-            return jax.sharding.reshard(array, out_sharding)
-        return jax.lax.with_sharding_constraint(array, out_sharding)
+        shape = converted("the shape of a kernel", Annotated[tuple[int, ...], COUNT], shape)
+        batch, inputs, outputs = _axes(shape, given)
+        stacked, rows, columns = (
+            math.prod(shape[axis] for axis in axes) for axes in (batch, inputs, outputs)
+        )
+        check_room((1 + stacked, rows, columns))
+        keys = jax.random.split(key, stacked) if batch else [key]
+        matrices = jnp.stack([draw(one, (rows, columns)) for one in keys])
+        order = (*batch, *inputs, *outputs)
+        array = matrices.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
+        array = in_dtype("the kernel", array, dtype)
+        return array if out_sharding is None else constrained(array, out_sharding)
 
     return init
+
+
+def _axes(shape: tuple[int, ...], given: Mapping[str, Axes]) -> list[tuple[int, ...]]:
+    """The axes of a kernel that are of the batch, inputs and outputs, counted from the first."""
+    found = []
+    for name, axes in given.items():
+        several = axes if isinstance(axes, Sequence) else (axes,)
+        within = Annotated[tuple[int, ...], Range(-len(shape), len(shape) - 1)]
+        text = f"{name} of a kernel of shape {shape}"
+        found.append(tuple(axis % len(shape) for axis in converted(text, within, several)))
+    order = [axis for axes in found for axis in axes]
+    if sorted(order) != list(range(len(shape))) or not (found[1] and found[2]):
+        named = ", ".join(f"{name}={axes}" for name, axes in given.items())
+        raise InputError(
+            f"{named} are not the axes of a kernel of shape {shape}, each once: one of shape "
+            "(width, heads, head width) has in_axis=0 and out_axis=(1, 2)"
+        )
+    return found

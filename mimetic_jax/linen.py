@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -22,8 +23,8 @@ class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
     the stock layer's; the output of `init_with_output` is that of the new weights.
 
     Attributes:
-        attention_init: a scheme, or a tuple of schemes; None for the stock draw. A layer doesn't
-            know its depth: what depends on it needs `rewrite` on the whole tree.
+        attention_init: a scheme, or a tuple or list of schemes; None for the stock draw. A layer
+            doesn't know its depth: what depends on it needs `rewrite` on the whole tree.
 
     Raises:
         InputError: when initialized, as `rewrite`, or if a scheme depends on depth.
@@ -40,7 +41,7 @@ class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
     Reference: Mimetic Initialization of Self-Attention Layers.
     """
 
-    attention_init: Scheme | tuple[Scheme, ...] | None = None
+    attention_init: Scheme | Sequence[Scheme] | None = None
 
     @nn.compact
     def __call__(self, *inputs: jax.Array, **options: Any) -> jax.Array:  # type: ignore[override]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,12 +11,12 @@ from flax import nnx
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.typed import shown
 from mimetic_jax.schemes import Scheme
+from mimetic_jax.tree.placement import one_key
 from mimetic_jax.tree.rewrite import Plan, plan, rewrite
-from mimetic_jax.weights.checks import check_key
 
 
 def initialize(
-    module: nnx.Module, key: jax.Array, scheme: Scheme | tuple[Scheme, ...], **options: Any
+    module: nnx.Module, key: jax.Array | nnx.Rngs, scheme: Scheme | Sequence[Scheme], **options: Any
 ) -> Plan:
     """Rewrite a module's parameters in place.
 
@@ -25,8 +26,8 @@ def initialize(
 
     Args:
         module: any NNX module; rules match the paths of its `nnx.Param` variables.
-        key: a `jax.random` key.
-        scheme: a scheme, or a tuple of schemes.
+        key: a `jax.random` key, or `nnx.Rngs`, from which the next key of `params` is taken.
+        scheme: a scheme, or a tuple or list of schemes.
         **options: those of `rewrite`: num_heads, num_kv_heads, rules, grid.
 
     Returns:
@@ -46,7 +47,7 @@ def initialize(
         True
     """
     with blaming("initialize(module, key, scheme)"):
-        check_key(key)
+        key = one_key(key)
         if not isinstance(module, nnx.Pytree):
             raise InputError(f"the module must be an nnx.Module, not {shown(module)}")
     params = nnx.state(module, nnx.Param)

@@ -30,7 +30,7 @@ _GLOBAL = re.compile(r"GLOBAL ([\w.]+) was not an allowed")
 
 
 def initialize(
-    module: torch.nn.Module, key: jax.Array, scheme: Scheme | tuple[Scheme, ...], **options: Any
+    module: torch.nn.Module, key: jax.Array, scheme: Scheme | Sequence[Scheme], **options: Any
 ) -> Plan:
     """Rewrite a module's parameters in place.
 
@@ -41,7 +41,7 @@ def initialize(
     Args:
         module: any `torch.nn.Module`; rules match the names of its parameters.
         key: a `jax.random` key.
-        scheme: a scheme, or a tuple of schemes.
+        scheme: a scheme, or a tuple or list of schemes.
         **options: those of `rewrite`. PyTorch stores heads flattened: `num_heads` and
             `num_kv_heads` are read from the modules that hold the kernels, or from their config,
             and needed where these don't say them. Without `rules` the table of `zoo` that fits is
@@ -91,7 +91,7 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
 def rewrite_saved(
     copies: Mapping[str, str],
     key: jax.Array,
-    scheme: Scheme | tuple[Scheme, ...],
+    scheme: Scheme | Sequence[Scheme],
     join: Callable[[Mapping[str, Mapping[str, torch.Tensor]]], Mapping[str, torch.Tensor]],
     **options: Any,
 ) -> None:

@@ -142,21 +142,76 @@ def has(config: ConfigDict, field: str) -> bool:
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_workflow_runs_the_command_of_the_readme_on_its_versions_of_python():
+def pins(name: str) -> dict[str, dict[bool, str]]:
+    """The versions of a file of requirements by package: for Python 3.12 and newer, and older."""
+    found: dict[str, dict[bool, str]] = {}
+    text = (ROOT / name).read_text()
+    pattern = r"^([\w.-]+)==([\w.]+) *(?:; python_(?:full_)?version (>=|<) .3\.12.)?(?=[ \n])"
+    for package, version, bound in re.findall(pattern, text, re.MULTILINE):
+        sides = {">=": [True], "<": [False]}.get(bound, [True, False])
+        key = package.lower().replace("_", "-")
+        found.setdefault(key, {}).update(dict.fromkeys(sides, version))
+    return found
+
+
+def test_the_lock_has_the_pins():
+    pinned, locked = pins("requirements.txt"), pins("requirements.lock")
+    text = (ROOT / "pyproject.toml").read_text()
+    core = {re.split("[<>=]", one)[0] for one in tomllib.loads(text)["project"]["dependencies"]}
+    assert core | {"flax", "optax"} <= pinned.keys() & locked.keys()
+    for package in pinned.keys() & locked.keys():
+        assert locked[package] == pinned[package]
+
+
+def test_the_workflow_runs_the_command_of_the_readme_on_its_versions():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
     (job,) = workflow["jobs"].values()
     (command,) = re.findall(r"^(make test)\b", README, re.MULTILINE)
     assert [step["run"] for step in job["steps"] if "run" in step] == [command]
-    tested = re.search(r"tested with (.*?)\)", README)
-    assert job["strategy"]["matrix"]["python"] == tested[1].split(" and ")
+    tested = re.search(r"Tested: (.*?)\. JAX", README, re.DOTALL)[1]
+    rows = job["strategy"]["matrix"]["include"]
+    for row, words in zip(rows, " ".join(tested.split()).split("; "), strict=True):
+        versions = {
+            package: sides[row["python"] >= "3.12"]
+            for package, sides in (
+                pins("requirements.txt") | (pins(row["pins"]) if "pins" in row else {})
+            ).items()
+        }
+        jax, flax = versions["jax"], versions["flax"]
+        assert words == f"{row['python']} with JAX {jax} and Flax {flax}"
+        assert versions["jaxlib"] == jax
     (setup,) = [step["with"] for step in job["steps"] if "setup-python" in step.get("uses", "")]
     assert setup["python-version"] == "${{ matrix.python }}"
+
+
+def test_actions_are_pinned_by_commit():
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        text = path.read_text()
+        used = re.findall(r"uses: (\S+)", text)
+        assert used
+        assert used == re.findall(r"uses: ([\w/-]+@[0-9a-f]{40}) # v[\d.]+\n", text)
+
+
+def test_the_release_is_of_the_version_that_the_tag_names():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    (check,) = [
+        step["run"] for step in workflow["jobs"]["build"]["steps"] if "GITHUB_REF_NAME" in str(step)
+    ]
+    for tag, code in ((f"v{__version__}", 0), ("v0.0.1", 1)):
+        done = subprocess.run(
+            ["bash", "-c", check], cwd=ROOT, env={**os.environ, "GITHUB_REF_NAME": tag}
+        )
+        assert done.returncode == code
+    publish = workflow["jobs"]["publish"]
+    assert (publish["needs"], publish["permissions"]) == ("build", {"id-token": "write"})
 
 
 def test_the_citation_names_this_version_and_the_papers():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert (citation["version"], citation["license"]) == (__version__, project["license"])
+    heading = f"## {__version__} ({citation['date-released']})\n"
+    assert heading in (ROOT / "CHANGELOG.md").read_text()
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
     cited = citation["references"]
     assert len(cited) == 3

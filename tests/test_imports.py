@@ -22,7 +22,7 @@ ALLOWED = {
         *("weights", "zoo"),
     },
     "trained": {"base", "host", "schemes", "tree", "tree/paths", "tree/rules", "weights", "zoo"},
-    "initializers": {"base", "schemes", "weights"},
+    "initializers": {"base", "schemes", "tree", "weights"},
     "linen": {"base", "schemes", "tree"},
     "nnx": {"base", "schemes", "tree", "weights"},
     "torch": {"base", "schemes", "tree", "tree/rules", "weights", "zoo"},
@@ -73,7 +73,10 @@ def imported(node):
             yield node.module
 
 
-WITHOUT_FLAX = {"weights", "schemes", "tree/rules", "zoo", "tree", "trained", "tree/paths", "data"}
+WITHOUT_FLAX = {
+    *("base", "host", "weights", "schemes", "tree/rules", "zoo", "tree", "trained", "tree/paths"),
+    *("data", "initializers", "torch", "command"),
+}
 
 
 def part_of(names):

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import flax.linen as nn
 import jax
@@ -167,6 +168,39 @@ def test_the_two_kernels_are_the_gauge_and_its_out():
 
 
 @pytest.mark.parametrize(
+    ("init", "flat", "shape", "axes"),
+    [
+        (initializers.identity_gauge, (24, 24), (24, 4, 6), {"in_axis": 0, "out_axis": (1, 2)}),
+        (
+            functools.partial(initializers.identity_gauge, out=True),
+            (24, 12),
+            (2, 12, 12),
+            {"in_axis": (0, 1), "out_axis": -1},
+        ),
+        (
+            functools.partial(initializers.fused_query_key_value, 2),
+            (8, 24),
+            (8, 3, 2, 4),
+            {"in_axis": 0, "out_axis": (1, 2, 3)},
+        ),
+        (initializers.mean_shift, (8, 24), (8, 24), {"in_axis": 0, "out_axis": 1}),
+    ],
+)
+def test_axes_of_kernels(init, flat, shape, axes):
+    """The matrix with its inputs and outputs split; transposed with them; fresh in a batch."""
+    matrix = init()(KEY, flat)
+    np.testing.assert_array_equal(init(**axes)(KEY, shape), matrix.reshape(shape))
+    turned = init(in_axis=1, out_axis=0)(KEY, flat[::-1])
+    np.testing.assert_array_equal(turned, matrix.T)
+    stacked = init(in_axis=0, out_axis=2, batch_axis=1)(KEY, (flat[0], 3, flat[1]))
+    for layer, key in enumerate(jax.random.split(KEY, 3)):
+        np.testing.assert_array_equal(stacked[:, layer], init()(key, flat))
+    inside = jax.jit(lambda key: init(**axes)(key, shape))(KEY)
+    # Without the signs of singular vectors.
+    np.testing.assert_allclose(np.abs(inside), np.abs(matrix.reshape(shape)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: initializers.identity_gauge(Mimetic(beta_qk=-0.7)), "beta_qk > 0, not -0.7"),
@@ -188,7 +222,15 @@ def test_the_two_kernels_are_the_gauge_and_its_out():
         ),
         (
             lambda: initializers.identity_gauge()(KEY, (8, 2, 4)),
-            r"kernel \(8, 2, 4\) is not a sequence of 2",
+            r"in_axis=-2, out_axis=-1 are not the axes of a kernel of shape \(8, 2, 4\)",
+        ),
+        (
+            lambda: initializers.mean_shift(in_axis=0, out_axis=(1, 3))(KEY, (8, 2, 4)),
+            r"out_axis of a kernel of shape \(8, 2, 4\)\[1\] 3 is not an integer",
+        ),
+        (
+            lambda: initializers.mean_shift(in_axis=(0, 1), out_axis=(1, 2))(KEY, (8, 2, 4)),
+            "each once",
         ),
         (lambda: initializers.fused_query_key_value(5)(KEY, (8, 24)), r"5 heads.*\(8, 24\)"),
     ],

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from mimetic_jax.base import extras
 from mimetic_jax.command import experiment
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -62,16 +61,6 @@ def test_bad_input_is_one_line(arguments, words, tmp_path, main, capsys):
     with pytest.raises(SystemExit) as ended:
         main(f"--workdir={tmp_path / 'workdir'}", *arguments)
     said = capsys.readouterr()
-    assert_refused(ended.value.code, said.out, said.err, words)
-    assert not (tmp_path / "workdir").exists()
-
-
-def test_what_the_report_needs_is_checked_before_the_training(tmp_path, main, capsys, monkeypatch):
-    monkeypatch.setitem(extras.EXTRAS, "plot", ("no_such_module",))
-    with pytest.raises(SystemExit) as ended:
-        main("--config=configs/digits_vit.py", f"--workdir={tmp_path / 'workdir'}")
-    said = capsys.readouterr()
-    words = "the report of a training needs no_such_module: pip install"
     assert_refused(ended.value.code, said.out, said.err, words)
     assert not (tmp_path / "workdir").exists()
 

@@ -21,6 +21,7 @@ from jax.experimental import topologies
 
 from mimetic_jax.base.chips import CHIPS
 from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.extras import advice
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
@@ -104,9 +105,9 @@ class Target:
             InputError: if the compiler isn't installed or doesn't know the topology.
         """
         tpu, shape = self.kind in _AXES, "x".join(map(str, self.extents))
-        module, extra = ("libtpu", "tpu") if tpu else ("jax_cuda12_plugin", "cuda")
+        module, extra = ("libtpu", "tpu") if tpu else ("jax_cuda12_plugin", "gpu")
         if importlib.util.find_spec(module) is None:
-            raise InputError(f'this needs {module}: pip install "mimetic-jax[{extra}-compile]"')
+            raise InputError(f"compiling for {self.kind} needs {module}: {advice(extra)}")
         jax.config.update("jax_platforms", "cpu")
         if tpu:
             os.environ.update(_LIBTPU_ENVIRONMENT)

@@ -1,1 +1,2 @@
-"""Small tools that every other part uses: errors, extras, typed fields, tables of text."""
+"""Small tools that every other part uses: errors, extras, typed fields, tables of text, files of
+tensors."""

@@ -11,10 +11,13 @@ import pathlib
 from mimetic_jax.base.errors import InputError
 
 _DATA = ("PIL", "cv2", "grain", "pooch", "safetensors", "sklearn")
+_PLOT = ("matplotlib", "jinja2")
+_TRAINER = ("absl", "etils", "flax", "ml_collections", "optax", "orbax")
 EXTRAS = {
+    "flax": ("flax",),
     "data": _DATA,
-    "train": (*_DATA, "etils", "optax", "orbax"),
-    "plot": ("matplotlib", "jinja2"),
+    "plot": _PLOT,
+    "train": (*_TRAINER, *_DATA, *_PLOT),
     "gcs": ("gcsfs",),
 }
 """Modules of each extra. TFDS and its format, which data need that it prepared, are in data."""

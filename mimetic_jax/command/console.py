@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.exits import reported
-from mimetic_jax.base.extras import need
+from mimetic_jax.base.extras import MissingExtra, need
 from mimetic_jax.base.version import __version__
 from mimetic_jax.command import shipped
 
@@ -22,6 +22,7 @@ USAGE = """mimetic: initialize, train and compare transformers.
     mimetic rewrite IN.safetensors OUT.safetensors --scheme=Mimetic --heads=12
     mimetic check FILE --heads=12
     mimetic fit FILE --heads=12
+    mimetic snippet --torch Mimetic
     mimetic configs
     mimetic fields cifar10_vit
     mimetic train cifar10_vit:help
@@ -32,7 +33,8 @@ COMMAND CONFIG [FLAGS] does in any folder what a checkout's
 `python main.py --config=configs/CONFIG.py --mode=COMMAND [FLAGS]` does. CONFIG is
 a name of the list below, or the path of a config file; --data-dir is short for
 --config.data.dir. FILE holds weights that any program has saved: see
-`mimetic rewrite --help`. CONFIG:help lists the arguments of a configuration."""
+`mimetic rewrite --help`. A snippet is one function to paste into another program.
+CONFIG:help lists the arguments of a configuration."""
 
 
 def main() -> None:
@@ -47,10 +49,15 @@ def main() -> None:
                 raise InputError(f"mimetic {argv[0]} takes no arguments, but got {argv[1]!r}")
             print(shipped.listing() if argv == ["configs"] else f"mimetic {__version__}")
             return
-        # Afterwards, as importing JAX takes a second.
-        from mimetic_jax.command import experiment
-
-        if not argv or argv[0] in ("help", "--help", "-h") or "--help" in argv:
+        asked = not argv or argv[0] in ("help", "--help", "-h") or "--help" in argv
+        try:  # afterwards, as importing JAX takes a second
+            from mimetic_jax.command import experiment
+        except MissingExtra as error:
+            if not asked:
+                raise
+            print(f"{USAGE}\n\n{error}")
+            return
+        if asked:
             print(f"{USAGE}\n\n{experiment.usage()}")
             return
         sys.argv = ["mimetic", *translate(argv, experiment.MODES)]
@@ -101,8 +108,15 @@ def _on_file(command: str, arguments: Sequence[str]) -> None:
     getattr(files, f"{command}_file")(arguments)
 
 
+def _snippet(arguments: Sequence[str]) -> None:
+    from mimetic_jax.command import snippet
+
+    snippet.main(arguments)
+
+
 _OTHERS: dict[str, Callable[[Sequence[str]], None]] = {
     "download": _download,
     "report": _report,
+    "snippet": _snippet,
     **{name: functools.partial(_on_file, name) for name in ("rewrite", "check", "fit")},
 }

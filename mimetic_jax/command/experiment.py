@@ -10,12 +10,15 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mimetic_jax.base.extras import need
+
+need("training", "train")  # and all else that a configuration describes
+
 from absl import app, flags, logging
 from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError, check_given, innermost, unknown
 from mimetic_jax.base.exits import Answered, reported
-from mimetic_jax.base.extras import need
 from mimetic_jax.command import shipped
 from mimetic_jax.command.advice import naming_flags
 
@@ -103,8 +106,6 @@ def main(argv: Sequence[str]) -> None:
     if _MODE.value == "plan":
         print(describe(comparison))
     elif _MODE.value == "train":
-        need("training", "train")
-        need("the report of a training", "plot")
         try:
             results = comparison.train(workdir)
         except preemption.Preempted as stopped:

@@ -19,10 +19,10 @@ import numpy as np
 
 from mimetic_jax import schemes, zoo
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.tensor_files import joined, mapped, parts, read_file
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.advice import naming_flags, with_flags
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
-from mimetic_jax.models.tensor_files import joined, mapped, parts, read_file
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.trained.positional import Rotary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import jax
@@ -27,6 +27,9 @@ class Scheme:
     Fields are checked by their declared types (`mimetic_jax.base.typed`) and stored as plain Python
     data; what the types don't say, a subclass checks in `validate`. What `draw` returns is checked
     too: its roles, their shapes and, unless they are traced, that they are finite.
+
+    For JAX a scheme is a tree without leaves, compared by its fields: `jax.jit(rewrite)(key,
+    params, Mimetic())` compiles once for each scheme.
 
     A scheme whose draw depends on the layer declares it, by a field of type `PerLayer` or by
     `by_depth`, since `plan` otherwise looks at one layer of each kind only.
@@ -57,6 +60,7 @@ class Scheme:
         super().__init_subclass__(**options)
         if "__call__" in vars(cls):  # it would be called without the checks
             raise InputError(f"{cls.__name__} defines __call__: name the method draw")
+        jax.tree_util.register_static(cls)  # `jit` and `vmap` take a scheme as an argument
         if cls.__name__.startswith("_"):
             return
         first = REGISTRY.get(cls.__name__, cls)
@@ -253,20 +257,20 @@ def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
     return kernels if len(kernels) > 1 else frozenset()
 
 
-def as_tuple(scheme: Scheme | tuple[Scheme, ...]) -> tuple[Scheme, ...]:
-    """One scheme or a tuple of schemes, as a tuple.
+def as_tuple(scheme: Scheme | Sequence[Scheme]) -> tuple[Scheme, ...]:
+    """One scheme, or a tuple or list of schemes, as a tuple.
 
     Raises:
         InputError: for anything else.
     """
-    several = scheme if isinstance(scheme, tuple) else (scheme,)
+    several = tuple(scheme) if isinstance(scheme, tuple | list) else (scheme,)
     for one in several:
         if not isinstance(one, Scheme) and callable(one) and hasattr(one, "__name__"):
             raise InputError(f"{one.__name__} is not a scheme: call it, {one.__name__}()")
         if not isinstance(one, Scheme):
             raise InputError(
                 f"{shown(one)} is not a scheme: use one of {', '.join(sorted(REGISTRY))}, or a "
-                "tuple of them"
+                "tuple or list of them"
             )
     return several
 

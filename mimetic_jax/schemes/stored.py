@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -66,7 +66,7 @@ def from_dict(data: Mapping[str, Any]) -> Scheme:
     return REGISTRY[name](**values)
 
 
-def save(path: str, scheme: Scheme | tuple[Scheme, ...]) -> None:
+def save(path: str, scheme: Scheme | Sequence[Scheme]) -> None:
     """Write schemes into a JSON file, as `load` reads them.
 
     Raises:

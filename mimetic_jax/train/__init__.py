@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mimetic_jax.base.extras import need
 from mimetic_jax.host.sums import compile_right_sums
 
 compile_right_sums()  # before JAX has devices
@@ -14,6 +15,7 @@ __all__ = ["Comparison"]
 def __getattr__(name: str) -> Any:
     # A configuration's fields are read without the seconds that importing the trainer takes.
     if name == "Comparison":
+        need("training", "train")
         from mimetic_jax.train.comparison import Comparison
 
         return Comparison

@@ -13,7 +13,6 @@ import jax
 from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError, blaming
-from mimetic_jax.base.extras import need
 from mimetic_jax.base.version import source_version
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.data.feed.feed import Feed
@@ -140,7 +139,6 @@ class Comparison:
         Raises:
             InputError: if data or workdir can't be used, or the workdir belongs to something else.
         """
-        need("training", "train")
         runs = self.runs(workdir)
         claim = self.opened(workdir, [run for run in runs if not run.finished()])
         check_processes_agree(config=claim.config, code=source_version(), data=claim.data)

@@ -15,8 +15,8 @@ import numpy as np
 from flax import traverse_util
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.tensor_files import read_file
 from mimetic_jax.models.position import resample
-from mimetic_jax.models.tensor_files import read_file
 from mimetic_jax.weights.position import square_grid
 from mimetic_jax.zoo.vit_files import KINDS, Names
 

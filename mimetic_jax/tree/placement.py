@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,20 +23,67 @@ def placed_like(array: Any, leaf: Any) -> Any:
         array = array.astype(leaf.dtype, order="C")
     else:
         array = array.astype(leaf.dtype)
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return _placed(array, leaf.sharding)
     if isinstance(array, jax.core.Tracer):
         sharding = jax.typeof(leaf).sharding
         return jax.sharding.reshard(array, sharding) if sharding.mesh.explicit_axes else array
     if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
         return array if isinstance(leaf, np.ndarray) else jnp.asarray(array)
-    if not leaf.committed:
+    return _placed(array, leaf.sharding if leaf.committed else None)
+
+
+def _placed(array: Any, sharding: Any) -> jax.Array:
+    """A traced or NumPy array with a sharding, or on the default device if that is None."""
+    if isinstance(array, jax.core.Tracer):
+        return array if sharding is None else constrained(array, sharding)
+    # That of a shape may be over a mesh without devices, as `jax.eval_shape` knows no other.
+    if sharding is None or isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh):
         return jnp.asarray(array)
     # Each process and device takes its own shards of the same host array.
-    return jax.make_array_from_callback(array.shape, leaf.sharding, lambda index: array[index])
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
-def local_key(key: jax.Array) -> jax.Array:
-    """The key on this process's default device; with a key on a mesh, draws would run there."""
+def blank(stored: Any, drawn: Any) -> Any:
+    """The stored leaf, or zeros in place of a shape, traced if the draw is."""
+    if not isinstance(stored, jax.ShapeDtypeStruct):
+        return stored
+    xp: Any = jnp if isinstance(drawn, jax.core.Tracer) else np
+    return xp.zeros(stored.shape, stored.dtype)
+
+
+def is_shared(leaf: Any) -> bool:
+    """Whether some of an array's shards are, or those of a shape will be, in other processes."""
+    known = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
+    return known and leaf.sharding is not None and not leaf.sharding.is_fully_addressable
+
+
+def constrained(array: jax.Array, sharding: Any) -> jax.Array:
+    """The array with a sharding, or a PartitionSpec over the mesh that is set, in any program."""
+    mesh = getattr(sharding, "mesh", None) or jax.sharding.get_abstract_mesh()
+    if mesh.explicit_axes:  # for these a constraint is only an assertion
+        return jax.sharding.reshard(array, sharding)
+    return jax.lax.with_sharding_constraint(array, sharding)
+
+
+def one_key(key: Any) -> jax.Array:
+    """The key, or the next one for parameters of `flax.nnx.Rngs`, after a check."""
+    nnx = sys.modules.get("flax.nnx")  # who has an Rngs has imported it
+    if nnx and isinstance(key, nnx.Rngs):
+        try:
+            key = key.params()
+        except AttributeError:
+            raise InputError(
+                "the nnx.Rngs has no stream of parameters: give nnx.Rngs(seed) or "
+                "nnx.Rngs(params=seed)"
+            ) from None
     check_key(key)
+    return key
+
+
+def local_key(key: Any) -> jax.Array:
+    """The key on this process's default device; with a key on a mesh, draws would run there."""
+    key = one_key(key)
     typed = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
     data = jax.random.key_data(key) if typed else jnp.copy(key)
     if isinstance(data, jax.core.Tracer):  # also for a concrete key inside a caller's jit

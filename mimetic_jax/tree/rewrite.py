@@ -23,8 +23,10 @@ from mimetic_jax.schemes.base import depth_dependence, field_values
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.placement import (
+    blank,
     check_agreement,
     check_whole,
+    is_shared,
     local_key,
     placed_like,
     without_mesh,
@@ -106,7 +108,7 @@ class Plan(tuple[Write, ...]):
 
 def plan(
     params: Any,
-    scheme: Scheme | tuple[Scheme, ...],
+    scheme: Scheme | Sequence[Scheme],
     *,
     num_heads: int | None = None,
     num_kv_heads: int | None = None,
@@ -121,7 +123,7 @@ def plan(
 
     Args:
         params: a parameter tree, or one of `jax.ShapeDtypeStruct`.
-        scheme: a scheme, or a tuple of schemes applied from left to right.
+        scheme: a scheme, or a tuple or list of schemes applied from left to right.
         num_heads: H, where kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
         rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
@@ -168,9 +170,9 @@ def plan(
 
 
 def rewrite(
-    key: jax.Array,
+    key: Any,
     params: Any,
-    scheme: Scheme | tuple[Scheme, ...],
+    scheme: Scheme | Sequence[Scheme],
     *,
     num_heads: int | None = None,
     num_kv_heads: int | None = None,
@@ -197,9 +199,9 @@ def rewrite(
     named axis, JAX doesn't know what varies, and any leaf is an error.
 
     Args:
-        key: a `jax.random` key.
-        params: a parameter tree: nested dictionaries, Flax boxes, NNX states.
-        scheme: a scheme, or a tuple of schemes applied from left to right.
+        key: a `jax.random` key, or `flax.nnx.Rngs`, from which the next key of `params` is taken.
+        params: a parameter tree: nested dictionaries, Flax boxes, NNX states and modules.
+        scheme: a scheme, or a tuple or list of schemes applied from left to right.
         num_heads: H, where kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
         rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
@@ -224,12 +226,56 @@ def rewrite(
         >>> bool((value.reshape(16, 16) @ out.reshape(16, 16)).diagonal().mean() < -0.3)
         True
     """
-    with without_mesh():
-        key = local_key(key)
-        for one in as_tuple(scheme):
-            tree = Tree(params, rules, num_heads, num_kv_heads)
-            params = _rewritten(tree, key, one, grid)
-    return params
+    tree = Tree(params, rules, num_heads, num_kv_heads)
+    return _drawn_leaves(tree, key, scheme, grid, of_shapes=False)[0].params
+
+
+def draw(
+    key: Any,
+    shapes: Any,
+    scheme: Scheme | Sequence[Scheme],
+    *,
+    num_heads: int | None = None,
+    num_kv_heads: int | None = None,
+    rules: Sequence[Rule] | None = None,
+    grid: tuple[int, int] | None = None,
+) -> Any:
+    """Draw the leaves that a scheme writes, and no others, from their shapes.
+
+    The arrays are those of `rewrite`, for a model whose parameters don't exist yet, or aren't to be
+    in memory twice. Under `jit`, `out_shardings` may be the tree of all shardings; elsewhere each
+    leaf gets the sharding that its shape has.
+
+    Args:
+        key: a `jax.random` key, or `flax.nnx.Rngs`, from which the next key of `params` is taken.
+        shapes: a tree of `jax.ShapeDtypeStruct`, as of `jax.eval_shape`; leaves that the scheme
+            reads, as `MeanShift` does, must be arrays.
+        scheme: a scheme, or a tuple or list of schemes applied from left to right.
+        num_heads: H, where kernels store heads flattened.
+        num_kv_heads: G, likewise; H unless given.
+        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
+        grid: (h, w) of the patches, where the position table isn't a square grid.
+
+    Returns:
+        A tree like `shapes` with None in place of the leaves that the scheme doesn't write.
+
+    Raises:
+        InputError: as `rewrite`; or if the scheme reads a leaf without values, or writes only a
+            part of one, such as query and key of a kernel that holds value too.
+
+    Example:
+        >>> from mimetic_jax.schemes import Mimetic
+        >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), jnp.float32)
+        >>> shapes = {"query": {"kernel": kernel}, "key": {"kernel": kernel}, "norm": kernel}
+        >>> drawn = draw(jax.random.key(0), shapes, Mimetic())
+        >>> drawn["query"]["kernel"].shape, drawn["norm"]
+        ((8, 2, 4), None)
+    """
+    tree = Tree(shapes, rules, num_heads, num_kv_heads)
+    tree, written = _drawn_leaves(tree, key, scheme, grid, of_shapes=True)
+    return tree.with_leaves(
+        [leaf if index in written else None for index, leaf in enumerate(tree.leaves)]
+    ).params
 
 
 def block_key(key: jax.Array, path: str, layer: int | None = None) -> jax.Array:
@@ -289,7 +335,7 @@ def blocks(
 def rewrite_in_place(
     key: jax.Array,
     arrays: Mapping[str, np.ndarray],
-    scheme: Scheme | tuple[Scheme, ...],
+    scheme: Scheme | Sequence[Scheme],
     **options: Any,
 ) -> Plan:
     """Write what `rewrite` would give into NumPy's arrays, one block after the other.
@@ -301,7 +347,7 @@ def rewrite_in_place(
     Args:
         key: a `jax.random` key.
         arrays: by path, or by flat names; writable.
-        scheme: a scheme, or a tuple of schemes applied from left to right.
+        scheme: a scheme, or a tuple or list of schemes applied from left to right.
         **options: those of `rewrite`: num_heads, num_kv_heads, rules, grid.
 
     Returns:
@@ -324,27 +370,52 @@ def rewrite_in_place(
         key = local_key(key)
         for one in as_tuple(scheme):
             tree = Tree(dict(arrays), **given)
-            for index, array in _written(tree, key, one, grid):
+            for index, array in _written(tree, key, one, grid, of_shapes=False):
                 tree.leaves[index][...] = array
     return planned
 
 
-def _rewritten(tree: Tree, key: jax.Array, scheme: Scheme, grid: tuple[int, int] | None) -> Any:
-    """The parameters, with the scheme's draws in every block that it writes."""
-    leaves = list(tree.leaves)
-    for index, leaf in _written(tree, key, scheme, grid):
-        leaves[index] = leaf
-    return tree.with_leaves(leaves).params
+def _drawn_leaves(
+    tree: Tree,
+    key: Any,
+    scheme: Scheme | Sequence[Scheme],
+    grid: tuple[int, int] | None,
+    *,
+    of_shapes: bool,
+) -> tuple[Tree, set[int]]:
+    """The tree with the draws of schemes in place of its leaves, and the indices of those."""
+    written = set()
+    with without_mesh():
+        key = local_key(key)
+        for one in as_tuple(scheme):
+            leaves = list(tree.leaves)
+            for index, leaf in _written(tree, key, one, grid, of_shapes=of_shapes):
+                leaves[index] = leaf
+                written.add(index)
+            tree = tree.with_leaves(leaves)
+    return tree, written
 
 
 def _written(
-    tree: Tree, key: jax.Array, scheme: Scheme, grid: tuple[int, int] | None
+    tree: Tree,
+    key: jax.Array,
+    scheme: Scheme,
+    grid: tuple[int, int] | None,
+    *,
+    of_shapes: bool,
 ) -> Iterator[tuple[int, Any]]:
     """Each leaf that the scheme writes, by its index, when its block is drawn."""
     found = tree.matches(scheme)
     for leaf in (leaf for _, leaves in found for leaf in leaves):
-        check_whole(tree.stored(leaf), key, leaf.path)
+        if not tree.is_shape(leaf):
+            check_whole(tree.stored(leaf), key, leaf.path)
+        elif not of_shapes:
+            raise InputError(
+                f"{leaf.path} is a shape without values: draw(key, shapes, scheme) needs no values"
+            )
     blocks = [block for block, _ in found]
+    if of_shapes:
+        _check_no_part(tree, scheme, grid, found)
     surroundings = tree.position(grid)
 
     def draw(block: str) -> tuple[list[int | None], dict[str, Any]]:
@@ -354,9 +425,7 @@ def _written(
     concrete = not any(isinstance(x, jax.core.Tracer) for x in inputs)
     if concrete:
         _check_no_copies(tree, found)
-    shared = concrete and any(
-        isinstance(leaf, jax.Array) and not leaf.is_fully_addressable for leaf in tree.leaves
-    )
+    shared = concrete and any(map(is_shared, tree.leaves))
     checksum, nothing = 0, True
     # Tracers must stay in the thread of their trace.
     results = (on_cores if concrete else map)(draw, blocks)
@@ -370,7 +439,7 @@ def _written(
             stored = new.get(leaf.index, tree.leaves[leaf.index])
             if shared:
                 checksum = zlib.crc32(np.asarray(array).tobytes(), checksum)
-            new[leaf.index] = placed_like(leaf.pack(array, stored, some), stored)
+            new[leaf.index] = placed_like(leaf.pack(array, blank(stored, array), some), stored)
         yield from new.items()
     if nothing:
         raise _all_skipped(scheme, blocks)
@@ -400,7 +469,9 @@ def _check_no_copies(tree: Tree, found: Sequence[tuple[str, Sequence[Leaf]]]) ->
 
 
 def _sample(stored: Any) -> np.ndarray | None:
-    """The first numbers of an array here; None if it isn't all here."""
+    """The first numbers of an array here; None if it isn't all here, as a shape isn't."""
+    if isinstance(stored, jax.ShapeDtypeStruct):
+        return None
     if isinstance(stored, jax.Array):
         if not stored.is_fully_addressable:
             return None
@@ -449,7 +520,7 @@ def _layers_to_write(
         InputError: the draw would raise it.
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
-    leaves = [jax.ShapeDtypeStruct(np.shape(leaf), dtype_of(leaf)) for leaf in tree.leaves]
+    leaves = [jax.ShapeDtypeStruct(np.shape(leaf), _traced_dtype(leaf)) for leaf in tree.leaves]
 
     written = {block: tree.layers(block) for block in blocks}
 
@@ -465,6 +536,33 @@ def _layers_to_write(
     if not any(written.values()):
         raise _all_skipped(scheme, blocks)
     return written
+
+
+def _traced_dtype(leaf: Any) -> Any:
+    """The dtype that a leaf has as an argument of a program: 32 bits, unless JAX has 64 enabled."""
+    return jax.dtypes.canonicalize_dtype(dtype_of(leaf), allow_extended_dtype=True)
+
+
+def _check_no_part(
+    tree: Tree,
+    scheme: Scheme,
+    grid: tuple[int, int] | None,
+    found: Sequence[tuple[str, Sequence[Leaf]]],
+) -> None:
+    """Raise InputError if the scheme writes a part of a leaf without values."""
+    blocks = [block for block, _ in found]
+    layers: Mapping[str, Sequence[int | None]] = {}
+    if depth_dependence(scheme) and any(tree.layers(block) != [None] for block in blocks):
+        layers = _layers_to_write(tree, scheme, grid, blocks)
+    for block, leaves in found:
+        roles = {leaf.role for leaf in leaves}
+        some = layers.get(block, tree.layers(block)) != tree.layers(block)
+        for leaf in leaves:
+            if tree.is_shape(leaf) and (some or not roles.issuperset(leaf.rule.parts)):
+                raise InputError(
+                    f"{leaf.path} is a shape without values, and {name_of(scheme)} writes only "
+                    f"{'some of its layers' if some else 'a part of it'}: give its values"
+                )
 
 
 def _all_skipped(scheme: Scheme, blocks: Sequence[str]) -> InputError:

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Annotated
 
+import jax
+
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.typed import COUNT, check_fields
 from mimetic_jax.tree.layout import FUSED, Layout
@@ -89,6 +91,7 @@ NORMS = frozenset(
 )
 
 
+@jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Rule:
     """What a leaf is and how it is stored.

@@ -195,12 +195,16 @@ class Tree:
             InputError: it has no values.
         """
         value = self.leaves[leaf.index]
-        if isinstance(value, jax.ShapeDtypeStruct):
+        if self.is_shape(leaf):
             raise InputError(f"{leaf.path} is a shape without values")
         concrete = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
         if concrete and value.is_deleted():
             raise InputError(f"{leaf.path} is a deleted array, as donation leaves it")
         return value
+
+    def is_shape(self, leaf: Leaf) -> bool:
+        """Whether a leaf is a `jax.ShapeDtypeStruct`."""
+        return isinstance(self.leaves[leaf.index], jax.ShapeDtypeStruct)
 
     def dtype(self, leaf: Leaf) -> Any:
         """The dtype of a leaf."""
@@ -332,6 +336,8 @@ class Tree:
         count, _ = tables[0].canonical_shape
         if not text:
             grid = grid or square_grid(count) or square_grid(count - 1)
+        if self.is_shape(tables[0]):
+            return None, grid, text
         table = self._canonical(tables[0], None)
         return (None if grid is None else table[count - grid[0] * grid[1] :]), grid, text
 

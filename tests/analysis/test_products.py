@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.analysis import products
-from mimetic_jax.models.tensor_files import read_file
+from mimetic_jax.base.tensor_files import read_file
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.store.files import path_of
 from tests.analysis.networks import small

@@ -1,17 +1,22 @@
 """The core works without the extras, and says which one is missing."""
 
+import os
 import pathlib
 import re
 import subprocess
 import sys
 import tomllib
 
+import jax
+import numpy as np
 import pytest
 
 import mimetic_jax
+from mimetic_jax import initializers
 from mimetic_jax.analysis import style
 from mimetic_jax.base import extras
 from mimetic_jax.base.extras import MissingExtra, need
+from mimetic_jax.schemes import Mimetic
 from tests.installing import installed
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -22,14 +27,21 @@ importlib.util.find_spec = lambda name, *more: None if name in {missing} else fi
 sys.modules.update(dict.fromkeys({missing}))  # importing None is an ImportError
 """
 CORE = f"""{WITHOUT}
-import jax, jax.numpy as jnp, flax.linen as nn
+import jax
 import mimetic_jax
-from mimetic_jax import check, fit, initializers, linen, nnx, plan, schemes, zoo
-layer = nn.MultiHeadDotProductAttention(num_heads=2)
-params = layer.init(jax.random.key(0), jnp.ones((1, 4, 16)))["params"]
-plan(params, schemes.Mimetic())
-params = mimetic_jax.rewrite(jax.random.key(1), params, schemes.Mimetic())
+from mimetic_jax import check, draw, fit, initializers, plan, rewrite, schemes, torch, zoo
+scheme, key = schemes.Mimetic(), jax.random.key(0)
+params = {{"attention": initializers.attention(scheme)(key, dim=16, num_heads=2)}}
+plan(params, scheme), draw(key, jax.eval_shape(lambda: params), scheme)
+params = rewrite(key, params, scheme)
 check(params), fit(params)
+for name in ("linen", "nnx"):
+    try:
+        getattr(mimetic_jax, name)
+    except mimetic_jax.InputError as error:
+        assert f"mimetic_jax.{{name}} needs flax: pip install " in str(error), error
+    else:
+        raise AssertionError(name)
 print({{n.split(".")[0] for n, module in sys.modules.items() if module}} & {{heavy}}, end="")
 """
 COMMAND = f"""{WITHOUT}
@@ -37,10 +49,9 @@ from mimetic_jax.command.console import main
 sys.argv = ["mimetic", *sys.argv[1:]]
 main()
 """
-FLAX_HAS = {"absl", "etils", "optax", "orbax"}
 HEAVY = {
     *("tensorflow", "tensorflow_datasets", "grain", "orbax", "cv2"),
-    *("matplotlib", "sklearn", "PIL"),
+    *("matplotlib", "sklearn", "PIL", "flax", "optax"),
 }
 
 
@@ -49,11 +60,8 @@ def core(missing: set[str], program: str = CORE) -> str:
 
 
 def test_the_core_needs_no_extra():
-    """A process in which their modules can't be found, but for those that Flax itself has.
-
-    Nor does it load anything heavy, which could be found.
-    """
-    missing = {*extras.EXTRAS["train"], *extras.EXTRAS["plot"]} - FLAX_HAS - HEAVY
+    """A process in which their modules can't be found."""
+    missing = set(extras.EXTRAS["train"])
     command = [sys.executable, "-c", core(missing)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -64,22 +72,30 @@ def test_the_core_needs_no_extra():
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--help"], "  imagenet_deit "),
-        (["fields", "cifar10_vit"], "^cifar10_vit_192_12_3_p2 sets"),
-        (["plan", "digits_vit"], r"3 arms x 3 seeds \(0, 1, 2\)"),
+        (["--help"], r"(?s)mimetic check FILE.*\ntraining needs \w+: pip install .*\[train\]'\n$"),
+        (["configs"], "imagenet_deit "),
         (["train", "digits_vit"], r"^error: training needs \w+: pip install .*\[train\]'\n$"),
-        (["trian", "digits_vit"], "did you mean 'train'"),
+        (["check", "weights.npz"], "(?s)layer .* W_V W_out .*aligned"),
     ],
 )
 def test_commands_with_the_core_alone(argv, words, tmp_path):
-    missing = {*extras.EXTRAS["train"], *extras.EXTRAS["plot"]} - FLAX_HAS
-    command = [sys.executable, "-c", core(missing, COMMAND), *argv, f"--workdir={tmp_path}/runs"]
-    done = subprocess.run(
-        command[: None if len(argv) > 1 else -1], capture_output=True, text=True, cwd=ROOT
-    )
+    layer = initializers.attention(Mimetic())(jax.random.key(0), dim=16, num_heads=2)
+    names = {f"{role}/kernel": layer[role]["kernel"] for role in layer}
+    np.savez(tmp_path / "weights.npz", **names)
+    command = [sys.executable, "-c", core(set(extras.EXTRAS["train"]), COMMAND), *argv]
+    path = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=path)
     assert re.search(words, done.stdout + done.stderr)
-    assert done.returncode == (2 if "did you" in words or "error" in words else 0)
-    assert not (tmp_path / "runs").exists()
+    assert done.returncode == (2 if "error" in words else 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["weights.npz"]
+
+
+def test_what_the_report_needs_is_checked_before_the_training(tmp_path):
+    argv = ["train", "digits_vit", f"--workdir={tmp_path}/runs"]
+    command = [sys.executable, "-c", core({"jinja2"}, COMMAND), *argv]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert re.fullmatch(r"error: training needs jinja2: pip install .*\[train\]'\n", done.stderr)
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
 
 
 @pytest.mark.slow
@@ -91,7 +107,7 @@ def test_the_core_alone_in_a_fresh_environment(tmp_path):
     assert done.stdout == "set()"
     listed = [python, "-m", "pip", "list", "--format=freeze"]
     names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.casefold()
-    for name in ("opencv", "tensorflow", "grain", "matplotlib"):
+    for name in ("opencv", "tensorflow", "grain", "matplotlib", "flax", "orbax", "optax"):
         assert name not in names
 
 

@@ -14,9 +14,9 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from mimetic_jax import InputError, Rule, mlp_rules, rewrite, schemes, zoo
+from mimetic_jax.base.tensor_files import mapped
 from mimetic_jax.command import files
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
-from mimetic_jax.models.tensor_files import mapped
 from mimetic_jax.tree.tables import FLAX
 from mimetic_jax.weights import sincos_2d
 

@@ -103,7 +103,7 @@ DRY_RUNS = {
         "--worker=all --zone=z\n"
         f"{SSH} --worker=all '--command=mkdir -p mimetic_jax && cd mimetic_jax && tar -xzf "
         "../mimetic_jax.tar.gz && python3 -m pip install --quiet --user uv && ~/.local/bin/uv venv "
-        "--quiet --allow-existing --python 3.11 .venv && ~/.local/bin/uv pip install --quiet "
+        "--quiet --allow-existing --python 3.13 .venv && ~/.local/bin/uv pip install --quiet "
         "--python .venv --constraint requirements.txt -e '\\''.[train,tpu,gcs]'\\''' --zone=z\n",
     ),
     "run": (
@@ -302,10 +302,13 @@ def test_image_copies_what_exists_and_nobody_runs_as_root() -> None:
     for source in copied:
         assert (ROOT / source).exists()
         assert f"!{source.split('/')[0]}" in let_through
-    assert {"main.py", "mimetic_jax", "configs", "requirements.txt"} <= set(copied)
+    assert {"main.py", "mimetic_jax", "configs", "requirements.txt", "requirements.lock"} <= set(
+        copied
+    )
     (user,) = [line.split()[1] for line in lines if line.startswith("USER")]
     assert user != "root"
     assert lines.index(f"USER {user}") > max(
         number for number, line in enumerate(lines) if line.startswith("RUN")
     )
+    assert any("--require-hashes -r requirements.lock" in line for line in lines)
     assert any("--constraint requirements.txt" in line for line in lines)

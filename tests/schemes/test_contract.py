@@ -143,6 +143,14 @@ def test_every_scheme_is_here():
 
 
 @every_scheme
+def test_jax_takes_it_for_a_tree_without_leaves(scheme):
+    leaves, structure = jax.tree.flatten(scheme)
+    assert leaves == []
+    assert structure == jax.tree.structure(dataclasses.replace(scheme))
+    assert hash(structure) == hash(jax.tree.structure(dataclasses.replace(scheme)))
+
+
+@every_scheme
 def test_any_number_of_heads(scheme):
     position = jax.random.normal(KEY, (16, 24))
     turns = "turned" in {field.name for field in dataclasses.fields(scheme)}  # columns in pairs

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save, save_file
 
 from mimetic_jax import InputError
-from mimetic_jax.models.tensor_files import mapped, read_file
+from mimetic_jax.base.tensor_files import mapped, read_file
 
 WHOLE = {"cls": np.ones((1, 1, 8), np.float32), "pos": np.linspace(0, 1, 40, dtype=np.float32)}
 

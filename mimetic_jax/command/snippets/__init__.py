@@ -1,0 +1,1 @@
+"""What `mimetic snippet` prints: functions to paste, which need nothing of this package."""
