@@ -319,7 +319,7 @@ def positional(layers: int, heads: int, length: int) -> Arms:
     such; `bare` has no biases of query, key and value.
     Controls beside norm_matched_positional: random phases, and distances of `length` at random.
     """
-    scheme = s.PositionalHeads(10_000)
+    scheme = s.PositionalHeads(10_000, sharpness=8.0)
     half = heads // 2
     some = dataclasses.replace(scheme, sharpness=(8.0,) * half + (0.0,) * (heads - half))
     drawn = np.random.default_rng(0).integers(length, size=(layers, heads))

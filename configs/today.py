@@ -99,7 +99,7 @@ def _vision() -> arms.Arms:
     added = {"model": {"rotary": 0.0}}
     return {
         "default": {},
-        "positional": (s.PositionalHeads(100, offsets, axes=2),),
+        "positional": (s.PositionalHeads(100, offsets, 8.0, axes=2),),
         "mimetic": (s.Mimetic(),),
         "sincos": {**added, "scheme": (s.SinCos(),)},
         "sincos_mimetic": {**added, "scheme": (s.SinCos(), s.Mimetic())},
