@@ -87,7 +87,8 @@ def _again(table: Table) -> Table:
     return dataclasses.replace(table, title=title, rows=rows, seeds=tuple(seeds))
 
 
-_TRIALS = (100, 101, 102)
+_TRIALS = tuple(range(100, 105))
+_FEWER = _TRIALS[:3]
 _CONTROLS = ("norm_matched_positional", "random_phases", "random_distances")
 _FEW = ("default", "positional", "norm_matched_positional")
 _CIRCUITS = (*_FEW, "half", "content", "circuit", "norm_matched_circuit")
@@ -103,11 +104,12 @@ def _heads(
     arms: tuple[str, ...] = _FEW,
     steps: int = 200,
     flags: tuple[str, ...] = (),
+    trials: tuple[int, ...] = _TRIALS,
 ) -> Table:
     """Heads that look at a distance, in models with rotary positions."""
     title = f"{data}, {_MODERN}, 64/2 of 4 heads, {steps:,} steps"
     sizes = {"width": 64, "steps": steps}
-    return _table(task, title, score, first, arms, sizes, flags, _TRIALS)
+    return _table(task, title, score, first, arms, sizes, flags, trials)
 
 
 _HEADS = {
@@ -122,8 +124,11 @@ _HEADS = {
         "Python's documentation by characters",
         arms=(*_FEW, "half", "norm_matched_half"),
         steps=800,
+        trials=_FEWER,
     ),
-    "heads_longer": _heads("text", "Python's documentation by characters", steps=3200),
+    "heads_longer": _heads(
+        "text", "Python's documentation by characters", steps=3200, trials=_FEWER
+    ),
     "heads_ptb": _heads("ptb", "Penn Treebank by characters"),
     "heads_words": _heads("words", "Penn Treebank by words", "perplexity"),
     "heads_muon": _heads(
@@ -142,7 +147,7 @@ _HEADS = {
         ("1e-3", "2e-3", "4e-3"),
         ("default", "positional", "norm_matched_positional", "mimetic", "sincos"),
         {"width": 64, "depth": 4, "steps": 312},
-        trials=_TRIALS,
+        trials=_FEWER,
     ),
 }
 
