@@ -63,8 +63,8 @@ def attention(
     Returns:
         init(key, dim, num_heads, *, head_dim=None, num_kv_heads=None, dtype=float32, layer=0,
         num_layers=1) → {"query": {"kernel": [D, H, K], "bias": [H, K]}, "key": …, "value": …,
-        "out": …}: the parameters of the stock layer. Where the scheme leaves a pair of kernels as
-        it finds it, that pair is missing. With a layer's `block_key` they equal the result of
+        "out": …}: the parameters of the stock layer. Kernels that the scheme leaves as it finds
+        them are missing. With a layer's `block_key` they equal the result of
         `rewrite`.
 
     Raises:
@@ -81,8 +81,9 @@ def attention(
 
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 5-7.
     """
-    roles = frozenset({"query", "key", "value", "out"})
-    if not (isinstance(scheme, Scheme) and scheme.writes(roles)):
+    roles = ("query", "key", "value", "out")
+    leaves = frozenset((*roles, *(f"{role}_bias" for role in roles if use_bias)))
+    if not (isinstance(scheme, Scheme) and scheme.writes(leaves)):
         raise InputError(f"{shown(scheme)} is not a scheme that draws query, key, value or out")
 
     def init(
@@ -111,12 +112,16 @@ def attention(
         drawn = scheme(key, block, Context(layer, num_layers))
         if not drawn:
             raise InputError(f"{shown(scheme)} skips layer {layer} of {num_layers}: use rewrite")
-        params = {}
-        for role in sorted(drawn.keys() & roles):
-            params[role] = {"kernel": in_dtype(role, drawn[role], dtype)}
-            if use_bias:
+        params: dict[str, dict[str, jax.Array]] = {}
+        for role in roles:
+            leaf = {}
+            if role in drawn:
+                leaf["kernel"] = in_dtype(role, drawn[role], dtype)
+            if use_bias and (role in drawn or f"{role}_bias" in drawn):
                 bias = drawn.get(f"{role}_bias", jnp.zeros(biases[f"{role}_bias"]))
-                params[role]["bias"] = in_dtype(f"{role}_bias", bias, dtype)
+                leaf["bias"] = in_dtype(f"{role}_bias", bias, dtype)
+            if leaf:
+                params[role] = leaf
         return params
 
     return init

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx as flax_nnx
 
-from mimetic_jax import InputError, Rule, attention_rules, rewrite
+from mimetic_jax import InputError, Rule, attention_rules, initializers, linen, nnx, rewrite
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.gpt import GPT, RULES
 from mimetic_jax.models.vit import ViT
@@ -311,3 +312,18 @@ def test_beside_mimetic_in_either_order_of_need():
             params["block_0"]["attention"][name]["bias"],
             alone["block_0"]["attention"][name]["bias"],
         )
+
+
+def test_every_door_gives_the_same_biases():
+    scheme, x = PositionalHeads(10_000), jnp.ones((1, 4, 32))
+    layer = linen.MultiHeadDotProductAttention(num_heads=4, attention_init=scheme)
+    ours = layer.init(KEY, x)["params"]
+    module = flax_nnx.MultiHeadAttention(4, 32, decode=False, rngs=flax_nnx.Rngs(0))
+    nnx.initialize(module, KEY, scheme)
+    drawn = initializers.attention(scheme)(KEY, 32, 4)
+    assert {name: set(leaf) for name, leaf in drawn.items()} == {"query": {"bias"}, "key": {"bias"}}
+    inside = jax.jit(lambda params: rewrite(KEY, params, scheme))(ours)
+    for name in ("query", "key"):
+        bias = ours[name]["bias"]
+        for other in (getattr(module, name).bias[...], drawn[name]["bias"], inside[name]["bias"]):
+            np.testing.assert_allclose(other, bias, rtol=1e-5, atol=1e-6)
