@@ -12,6 +12,8 @@ from mimetic_jax.base.errors import InputError
 
 FUSED = {2: "two", 3: "three"}
 """The axis along which a leaf holds so many kernels of one size."""
+QUERY_HEADS = "q"
+"""The axis of the query heads of a group, where groups have an axis of their own: h is g q."""
 GROUPED = "(h+2g)"
 """H query heads, G key heads and G value heads along one axis."""
 GROUPED_ADVICE = (
@@ -138,6 +140,8 @@ class Layout:
                     f"by its layout {self.text!r}; {GROUPED_ADVICE}"
                 )
             found |= dict.fromkeys(left, size // product)
+        if QUERY_HEADS in found:
+            found["h"] = found["g"] * found[QUERY_HEADS]
         return found
 
     def _advice(self, shape: Sequence[int]) -> str:

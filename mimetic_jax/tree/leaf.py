@@ -60,7 +60,10 @@ class Leaf:
     def canonical_shape(self) -> tuple[int, ...]:
         """Shape of the role's canonical array in one layer."""
         self.check()
-        return tuple(self.sizes[axis] for axis in self.rule.axes(self.role).split())
+        axes = self.rule.axes(self.role).split()
+        return tuple(
+            1 if axis == "g" and "g" not in self.sizes else self.sizes[axis] for axis in axes
+        )
 
     @property
     def axes(self) -> dict[str, int]:

@@ -3,8 +3,9 @@
 A layout names the axes of a stored array as einops does: "d (h k)" is a kernel with flattened
 heads, "d (three h k)" one that holds query, key and value, "d (h+2g) k" one that holds them with
 fewer heads of key and value than of query, "d (2i+2s+m)" the input projection of a state space
-layer, "l d h k" a kernel whose layers are stacked by `nn.scan`. Schemes see canonical arrays,
-whatever the storage.
+layer, "l d h k" a kernel whose layers are stacked by `nn.scan`, "d g q k" a query with an axis for
+the groups and one for the heads of a group, "d k" a key without an axis of heads, which has one.
+Schemes see canonical arrays, whatever the storage.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import jax
 
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.typed import COUNT, check_fields
-from mimetic_jax.tree.layout import FUSED, Layout
+from mimetic_jax.tree.layout import FUSED, QUERY_HEADS, Layout
 
 ROLES = {
     "query": "d h k",
@@ -241,6 +242,7 @@ class Rule:
         """
         axes = ROLES[self.roles[0]].split()
         inputs = set(axes[:-1] if axes[0] in ("h", "f") else axes[:1])
+        inputs |= {"g", QUERY_HEADS} if "h" in inputs else set()
         stored = [(at, set(names)) for at, names in enumerate(self.stored.axes)]
         return (
             tuple(at for at, names in stored if names & inputs),
@@ -266,6 +268,10 @@ class Rule:
         if len(self.parts) > 1:
             fused = self.stored.parts or f"({FUSED[len(self.parts)]} h)"
             axes = [fused if axis == self.part_axis(role) else axis for axis in axes]
+        elif QUERY_HEADS in self.stored.names:
+            axes = [f"(g {QUERY_HEADS})" if axis == "h" else axis for axis in axes]
+        elif "g" not in self.stored.names:  # one head of key and of value has no axis
+            axes = ["1" if axis == "g" else axis for axis in axes]
         return " ".join([*(["l"] if self.stored.stacked else []), *axes])
 
 

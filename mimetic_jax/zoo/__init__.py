@@ -44,9 +44,11 @@ from mimetic_jax.zoo.axlearn import AXLEARN, AXLEARN_GROUPED
 from mimetic_jax.zoo.bonsai import BONSAI
 from mimetic_jax.zoo.detection import chosen
 from mimetic_jax.zoo.diffusers import DIFFUSERS_UNET
+from mimetic_jax.zoo.dinov3 import DINOV3_FLAX
 from mimetic_jax.zoo.easylm import EASYLM_LLAMA
 from mimetic_jax.zoo.equinox import EQUINOX, EQUINOX_STACKED
 from mimetic_jax.zoo.flax import FLAX_STACKED
+from mimetic_jax.zoo.flux import FLUX
 from mimetic_jax.zoo.gemma import GEMMA, OPENPI
 from mimetic_jax.zoo.gpt2 import (
     HUGGING_FACE_GPT2,
@@ -55,14 +57,21 @@ from mimetic_jax.zoo.gpt2 import (
     PYTORCH_GPT2,
     PYTORCH_NANOGPT,
 )
+from mimetic_jax.zoo.grug import GRUG
 from mimetic_jax.zoo.haiku import HAIKU
 from mimetic_jax.zoo.hugging_face import HUGGING_FACE, HUGGING_FACE_PLUS_ONE
 from mimetic_jax.zoo.keras import KERAS
+from mimetic_jax.zoo.litgpt import LITGPT, LITGPT_PLUS_ONE
 from mimetic_jax.zoo.mamba import BONSAI_MAMBA2, STATE_SPACES_MAMBA2
 from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_GPT3, MAXTEXT_LLAMA
+from mimetic_jax.zoo.nanochat import NANOCHAT
+from mimetic_jax.zoo.nanodo import NANODO
+from mimetic_jax.zoo.praxis import PRAXIS
 from mimetic_jax.zoo.pytorch import PYTORCH, PYTORCH_PLUS_ONE
+from mimetic_jax.zoo.simply import SIMPLY, SIMPLY_PLUS_ONE
+from mimetic_jax.zoo.t5x import FLAXFORMER, T5X
 from mimetic_jax.zoo.tunix import TUNIX
-from mimetic_jax.zoo.vit_jax import BIG_VISION
+from mimetic_jax.zoo.vit_jax import BIG_VISION, OCTO
 
 TABLES: Mapping[str, tuple[Rule, ...]] = {
     "FLAX_STACKED": FLAX_STACKED,
@@ -86,6 +95,17 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     "EQUINOX_STACKED": EQUINOX_STACKED,
     "HAIKU": HAIKU,
     "KERAS": KERAS,
+    "OCTO": OCTO,
+    "T5X": T5X,
+    "FLAXFORMER": FLAXFORMER,
+    "PRAXIS": PRAXIS,
+    "SIMPLY": SIMPLY,
+    "NANODO": NANODO,
+    "GRUG": GRUG,
+    "DINOV3_FLAX": DINOV3_FLAX,
+    "FLUX": FLUX,
+    "NANOCHAT": NANOCHAT,
+    "LITGPT": LITGPT,
     "STATE_SPACES_MAMBA2": STATE_SPACES_MAMBA2,
     "PYTORCH": PYTORCH,
     "PYTORCH_GPT2": PYTORCH_GPT2,
@@ -93,6 +113,8 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     "HUGGING_FACE_PLUS_ONE": HUGGING_FACE_PLUS_ONE,
     "PYTORCH_PLUS_ONE": PYTORCH_PLUS_ONE,
     "PYTORCH_BIGCODE": PYTORCH_BIGCODE,
+    "LITGPT_PLUS_ONE": LITGPT_PLUS_ONE,
+    "SIMPLY_PLUS_ONE": SIMPLY_PLUS_ONE,
 }
 """All tables by name."""
 
@@ -167,28 +189,41 @@ __all__ = [
     "BONSAI",
     "BONSAI_MAMBA2",
     "DIFFUSERS_UNET",
+    "DINOV3_FLAX",
     "EASYLM_LLAMA",
     "EQUINOX",
     "EQUINOX_STACKED",
+    "FLAXFORMER",
     "FLAX_STACKED",
+    "FLUX",
     "GEMMA",
+    "GRUG",
     "HAIKU",
     "HUGGING_FACE",
     "HUGGING_FACE_GPT2",
     "HUGGING_FACE_PLUS_ONE",
     "KERAS",
+    "LITGPT",
+    "LITGPT_PLUS_ONE",
     "MAXTEXT",
     "MAXTEXT_GPT3",
     "MAXTEXT_LLAMA",
+    "NANOCHAT",
+    "NANODO",
     "NANOGPT",
     "NOTES",
+    "OCTO",
     "OPENPI",
+    "PRAXIS",
     "PYTORCH",
     "PYTORCH_BIGCODE",
     "PYTORCH_GPT2",
     "PYTORCH_NANOGPT",
     "PYTORCH_PLUS_ONE",
+    "SIMPLY",
+    "SIMPLY_PLUS_ONE",
     "STATE_SPACES_MAMBA2",
+    "T5X",
     "TABLES",
     "TUNIX",
     "detect",

@@ -14,6 +14,7 @@ def _norms(*beside: str, plus_one: bool, layout: str = "d", within: str = "") ->
 
 
 _QKV = ("query", "key", "value")
+_TOWERS = r"(?:^|/)(?:vision|audio)_encoder/"
 
 
 def _gemma(suffix: str = "") -> tuple[Rule, ...]:
@@ -24,7 +25,7 @@ def _gemma(suffix: str = "") -> tuple[Rule, ...]:
         ("attn_vec_einsum", "out", "h k d"),
     )
     return tuple(
-        Rule(f"{layers}attn/{name}{suffix}/w", role, f"{stack}{layout}")
+        Rule(f"{layers}attn/{name}{suffix}/w", role, f"{stack}{layout}", exclude=_TOWERS)
         for layers, stack in (("(?<=layers/)", "l "), ("", ""))
         for name, role, layout in leaves
     )
@@ -36,14 +37,23 @@ _NORMS = (
     *_norms(plus_one=True),
 )
 
-GEMMA: tuple[Rule, ...] = (*_gemma(), *_NORMS)
-"""Gemma 2 and 3 of the gemma library, and big_vision's Gemma (PaliGemma's llm).
+GEMMA: tuple[Rule, ...] = (
+    # Global layers of Gemma 4, in which the key is the value.
+    Rule("attn/attn_vec_einsum/w", (), beside="attn/k_einsum/w"),
+    Rule("attn/k_einsum/w", "key", "g d k"),
+    *_gemma(),
+    *_NORMS,
+)
+"""Gemma 2, 3 and 4 of the gemma library, and big_vision's Gemma (PaliGemma's llm).
 
-Blocks are layer_N in gemma; in big_vision they are layers with `scan=True`, which stacks them
-along axis 0, and layers/N without. Where every query head has its own key and value,
-attn/qkv_einsum/w is [3, H, D, K]; else attn/q_einsum/w is [H, D, K] and attn/kv_einsum/w
-[2, G, D, K]. attn/attn_vec_einsum/w is [H, K, D]. H·K need not be D. `num_heads` isn't needed.
-Positions are rotary, the MLP is gated. Gemma 3 normalizes queries and keys before their product.
+Blocks are layer_N in gemma; in big_vision they are layers with `scan=True`, which stacks them along
+axis 0, and layers/N without. Where every query head has its own key and value, attn/qkv_einsum/w is
+[3, H, D, K]; else attn/q_einsum/w is [H, D, K] and attn/kv_einsum/w [2, G, D, K].
+attn/attn_vec_einsum/w is [H, K, D]. H·K need not be D. `num_heads` isn't needed. Positions are
+rotary, the MLP is gated. Gemma 3 normalizes queries and keys before their product. Gemma 4
+normalizes values too. In its global layers the key is the value (k_einsum): query and key are
+written there, value and out in the others. Layers that take keys of another layer still have their
+own, which are written and never used. Its vision and audio encoders keep their initialization.
 PaliGemma's img tower needs `BIG_VISION` too: rules=(*GEMMA, *BIG_VISION). Models add 1 to gains;
 Gemma 3n and 4 differ, of which Gemma 4 has a skip_scale and multiplies by its gains.
 
@@ -57,7 +67,8 @@ Gemma 3n and 4 differ, of which Gemma 4 has a skip_scale and multiplies by its g
 >>> bool(jnp.trace(query[3] @ keys[1].T) > 3)
 True
 
-Read from: google-deepmind/gemma gemma/gm/nn/{_modules,_layers,_transformer}.py (7691fd4);
+Read from: google-deepmind/gemma gemma/gm/nn/{_modules,_layers,_transformer}.py,
+gemma/gm/nn/gemma4/{_modules,_layers,_transformer}.py (7691fd4);
 google-research/big_vision big_vision/models/ppp/gemma.py,
 big_vision/models/proj/paligemma/paligemma.py (0127fb6).
 """
@@ -67,6 +78,13 @@ OPENPI: tuple[Rule, ...] = (
     # What the policy takes from PaliGemma.
     Rule(r"attn/(?:qkv|q|kv|attn_vec)_einsum/w", (), beside="attn/attn_vec_einsum_1/w"),
     Rule(r"img/.*", (), within=r"PaliGemma$"),
+    *gains(
+        "pre_attention_norm_1/scale",
+        "pre_ffw_norm_1/scale",
+        layout="l d",
+        within="layers$",
+        plus_one=True,
+    ),
 )
 """openpi's policies (π₀): the action expert, which starts at random beside a trained PaliGemma.
 

@@ -1,5 +1,6 @@
 """Hugging Face's names, in its Flax models and in the libraries that keep them."""
 
+import dataclasses
 import functools
 
 from mimetic_jax.tree.rules import Rule
@@ -86,6 +87,10 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
             value="attention/value",
             out="attention/proj",
             within=r"encoder/layer/\d+$",
+        ),
+        *(  # Nemotron, DINOv3
+            dataclasses.replace(rule, beside=f"!mlp/gate_proj/{kernel}")
+            for rule in mlp(first="mlp/up_proj", second="mlp/down_proj")
         ),
         *gated(
             f"mlp/up_proj/{kernel}",

@@ -1,6 +1,5 @@
 """MaxText."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -16,6 +15,9 @@ _SCANNED = (
     r"|(?<=layers/self_attention_global/)|(?<=layers/layers_\d/self_attention/)"
     r"|(?<=layers/global_layer/self_attention/)|(?<=layers/local_layers/self_attention/))"
 )
+# Those of OLMo 3 and gpt-oss, whose layers without scan are layers_N.
+_OTHERS = r"(?:(?<=layers_\d/attention/)|(?<=layers_\d\d/attention/)|(?<=GptOssAttention/))"
+_OTHERS_SCANNED = r"(?:(?<=layers/layers_\d/attention/)|(?<=layers/layers_\d/GptOssAttention/))"
 
 
 _POSITION = Rule(r"position_embedder/embedding", "position", "n d")
@@ -45,56 +47,64 @@ def _fused(module: str, *, scanned: bool = False) -> tuple[Rule, ...]:
     return _rules(fused=f"{module}qkv_proj", out=f"{module}out", stacked=scanned, axis=1)
 
 
-def _both(rules: Callable[..., tuple[Rule, ...]]) -> tuple[Rule, ...]:
+def _both(
+    rules: Callable[..., tuple[Rule, ...]], scanned: str = _SCANNED, apart: str = _ATTENTION
+) -> tuple[Rule, ...]:
     """The rules of stacked layers, and those of layers apart."""
-    return (*rules(_SCANNED, scanned=True), *rules(_ATTENTION))
+    return (*rules(scanned, scanned=True), *rules(apart))
 
 
 _STACK = r"(?:^|/)layers(?:/layers_\d)?$"
 
 
 def _norms(
-    made: Callable[..., tuple[Rule, ...]], first: str, second: str, *, plus_one: bool = False
+    made: Callable[..., tuple[Rule, ...]], *names: str, plus_one: bool = False
 ) -> tuple[Rule, ...]:
     """`gains` or `scales`; a stack has its layers along axis 1."""
     return (
-        *made(first, second, layout="d l", within=_STACK, plus_one=plus_one),
-        *made(first, second, within=r"layers_\d+$", plus_one=plus_one),
+        *made(*names, layout="d l", within=_STACK, plus_one=plus_one),
+        *made(*names, within=r"layers_\d+$", plus_one=plus_one),
     )
 
 
 # Those of Gemma 2's pairs of layers stand beside two attentions, and are left out.
 _NORMS = (
+    *_norms(  # OLMo 3
+        scales,
+        "post_self_attention_layer_norm/scale",
+        "post_mlp_layer_norm/scale",
+        "post_mlp_layer_norm/scale",
+    ),
     *_norms(gains, "pre_self_attention_layer_norm/scale", "post_self_attention_layer_norm/scale"),
     *_norms(gains, "pre_self_attention_norm/scale", "pre_ffw_norm/scale"),
     *_norms(scales, "post_self_attention_norm/scale", "post_ffw_norm/scale"),
 )
 _KERNELS = ("mlp/wi_1/kernel", "mlp/wi_0/kernel", "mlp/wo/kernel")
 _MLP = (
-    *(
-        dataclasses.replace(rule, layout=rule.layout.replace(" ", " l "))
-        for rule in gated(*_KERNELS, within=_STACK)
-    ),
+    *gated(*_KERNELS, axis=1, within=_STACK),
     *gated(*_KERNELS),
 )
 
 MAXTEXT: tuple[Rule, ...] = (
     *_both(_attention),
+    *_both(_attention, _OTHERS_SCANNED, _OTHERS),
     _POSITION,
     *_MLP,
     *_NORMS,
     # What shows that a model is none of `MAXTEXT_LLAMA`.
-    Rule(f"{_ATTENTION}(?:query|key)_norm/scale", ()),
+    Rule(f"(?:{_ATTENTION}|{_OTHERS})(?:(?:query|key)_norm/scale|sinks)", ()),
     Rule(r"Llama4MoEBlock_0/.*", ()),
 )
-"""MaxText's Qwen 2 and 3, Gemma 3 and Llama 4, which divide logits by √K or normalize queries.
+"""MaxText's Qwen 2 and 3, Gemma 3, Llama 4, OLMo 3 and gpt-oss, which divide logits by √K or
+normalize queries.
 
 `scan_layers` (the default) stacks layers along axis 1 of a leaf, `param_scan_axis`: under
 decoder/layers, query is [D, L, H, K] and out [H, L, K, D]; models that scan over groups of layers
-(Gemma 3, Llama 4) have one stack per position in the group, decoder/layers/layers_N. Gemma 4 stacks
-the local layers of a group once more: the error says how to draw them. Without scan, blocks are
-decoder/layers_N. Another `param_scan_axis` raises an error. `num_heads` isn't needed. Linen and NNX
-trees have the same names. MLPs are gated or mixtures of experts.
+(Gemma 3, Llama 4, OLMo 3, gpt-oss) have one stack per position in the group,
+decoder/layers/layers_N. Gemma 4 stacks the local layers of a group once more: the error says how to
+draw them. Without scan, blocks are decoder/layers_N. Another `param_scan_axis` raises an error.
+`num_heads` isn't needed. Linen and NNX trees have the same names. MLPs are gated or mixtures of
+experts.
 
 `fused_qkv` raises an error: it stores H + 2 G heads along one axis, and each shard of that axis
 holds heads of query, key and value, so that their order depends on the mesh. Where heads aren't
@@ -106,7 +116,7 @@ sharded (no tensor parallelism), put a rule in front and give `num_heads` and `n
 
 Read from: AI-Hypercomputer/maxtext src/maxtext/layers/{attentions,linears,embeddings,decoders,
 nnx_decoders,nnx_scan}.py, src/maxtext/models/{llama2,mistral,mixtral,gemma,gemma2,gemma3,qwen2,
-qwen3,llama4}.py, src/maxtext/configs/base.yml,
+qwen3,llama4,olmo3,gpt_oss}.py, src/maxtext/configs/base.yml,
 src/maxtext/checkpoint_conversion/utils/param_mapping.py (e591f30).
 """
 

@@ -36,18 +36,25 @@ def _pair(
 
 
 def gated(
-    up: str, gate: str, down: str, *, transposed: bool = False, **options: Any
+    up: str,
+    gate: str,
+    down: str,
+    *,
+    transposed: bool = False,
+    axis: int | None = None,
+    **options: Any,
 ) -> tuple[Rule, ...]:
-    """The kernels of a gated MLP, (act(x gate) ∘ x up) down, which schemes leave unchanged."""
-    into, out = ("f d", "d f") if transposed else ("d f", "f d")
-    return tuple(
-        Rule(path, role, layout, read_only=True, **options)
-        for path, role, layout in (
-            (up, "mlp_in", into),
-            (gate, "mlp_gate", into),
-            (down, "mlp_out", out),
-        )
-    )
+    """The kernels of a gated MLP, (act(x gate) ∘ x up) down, which schemes leave unchanged.
+
+    Layers that are stacked are so along `axis`.
+    """
+    rules = []
+    for path, role in ((up, "mlp_in"), (gate, "mlp_gate"), (down, "mlp_out")):
+        axes = ["d", "f"] if (role == "mlp_out") == transposed else ["f", "d"]
+        if axis is not None:
+            axes.insert(axis, "l")
+        rules.append(Rule(path, role, " ".join(axes), read_only=True, **options))
+    return tuple(rules)
 
 
 def adding_one(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:

@@ -62,6 +62,7 @@ PYTORCH: tuple[Rule, ...] = (
     # timm, torchvision and Equimo: ViT, Swin and their relatives. Attention between channels
     # (XCiT, EdgeNeXt) has a temperature.
     Rule("(?:qkv|proj)/(?:weight|bias)", (), beside="temperature"),
+    Rule("attn/qkv/bias_mask", ()),  # what DINOv3 multiplies the bias of the key by
     *attention_rules(
         fused="attn/qkv",
         out="attn/proj",

@@ -63,3 +63,12 @@ scenic/projects/baselines/vit.py (0c438a9) and scenic/model_lib/layers/attention
 (0cce82d); google-research/big_vision big_vision/models/vit.py,
 big_vision/models/proj/image_text/{text_transformer,two_towers}.py (0127fb6).
 """
+
+OCTO: tuple[Rule, ...] = (Rule(r"hf_model/.*", ()), *BIG_VISION)
+"""octo: the transformer of the policy, octo_transformer/BlockTransformer_0/Transformer_0.
+
+As `BIG_VISION`, whose blocks it has. The trained T5 that reads the task, hf_model, stays as it is.
+
+Read from: octo-models/octo octo/model/components/{transformer,block_transformer,tokenizers}.py
+(241fb35).
+"""

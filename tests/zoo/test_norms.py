@@ -112,10 +112,10 @@ NORMS = {
 }
 
 
-def with_norms(case, leaves, factors):
+def with_norms(norms, leaves, factors):
     """The leaves of a case and its norms, which multiply by factors[place] [L, D]."""
     new = dict(leaves)
-    for path, (place, adds, axes) in NORMS[case].items():
+    for path, (place, adds, axes) in norms.items():
         stored = factors.get(place, np.ones((L, D))) - adds
         if "l" in axes:
             new[path] = stored if axes == "ld" else stored.T
@@ -145,18 +145,22 @@ def absorbed(case, leaves, factors):
 
 @pytest.mark.parametrize("name", NORMS)
 def test_fit_reads_the_scheme_under_any_gains_and_scales(name):
-    case, random = CASES[name], np.random.default_rng(0)
+    assert_fit_reads_the_scheme(CASES[name], NORMS[name])
+
+
+def assert_fit_reads_the_scheme(case, norms):
+    random = np.random.default_rng(0)
     build = flat_names if case.dots else nested
     scheme = (Mimetic(beta_vo=BETAS), *([CorrelatedMLP(0.5)] if case.mlp else []))
-    start = build(with_norms(name, leaves_by_slash(case.params()), {}))
+    start = build(with_norms(norms, leaves_by_slash(case.params()), {}))
     drawn = rewrite(KEY, start, scheme, **case.numbers)
     fresh = fit(drawn, **case.numbers)
     factors = {
         place: random.choice([-1, 1], (L, D)) * random.uniform(0.5, 2, (L, D))
-        for place, _, _ in NORMS[name].values()
+        for place, _, _ in norms.values()
         if place
     }
-    leaves = with_norms(name, absorbed(case, leaves_by_slash(drawn), factors), factors)
+    leaves = with_norms(norms, absorbed(case, leaves_by_slash(drawn), factors), factors)
     found = fit(build(leaves), **case.numbers)
     assert len(found) == L
     for one, other, beta in zip(found, fresh, BETAS, strict=True):
@@ -169,7 +173,8 @@ def test_fit_reads_the_scheme_under_any_gains_and_scales(name):
             assert one.mlp.rho == pytest.approx(0.5, abs=0.1)
             assert one.mlp.rho == pytest.approx(other.mlp.rho, abs=1e-3)
     note = check(build(leaves), **case.numbers).note
-    assert "kernels alone" not in note
+    before = any(place.startswith("before") for place, _, _ in norms.values())
+    assert ("kernels alone" in note) != before
     assert "unknown" not in note
 
 
@@ -178,11 +183,13 @@ def leaves_by_slash(tree):
 
 
 def test_every_table_with_norms_has_a_case():
+    from tests.zoo.test_codebases import CODEBASES
+
     stated = {name for name, table in zoo.TABLES.items() if any(rule.of_norm for rule in table)}
     cases = {CASES[name].table for name in NORMS}
-    # The last has the norms of PYTORCH_GPT2.
-    others = {"HUGGING_FACE_PLUS_ONE", "PYTORCH_PLUS_ONE", "PYTORCH_BIGCODE"}
-    assert stated - cases == others
+    cases |= {codebase.table for codebase, norms in CODEBASES.values() if norms}
+    alike = {name for name in stated if name.endswith("_PLUS_ONE")}
+    assert stated - cases == alike | {"PYTORCH_BIGCODE"}  # has the norms of PYTORCH_GPT2
 
 
 @pytest.mark.parametrize("name", ["bonsai_gemma3", "llama"])
@@ -190,7 +197,7 @@ def test_tables_that_add_one_differ_in_llamas_norms_alone(name):
     case = CASES[name]
     table = zoo.TABLES[f"{case.table}_PLUS_ONE"]
     build = flat_names if case.dots else nested
-    tree = build(with_norms(name, leaves_by_slash(case.params()), {}))
+    tree = build(with_norms(NORMS[name], leaves_by_slash(case.params()), {}))
     views = {plus: dict(gains(tree, plus, case)) for plus in (None, table)}
     added = 1.0 if name == "llama" else 0.0
     assert views[None].keys() == views[table].keys()
