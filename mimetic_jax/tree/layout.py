@@ -146,6 +146,9 @@ class Layout:
 
     def _advice(self, shape: Sequence[int]) -> str:
         """What to do about a leaf with another number of axes."""
+        if len(shape) == len(self.axes) - 1 and ("g",) in self.axes:
+            without = " ".join(axis for axis in self.text.split() if axis != "g")
+            return f"a key or value of one head without an axis for it has layout {without!r}"
         if len(shape) <= len(self.axes) + (not self.stacked):
             return OWN_RULES
         second = self.axes[1:2] == (("l",),)

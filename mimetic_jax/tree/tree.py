@@ -28,6 +28,7 @@ from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.rules import ROLES, Rule, find_rule, search
 from mimetic_jax.weights.checks import check_dtype, counts, pair
 from mimetic_jax.weights.position import square_grid
+from mimetic_jax.zoo.by_hand import by_hand
 from mimetic_jax.zoo.suggestion import (
     mlp_suggestion,
     numbered,
@@ -566,7 +567,8 @@ class Tree:
         if "axis=1" in call:
             return f": layers are stacked along axis 1, not along the first; give {call}"
         if "stacked=True, flat=True" not in call:
-            return ""
+            advice = by_hand(leaf.path for leaf in leaves)
+            return f": {advice}" if advice else ""
         return f": stacked layers with flattened heads need {call}"
 
     def _advice_on_groups(self) -> str:
@@ -669,10 +671,11 @@ class Tree:
         return any(one is not None and not one[0].roles for one in found)
 
     def _hint(self, scheme: Scheme | None = None) -> str:
-        """Advice to use another table of the zoo, by which the scheme finds something."""
+        """Advice to use another table of the zoo, by which the scheme finds something, or rules."""
         name = zoo.detect(self.params)
         if name is None or tuple(self.rules) == zoo.TABLES[name]:
-            return ""
+            advice = by_hand(self.paths)
+            return f": {advice}" if advice else ""
         if scheme is not None and not self._finds(scheme, zoo.TABLES[name]):
             return ""
         return f": it looks like zoo.{name}, give rules=zoo.{name}"

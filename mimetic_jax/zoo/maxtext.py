@@ -86,6 +86,8 @@ _MLP = (
 )
 
 MAXTEXT: tuple[Rule, ...] = (
+    # Global layers of Gemma 4, in which the key is the value.
+    Rule(f"{_ATTENTION}out/kernel", (), beside=("key/kernel", "!value/kernel")),
     *_both(_attention),
     *_both(_attention, _OTHERS_SCANNED, _OTHERS),
     _POSITION,

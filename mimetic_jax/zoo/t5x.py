@@ -68,15 +68,17 @@ flaxformer/components/{dense,layer_norm}.py, flaxformer/components/attention/den
 FLAXFORMER: tuple[Rule, ...] = (
     # Fused kernels divide logits: flaxformer refuses to fold √K into their initializer.
     Rule(r"qkv_fused/kernel", ("query", "key", "value"), "d three h k", within=_LAYER),
+    Rule(r"kv_fused/kernel", ("key", "value"), "d two h k", within=_LAYER),
+    Rule(r"query/kernel", "query", "d h k", beside="kv_fused/kernel", within=_LAYER),
     Rule(r"out/kernel", "out", "h k d", beside="qkv_fused/kernel", within=_LAYER),
+    Rule(r"out/kernel", "out", "h k d", beside="kv_fused/kernel", within=_LAYER),
     *_table(flat=False),
 )
 """flaxformer with `split_head_kernel`, which keeps heads apart: [D, H, K], scanned [D, L, H, K].
 
-As `T5X`, and `num_heads` isn't needed. qkv_fused, [D, 3, H, K], needs `rescale_logits` there, so
-its query is stored as it is. kv_fused and the keys of multi-query attention raise an error; the
-rules for them are Rule("kv_fused/kernel", ("key", "value"), "d two h k") and Rule("key/kernel",
-"key", "d k"), a key without an axis of heads.
+As `T5X`, and `num_heads` isn't needed. qkv_fused, [D, 3, H, K], and kv_fused need `rescale_logits`
+there, so the query beside them is stored as it is. Multi-query attention raises an error that gives
+the layout of a key without an axis of heads, "d k".
 
 Read from: the files of `T5X`.
 """

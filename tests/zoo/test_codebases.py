@@ -1,12 +1,13 @@
 """Trees of public codebases, by the names and einsums in their code: each fits at the first try."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
 
 import mimetic_jax
-from mimetic_jax import InputError, Rule, zoo
+from mimetic_jax import InputError, Rule, attention_rules, zoo
 from mimetic_jax.schemes import Mimetic
 from tests.zoo import test_norms, test_zoo
 from tests.zoo.test_norms import AFTER, BEFORE, BOTH, norms
@@ -60,6 +61,12 @@ def t5x(layer, attention, *, table="T5X", forms=FLAT, first="", **options) -> tu
     )
     pre = f"pre_{attention}_layer_norm pre_mlp_layer_norm"
     return case, norms(layer, pre, axes="dl" if axis else "d")
+
+
+def fused_flaxformer(attention) -> tuple[Case, dict]:
+    case, norms = t5x("encoder/layers_{}", "attention", table="FLAXFORMER")
+    attention = attention | {"out/kernel": "thk,hkd->td"}
+    return dataclasses.replace(case, attention=attention, undivided=False), norms
 
 
 def praxis(layer="lm/transformer/x_layers_{}", qkv="", **options) -> tuple[Case, dict]:
@@ -147,6 +154,10 @@ CODEBASES = {
     "flaxformer": t5x("encoder/layers_{}", "attention", table="FLAXFORMER", forms=HEADS, K=16),
     "flaxformer_scanned": t5x(
         "decoder/decoder", "self_attention", table="FLAXFORMER", forms=SCANNED
+    ),
+    "flaxformer_fused": fused_flaxformer({"qkv_fused/kernel": "td,dshk->tshk"}),
+    "flaxformer_fused_key": fused_flaxformer(
+        {"query/kernel": "td,dhk->thk", "kv_fused/kernel": "td,dcgk->ctgk"}
     ),
     "praxis": praxis(bias="b"),
     "praxis_grouped": praxis(**WIDE),
@@ -391,3 +402,71 @@ def test_a_key_without_an_axis_of_heads_has_one():
         assert np.trace(product) / 8 > 0.5
     with pytest.raises(InputError, match="must have the axes 'd h k'"):
         Rule("query/kernel", "query", "d k")
+
+
+SQUARE, APART = (D, D), (D, 4, 8)
+REFUSED = {
+    # The tree, what the error advises, and the same tree as the advice cuts it.
+    "modded_nanogpt": (
+        {"qk_bank": (16, 16, D), "vo_bank": (8, D, D), "mlp_bank": (12, 2, F, D)},
+        "as the docstring of zoo.NANOCHAT does",
+        {},
+    ),
+    "modded_nanogpt_medium": (
+        {"blocks/0/attn/qkvo_w": (4 * D, D)},
+        'rules=(Rule("qkv", ("query", "key", "value"), "(three h k) d"), '
+        'Rule("out", "out", "d (h k)")), num_heads=4',
+        {"blocks/0/attn/qkv": (3 * D, D), "blocks/0/attn/out": SQUARE},
+    ),
+    "flux_single_blocks": (
+        {"single_blocks/0/linear1/weight": (3 * D + F, D)},
+        'rules=(Rule("qkv", ("query", "key", "value"), "(three h k) d"), '
+        'Rule("out", "out", "d (h k)")), num_heads=4',
+        {"single_blocks/0/qkv": (3 * D, D), "single_blocks/0/out": SQUARE},
+    ),
+    "latent_attention": (
+        {"transformer/h/0/attn/q_a_proj/weight": (8, D)},
+        'Rule(r"(?:q|kv)_[ab]_proj.*", ())',
+        {},
+    ),
+    "praxis_nhd": (
+        dict.fromkeys(
+            (f"x_layers_0/self_attention/{n}/w" for n in ("query", "key", "value")), APART
+        )
+        | {"x_layers_0/self_attention/post/w": (4, 8, D)},
+        'rules=(Rule("post/w", "out", "h k d"), *zoo.PRAXIS)',
+        None,
+    ),
+    "praxis_combined_dims": (
+        dict.fromkeys(
+            (f"x_layers_0/self_attention/{n}/w" for n in ("query", "key", "value", "post")), SQUARE
+        ),
+        'rules=(Rule("post/w", "out", "d (h k)"), '
+        '*attention_rules(kernel="w", bias="b", flat=True)), num_heads=4',
+        None,
+    ),
+    "multi_query": (
+        {
+            "encoder/layers_0/attention/query/kernel": APART,
+            "encoder/layers_0/attention/key/kernel": (D, 8),
+            "encoder/layers_0/attention/value/kernel": (D, 8),
+            "encoder/layers_0/attention/out/kernel": (4, 8, D),
+        },
+        "a key or value of one head without an axis for it has layout 'd k'",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("tree", "advice", "cut"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_refused_names_the_rule_by_hand_that_works(tree, advice, cut):
+    def ones(shapes):
+        return {path: np.ones(shape, np.float32) for path, shape in shapes.items()}
+
+    with pytest.raises(InputError, match=re.escape(advice.replace("=4", "=…"))):
+        mimetic_jax.plan(ones(tree), Mimetic())
+    if advice.startswith("rules="):
+        names = {"Rule": Rule, "zoo": zoo, "attention_rules": attention_rules}
+        options = eval(f"dict({advice})", names)
+        planned = mimetic_jax.plan(ones(tree if cut is None else cut), Mimetic(), **options)
+        assert {write.role for write in planned} == {"query", "key", "value", "out"}
