@@ -64,6 +64,7 @@ from mimetic_jax.zoo.keras import KERAS
 from mimetic_jax.zoo.litgpt import LITGPT, LITGPT_PLUS_ONE
 from mimetic_jax.zoo.mamba import BONSAI_MAMBA2, STATE_SPACES_MAMBA2
 from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_GPT3, MAXTEXT_LLAMA
+from mimetic_jax.zoo.named import named_rules
 from mimetic_jax.zoo.nanochat import NANOCHAT
 from mimetic_jax.zoo.nanodo import NANODO
 from mimetic_jax.zoo.praxis import PRAXIS
@@ -164,6 +165,8 @@ def detect(params: Any) -> str | None:
 def rules_of(params: Any, model_type: str = "") -> tuple[Rule, ...]:
     """The rules that `rewrite` takes where none are given: stock Flax's, or the table that fits.
 
+    Where axes have names (haliax, penzai), these give the rules.
+
     Args:
         params: a parameter tree.
         model_type: the type of model in Hugging Face's config.json, where there is one.
@@ -171,6 +174,8 @@ def rules_of(params: Any, model_type: str = "") -> tuple[Rule, ...]:
     Raises:
         InputError: as `detect`.
     """
+    if rules := named_rules(params):
+        return rules
     name = detect(params)
     if name and PLUS_ONE.fullmatch(model_type):
         name = name if f"{name}_PLUS_ONE" not in TABLES else f"{name}_PLUS_ONE"
@@ -227,6 +232,7 @@ __all__ = [
     "TABLES",
     "TUNIX",
     "detect",
+    "named_rules",
     "rules_of",
     "table_name",
 ]

@@ -25,8 +25,8 @@ ADVICE: tuple[tuple[str, str], ...] = (
         r"single_blocks/(?:layers/)?\d+/linear1/\w+",
         "linear1 holds query, key, value and the MLP's first layer: cut it into "
         '{"qkv": w[: 3 * D], "mlp": w[3 * D :]}, linear2 into '
-        '{"out": w[:, :D], "mlp_out": w[:, D:]}, and give rules=(Rule("qkv", ("query", "key", "value"), "(three h k) d"), '
-        'Rule("out", "out", "d (h k)")), num_heads=…',
+        '{"out": w[:, :D], "mlp_out": w[:, D:]}, and give rules=(Rule("qkv", '
+        '("query", "key", "value"), "(three h k) d"), Rule("out", "out", "d (h k)")), num_heads=…',
     ),
     (
         r"post/w",

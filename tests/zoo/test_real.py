@@ -3,10 +3,11 @@
 None of these libraries is among our own requirements. Those that are installed are tested:
 
     pip install torch torchvision timm transformers
-    pip install equinox equimo dm-haiku keras google-tunix
+    pip install equinox equimo dm-haiku keras google-tunix haliax penzai
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -40,9 +41,10 @@ class Model:
         causal: whether a token sees only those before it.
         normalized: whether queries and keys are divided by their root mean square.
         without_out: whether what is called lacks the output projection.
+        stacked: whether `block` is a stack of layers.
     """
 
-    table: str
+    table: str | None
     params: Any
     call: Callable[[Any, jax.Array], tuple[Any, Any]]
     block: str
@@ -52,6 +54,7 @@ class Model:
     causal: bool = False
     normalized: bool = False
     without_out: bool = False
+    stacked: bool = False
 
 
 def alone(call):
@@ -100,6 +103,98 @@ def haiku():
     model = hk.without_apply_rng(hk.transform(both))
     params = model.init(jax.random.key(0), jnp.ones((T, D)))
     return Model("HAIKU", params, alone(model.apply), "multi_head_attention")
+
+
+def levanter(G=2):
+    """levanter's attention, layer by layer as its code, of haliax's arrays in a stack."""
+    eqx = pytest.importorskip("equinox")
+    hax = pytest.importorskip("haliax", exc_type=ImportError)
+    nn = pytest.importorskip("haliax.nn")
+    Embed, Groups, Queries = hax.Axis("embed", D), hax.Axis("kv_head", G), H // G
+    Queries = hax.Axis("q_heads_per_group", Queries)
+    Heads, Size = hax.Axis("heads", H), hax.Axis("head_size", D // H)
+
+    class Attention(eqx.Module):
+        q_proj: Any
+        k_proj: Any
+        v_proj: Any
+        o_proj: Any
+
+        @staticmethod
+        def init(key):
+            made = [
+                nn.Linear.init(In, Out, key=key, use_bias=False, out_first=True)
+                for In, Out in (
+                    (Embed, (Groups, Queries, Size)),
+                    (Embed, (Groups, Size)),
+                    (Embed, (Groups, Size)),
+                    ((Heads, Size), Embed),
+                )
+            ]
+            return Attention(*made)
+
+        def __call__(self, x):
+            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+            k, v = (one.rename({"position": "key_position"}) for one in (k, v))
+            logits = hax.dot(q, k, axis=Size) / (D // H) ** 0.5
+            y = hax.dot(hax.nn.softmax(logits, "key_position"), v, axis="key_position")
+            return self.o_proj(y.flatten_axes(("kv_head", "q_heads_per_group"), "heads"))
+
+    class Block(eqx.Module):
+        self_attn: Attention
+
+        @staticmethod
+        def init(key):
+            return Block(Attention.init(key))
+
+    stack = nn.Stacked.init(hax.Axis("layers", 2), Block)(jax.random.split(jax.random.key(0), 2))
+
+    def call(new, x):
+        layer = jax.tree.map(lambda leaf: leaf[0], new.stacked)
+        first = jax.tree.map(
+            lambda one: hax.named(
+                one.array, [axis.name for axis in one.axes if axis.name != "layers"]
+            ),
+            layer,
+            is_leaf=lambda one: isinstance(one, hax.NamedArray),
+        )
+        return (
+            first.self_attn(hax.named(x, ("position", "embed")))
+            .rearrange(("position", "embed"))
+            .array
+        )
+
+    return Model(None, stack, alone(call), "stacked/self_attn", G=G, stacked=True)
+
+
+def penzai(G):
+    pz = pytest.importorskip("penzai.pz")
+    common = pytest.importorskip("penzai.models.transformer.variants.llamalike_common")
+    config = common.LlamalikeTransformerConfig(
+        num_kv_heads=G,
+        query_head_multiplier=H // G,
+        embedding_dim=D,
+        projection_dim=D // H,
+        mlp_hidden_dim=128,
+        num_decoder_blocks=2,
+        vocab_size=16,
+        mlp_variant="swiglu",
+        tie_embedder_and_logits=True,
+        rope_wavelength=1e30,
+    )
+    model = common.build_llamalike_transformer(config, jax.random.key(0))
+    slots, variables = pz.unbind_params(model, freeze=True)
+
+    def call(new, x):
+        changed = [dataclasses.replace(one, value=new[one.label]) for one in variables]
+        attention = pz.select(pz.bind_variables(slots, changed)).at_instances_of(pz.nn.Attention)
+        layer = attention.get_sequence()[0]
+        positions = pz.nx.wrap(jnp.zeros(T, jnp.int32)).tag("seq")
+        given = pz.nx.wrap(x).tag("seq", "embedding")
+        return layer(given, token_positions=positions).unwrap("seq", "embedding")
+
+    params = {one.label: one.value for one in variables}
+    return Model(None, params, alone(call), "transformer/block_0/attention", G=G, causal=True)
 
 
 def keras(G=H):
@@ -309,6 +404,9 @@ MODELS = {
     "equinox": equinox,
     "equimo": equimo,
     "haiku": haiku,
+    "levanter": levanter,
+    "levanter_one_head_a_group": lambda: levanter(H),
+    **{f"penzai_{G}": functools.partial(penzai, G) for G in (1, 2, H)},
     "keras": keras,
     "keras_grouped": lambda: keras(2),
     "tunix_llama3": tunix("llama3"),
@@ -351,7 +449,8 @@ def test_a_layer_computes_with_what_the_scheme_drew(build):
     shapes = {"query": (D, H, model.K), "key": (D, model.G, model.K)}
     shapes |= {"value": shapes["key"], "out": (H, model.K, D)}
     block = Block.of({role: jnp.zeros(shape) for role, shape in shapes.items()})
-    drawn = SCHEME(block_key(KEY, model.block), block, Context(0, 2))
+    key = block_key(KEY, model.block, 0 if model.stacked else None)
+    drawn = SCHEME(key, block, Context(0, 2))
     drawn = {role: np.asarray(array, np.float64) for role, array in drawn.items()}
     if model.without_out:
         drawn["out"] = np.eye(D).reshape(shapes["out"])
