@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import aligned
 from mimetic_jax.base.typed import described
 from mimetic_jax.train.schema import Field, leaves, schema
@@ -14,8 +16,12 @@ _ROOM = 36
 """Columns of a field with its value, beside which there is room for its meaning."""
 
 
-def describe(config: ConfigDict) -> str:
+def describe(config: ConfigDict, words: Sequence[str] = ()) -> str:
     """What `--mode=fields` prints: what the configuration sets, then all other fields by topic.
+
+    Args:
+        config: of an experiment.
+        words: all of which must be in the name or the meaning of a field that is printed.
 
     Raises:
         InputError: for an unknown task or model.
@@ -31,6 +37,8 @@ def describe(config: ConfigDict) -> str:
         value = tuple(value) if name == "arms" else value
         kind = "" if field.annotation is Any else f"[{described(field.annotation)}]"
         about = f"{field.help} {kind}".strip()
+        if not all(word.lower() in f"{name} {field.help}".lower() for word in words):
+            continue
         if value != default:
             said = f"{about}; default {_shown(default)}" if name in known else about
             given = f"  {name}={_shown(value)}"
@@ -39,15 +47,18 @@ def describe(config: ConfigDict) -> str:
         else:
             topic, _, last = name.rpartition(".")
             topics.setdefault(topic, []).append((f"  {last}", _shown(default), about))
+    if words and not changed and not topics:
+        raise InputError(f"no field of {config.name} has {' and '.join(words)} in its help")
     lines = [f"{config.name} sets", *(aligned(changed, wrapped=1) if changed else ["  nothing"])]
     for topic, rows in sorted(topics.items()):
         lines += ["", f"defaults{topic and f' of {topic}'}", *aligned(rows, wrapped=2)]
     count = len(changed) + sum(map(len, topics.values()))
+    having = f" with {' and '.join(words)}" if words else ""
     return "\n".join(
         [
             *lines,
             "",
-            f"{count} fields, of which {config.name} sets {len(changed)}.",
+            f"{count} fields{having}, of which {config.name} sets {len(changed)}.",
             "Set one by its whole name: --config.optimizer.learning_rate=1e-3",
         ]
     )

@@ -19,12 +19,13 @@ USAGE = """mimetic: initialize, train and compare transformers.
     mimetic plan my_config.py --config.batch=256
     mimetic analyze digits_vit --what=products
     mimetic report WORKDIR
+    mimetic export WORKDIR ARM --out=FILE.safetensors
     mimetic rewrite IN.safetensors OUT.safetensors --scheme=Mimetic --heads=12
     mimetic check FILE --heads=12
     mimetic fit FILE --heads=12
     mimetic snippet --torch Mimetic
     mimetic configs
-    mimetic fields cifar10_vit
+    mimetic fields cifar10_vit [WORD]
     mimetic train cifar10_vit:help
     mimetic download cifar10 --data-dir=DIR
     mimetic --version
@@ -102,6 +103,13 @@ def _report(arguments: Sequence[str]) -> None:
     report_page.main(arguments)
 
 
+def _export(arguments: Sequence[str]) -> None:
+    need("mimetic export", "train")
+    from mimetic_jax.command import export
+
+    export.main(arguments)
+
+
 def _on_file(command: str, arguments: Sequence[str]) -> None:
     from mimetic_jax.command import files
 
@@ -117,6 +125,7 @@ def _snippet(arguments: Sequence[str]) -> None:
 _OTHERS: dict[str, Callable[[Sequence[str]], None]] = {
     "download": _download,
     "report": _report,
+    "export": _export,
     "snippet": _snippet,
     **{name: functools.partial(_on_file, name) for name in ("rewrite", "check", "fit")},
 }

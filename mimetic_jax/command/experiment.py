@@ -69,7 +69,7 @@ _WHAT = flags.DEFINE_string(
 def main(argv: Sequence[str]) -> None:
     """Run the mode; `argv` is what remains after the flags."""
     others, set_fields = shipped.separated(argv[1:])
-    if others:
+    if others and _MODE.value != "fields":
         raise InputError(f"unexpected argument {others[0]!r}: flags start with --")
     if _CONFIG.value is None:
         raise InputError("give a config: --config=configs/digits_vit.py")
@@ -84,6 +84,7 @@ def main(argv: Sequence[str]) -> None:
     logging.set_verbosity(logging.FATAL)
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
     from mimetic_jax.analysis.plan import describe
+    from mimetic_jax.command.progress import Progress
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption, processes
     from mimetic_jax.train.comparison import Comparison
@@ -93,7 +94,7 @@ def main(argv: Sequence[str]) -> None:
     if _MODE.value == "fields":
         from mimetic_jax.analysis import fields
 
-        print(fields.describe(config))
+        print(fields.describe(config, others))
         return
     if _MODE.value == "compile":
         _compile(config, _TARGET.value)
@@ -101,13 +102,15 @@ def main(argv: Sequence[str]) -> None:
     keep_freed_memory()
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     workdir = path_of(_WORKDIR.value or f"runs/{config.name}")
+    progress = Progress()
     with naming_flags(_FLAGS):
-        comparison = Comparison(config)
+        comparison = Comparison(config, progress.say, on_metrics=progress.moved)
     if _MODE.value == "plan":
         print(describe(comparison))
     elif _MODE.value == "train":
         try:
-            results = comparison.train(workdir)
+            with progress.of(comparison, workdir):
+                results = comparison.train(workdir)
         except preemption.Preempted as stopped:
             print(f"{stopped}: the same command continues", flush=True)
             sys.exit(preemption.EXIT_CODE)

@@ -29,6 +29,7 @@ from mimetic_jax.train.cluster.processes import (
     wait_for_all,
 )
 from mimetic_jax.train.group import Group, Say, restored
+from mimetic_jax.train.journal import OnMetrics
 from mimetic_jax.train.loop import train
 from mimetic_jax.train.positions import check_positions
 from mimetic_jax.train.program import Program
@@ -64,6 +65,9 @@ class Comparison:
             `models.networks.Functions` takes them. It is stored by its import path and its fields,
             and `num_classes` comes from the data.
         devices: all of JAX's unless given; programs for others can be compiled only.
+        on_metrics: called with a run (its `arm`, `seed` and `folder`) and each line of its
+            metrics.jsonl, a mapping with "step", every `log_every` steps and with every test; by
+            process 0 alone. TensorBoard, wandb or a bar of progress draw it.
 
     Raises:
         InputError: one line that names what is wrong.
@@ -77,7 +81,9 @@ class Comparison:
         data: ImageDataset | None = None,
         model: Any = None,
         devices: Sequence[jax.Device] | None = None,
+        on_metrics: OnMetrics | None = None,
     ) -> None:
+        self._on_metrics = on_metrics
         check_settings()
         if not isinstance(config, ConfigDict):
             raise InputError(
@@ -231,7 +237,7 @@ class Comparison:
                     held.enter_context(locked(run.folder, note))
                 if is_first():
                     write_group(runs)
-                group = Group(runs, self.arms, note)
+                group = Group(runs, self.arms, note, self._on_metrics)
                 held.callback(group.checkpoints.close)
                 diverged = train(group, note)
         except OSError as error:

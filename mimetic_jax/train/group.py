@@ -13,7 +13,7 @@ from mimetic_jax.base.typed import from_json
 from mimetic_jax.data.feed.feed import Session
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.cluster.processes import wait_for_all
-from mimetic_jax.train.journal import History, Journal, Saved
+from mimetic_jax.train.journal import History, Journal, OnMetrics, Saved
 from mimetic_jax.train.start import initial_state, made_by
 from mimetic_jax.train.state import TrainState, order_key, stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
@@ -40,12 +40,19 @@ class Group:
         runs: the K runs.
         arms: of the comparison by name.
         say: prints a line.
+        on_metrics: see `Comparison`.
     """
 
-    def __init__(self, runs: Sequence[Run], arms: Mapping[str, Arm], say: Say) -> None:
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        arms: Mapping[str, Arm],
+        say: Say,
+        on_metrics: OnMetrics | None = None,
+    ) -> None:
         first, made = arms[runs[0].arm], [made_by(arms[run.arm], run.seed) for run in runs]
         self.config, self.program, self._data = first.config, first.program, first.data
-        self.journal = Journal(runs, made, self.config, self.program)
+        self.journal = Journal(runs, made, self.config, self.program, on_metrics)
         self._keys = self.program.keys([run.seed for run in runs])
         wait_for_all("run folder")  # process 0 makes it
         self.checkpoints = Checkpoints(runs[0].checkpoints, self.config.keep_checkpoints)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from mimetic_jax.train.store.claim import Made
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.task import Evaluation
 
+OnMetrics = Callable[[Run, Mapping[str, Any]], None]
+"""Called with a run and with each line of its metrics.jsonl, when that is written."""
 History = dict[str, np.ndarray]
 """Metrics of the steps of a dispatch by name, [K, steps]."""
 
@@ -59,11 +61,18 @@ class Journal:
         made: what makes each of them.
         config: of the first run's arm; read is what all of a group share.
         program: of all runs.
+        on_metrics: see `Comparison`.
     """
 
     def __init__(
-        self, runs: Sequence[Run], made: Sequence[Made], config: ConfigDict, program: Program
+        self,
+        runs: Sequence[Run],
+        made: Sequence[Made],
+        config: ConfigDict,
+        program: Program,
+        on_metrics: OnMetrics | None = None,
     ) -> None:
+        self._on_metrics = on_metrics
         self.runs, self._made, self._program = tuple(runs), tuple(made), program
         self._plateau = config.optimizer.plateau
         self.step, self.seconds = 0, 0.0
@@ -207,7 +216,10 @@ class Journal:
 
     def _record(self, i: int, values: dict[str, Any]) -> None:
         if is_first():
-            self.runs[i].metrics.append({"step": self.step, **values})
+            line = {"step": self.step, **values}
+            self.runs[i].metrics.append(line)
+            if self._on_metrics is not None:
+                self._on_metrics(self.runs[i], line)
 
     def _keep_lines(self, step: int) -> None:
         for run in self.runs if is_first() else ():

@@ -2,6 +2,7 @@ import pytest
 
 from configs import digits_vit
 from configs.default import default, model
+from mimetic_jax import InputError
 from mimetic_jax.analysis.fields import describe
 from mimetic_jax.models import MODELS
 from mimetic_jax.train.schema import schema
@@ -66,3 +67,13 @@ def test_fields_without_a_description_are_listed_too():
     changed, _ = listed(config)
     assert "mine=3" in changed
     assert "model.width=4" in changed
+
+
+def test_words_choose_fields_by_name_or_meaning():
+    config = default("text")
+    text = describe(config, ["norm"])
+    assert "rms_norm" in text
+    assert "model.width" not in text
+    assert "fields with norm, of which" in text
+    with pytest.raises(InputError, match="no field of unnamed has nonesuch in its help"):
+        describe(config, ["nonesuch"])

@@ -264,3 +264,18 @@ def test_a_part_of_the_data_is_as_large_as_expected(tiny):
     comparison.open()
     assert said == []
     assert comparison.arms["run"].program.feed.steps_per_epoch == 143 // 32
+
+
+def test_the_hook_gets_every_line_of_every_run(tiny, tmp_path):
+    config = tiny()
+    config.seeds, config.together = (0, 1), 2
+    seen = {}
+
+    def keep(run, line):
+        seen.setdefault(run, []).append(dict(line))
+
+    Comparison(config, say=lambda line: None, on_metrics=keep).train(tmp_path)
+    assert list(seen) == [Run.of(tmp_path, "run", seed) for seed in (0, 1)]
+    for run, lines in seen.items():
+        assert lines == run.metrics.read()
+        assert lines[-1]["step"] == config.steps

@@ -1,0 +1,68 @@
+"""`mimetic export`: the weights of a trained run as a file that other programs read."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from safetensors.numpy import save_file
+
+from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.config import from_json
+from mimetic_jax.train.store.claim import Claim
+from mimetic_jax.train.store.files import path_of
+from mimetic_jax.train.store.runs import Run
+from mimetic_jax.tree import paths
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the newest checkpoint of a run of a workdir to a .safetensors file."""
+    parser = argparse.ArgumentParser("mimetic export", description=main.__doc__)
+    parser.add_argument("workdir", metavar="WORKDIR", help="a folder or gs://BUCKET/…")
+    parser.add_argument("arm", metavar="ARM")
+    parser.add_argument("--out", metavar="FILE.safetensors", required=True)
+    parser.add_argument("--seed", type=int, help="the first of the configuration unless given")
+    given = parser.parse_args(arguments)
+    print(export(given.workdir, given.arm, given.out, given.seed))
+
+
+def export(workdir: str, arm: str, out: str, seed: int | None = None) -> str:
+    """Write the parameters and the model state of a run; returns what was written, in words.
+
+    Names are paths such as block_0/attention/query/kernel; those of model state, as of BatchNorm,
+    begin with the name of their collection, batch_stats.
+
+    Args:
+        workdir: of a comparison.
+        arm: its name.
+        out: the file.
+        seed: of the run; the first one of the configuration, if None.
+
+    Raises:
+        InputError: there is no such comparison, arm, seed or checkpoint; or `out` isn't named so.
+    """
+    if not out.endswith(".safetensors"):
+        raise InputError(f"--out={out}: the file's name must end in .safetensors")
+    claim = Claim.read(path_of(workdir))
+    if claim is None:
+        raise InputError(f"nothing was trained in {workdir}: it has no config.json")
+    comparison = Comparison(from_json(claim.config), say=lambda line: None)
+    if arm not in comparison.arms:
+        raise unknown("arm", arm, comparison.arms)
+    seeds = tuple(comparison.config.seeds)
+    if seed is not None and seed not in seeds:
+        raise unknown("seed", seed, map(str, seeds))
+    run = Run.of(workdir, arm, seeds[0] if seed is None else seed)
+    state = comparison.restored(run)
+    if state is None:
+        raise InputError(f"{run} has no checkpoint in {workdir}")
+    params, _ = paths.flatten(jax.device_get({**state.params, **state.model_state}))
+    tensors = {name: np.asarray(array) for name, array in params}
+    step = int(state.step)
+    record = {"arm": run.arm, "seed": str(run.seed), "step": str(step)}
+    save_file(tensors, out, record)
+    count = sum(array.size for array in tensors.values())
+    return f"{out}: {run}, step {step:,}, {len(tensors)} tensors, {count:,} numbers"

@@ -1,0 +1,45 @@
+"""A bar of the steps of a training, where stderr is a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tqdm import tqdm
+
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.files import AnyPath
+from mimetic_jax.train.store.runs import Run
+
+
+class Progress:
+    """The steps that the runs of a comparison have taken; printed lines stand above the bar."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._taken: dict[Run, int] = {}
+
+    def say(self, line: str) -> None:
+        """Print a line; for `Comparison`."""
+        tqdm.write(line)
+
+    def moved(self, run: Run, line: Mapping[str, Any]) -> None:
+        """A run has recorded a line; for `Comparison`."""
+        if self._bar is not None:
+            self._bar.set_description_str(str(run), refresh=False)
+            if "loss" in line:
+                self._bar.set_postfix_str(f"loss {line['loss']:.3f}", refresh=False)
+            self._bar.update(line["step"] - self._taken[run])
+            self._taken[run] = line["step"]
+
+    @contextlib.contextmanager
+    def of(self, comparison: Comparison, workdir: AnyPath) -> Iterator[None]:
+        """Draw the bar inside; what is finished in the workdir counts as done."""
+        steps = {name: arm.program.steps for name, arm in comparison.arms.items()}
+        runs = comparison.runs(workdir)
+        self._taken = {run: steps[run.arm] * run.finished() for run in runs}
+        total, done = sum(steps[run.arm] for run in runs), sum(self._taken.values())
+        with tqdm(total=total, initial=done, unit="step", disable=None, leave=False) as self._bar:
+            yield
+        self._bar = None

@@ -1,0 +1,80 @@
+"""Exported weights are those of the checkpoint, by names that the commands on files read."""
+
+import io
+import json
+import sys
+
+import jax
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from mimetic_jax import InputError, check
+from mimetic_jax.base.tensor_files import read_file
+from mimetic_jax.command.export import export
+from mimetic_jax.command.progress import Progress
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.runs import Run
+from mimetic_jax.tree import paths
+from tests.training import quiet
+
+
+def test_the_file_holds_the_checkpoint(tiny, finished, tmp_path):
+    file = str(tmp_path / "out.safetensors")
+    said = export(str(finished), "run", file)
+    state = quiet(tiny()).restored(Run.of(finished, "run", 0))
+    expected = dict(paths.flatten(jax.device_get(state.params))[0])
+    found = read_file(file)
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+    assert f"{len(expected)} tensors" in said
+    with safe_open(file, "numpy") as stream:
+        assert stream.metadata() == {"arm": "run", "seed": "0", "step": str(tiny().steps)}
+    assert [layer.name for layer in check(found)] == [layer.name for layer in check(state.params)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "out.npz"), "must end in .safetensors"),
+        (("runs", "out.safetensors"), "unknown arm 'runs': choose one of run; did you mean 'run'"),
+        (("run", "out.safetensors", 7), "unknown seed '7': choose one of 0"),
+    ],
+)
+def test_what_isnt_there_is_said(finished, arguments, message):
+    with pytest.raises(InputError, match=message):
+        export(str(finished), *arguments)
+
+
+def test_a_folder_without_a_comparison_is_said(tmp_path):
+    with pytest.raises(InputError, match="nothing was trained"):
+        export(str(tmp_path), "run", "out.safetensors")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_bar_counts_the_steps_of_all_runs(tiny, tmp_path, monkeypatch, capsys, terminal):
+    config = tiny()
+    config.seeds = (0, 1)
+    drawn = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", drawn)
+    progress, counted = Progress(), []
+    comparison = Comparison(
+        config,
+        progress.say,
+        on_metrics=lambda run, line: (progress.moved(run, line), counted.append(line["step"])),
+    )
+    with progress.of(comparison, tmp_path):
+        comparison.train(tmp_path)
+    assert counted[-1] == config.steps
+    assert (f"/{2 * config.steps} " in drawn.getvalue()) == terminal
+    assert "run seed 1: done" in capsys.readouterr().out.replace("[2/2] ", "")
+    with progress.of(comparison, tmp_path):  # continued: all is done
+        pass
+    assert (f" {2 * config.steps}/{2 * config.steps} " in drawn.getvalue()) == terminal
+    assert json.loads((tmp_path / "summary.json").read_text())
