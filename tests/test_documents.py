@@ -15,16 +15,19 @@ import types
 from collections import Counter
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import yaml
 from ml_collections import ConfigDict
 
+from mimetic_jax import rewrite
 from mimetic_jax.base.exits import Answered
 from mimetic_jax.base.version import __version__
 from mimetic_jax.command import console, experiment, shipped
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.train import Comparison
+from mimetic_jax.train.store.runs import Run
 from papers import PAPERS
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -122,12 +125,43 @@ def test_the_module_of_the_page(tmp_path, monkeypatch):
         "mine": ImageDataset("mine", images, labels, images, labels, num_classes=3),
     }
     names["config"].batch = names["config"].eval.batch = 6
+    drawn: list[tuple[Any, ...]] = []
+
+    class SummaryWriter:
+        def __init__(self, folder: str) -> None:
+            self.folder = folder
+
+        def add_scalar(self, *scalar: Any) -> None:
+            drawn.append((self.folder, *scalar))
+
+    monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(**locals()))
     # In the module, so that classes of the page have an import path.
     page = vars(importlib.import_module("mymodel"))
     page.update(names)
     for use in uses:
         exec(use, page)
         assert page.pop("comparison").arms.keys() == {"default", "norm_matched", "mimetic"}
+    page["draw"](Run.of(tmp_path, "mimetic", 2), {"step": 8, "loss": 0.5, "seconds": 1.0})
+    assert drawn == [(f"{tmp_path}/runs/mimetic/2/tensorboard", "loss", 0.5, 8)]
+
+
+def test_the_scheme_and_the_configuration_of_contributing(tmp_path, monkeypatch):
+    """They train as they stand there."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    scheme, config = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "tied_scheme.py").write_text(scheme)
+    (tmp_path / "my_config.py").write_text(f"from tied_scheme import Tied\n{config}")
+    monkeypatch.syspath_prepend(tmp_path)
+    Tied = importlib.import_module("tied_scheme").Tied
+    kernels = {"fc1": np.arange(32.0).reshape(4, 8), "fc2": np.zeros((8, 4))}
+    mlp = {"mlp": {name: {"kernel": kernel} for name, kernel in kernels.items()}}
+    new = rewrite(jax.random.key(0), mlp, Tied(-0.25))["mlp"]["fc2"]["kernel"]
+    np.testing.assert_allclose(new, -0.25 * kernels["fc1"].T)
+    loaded = shipped.load(f"{tmp_path / 'my_config.py'}:width=16,steps=2")
+    loaded.seeds = (0,)
+    results = Comparison(loaded, say=lambda line: None).train(tmp_path / "workdir")
+    for arm in ("default", "tied", "norm_matched_tied"):
+        assert f"| {arm}" in str(results)
 
 
 def has(config: ConfigDict, field: str) -> bool:

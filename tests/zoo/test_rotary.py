@@ -1,0 +1,170 @@
+"""The table of docs/your_model.md: how rotary positions turn, by what the libraries compute."""
+
+import pathlib
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from mimetic_jax import Rule, rewrite, zoo
+from mimetic_jax.schemes import PositionalHeads
+from tests.schemes.test_positional import law
+
+PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "your_model.md").read_text()
+KEY, K, N = jax.random.key(0), 16, 24
+DISTANCES = np.arange(N)[:, None] - np.arange(N)[None]
+
+
+def angles(columns, base):
+    return np.arange(N)[:, None] * base ** (-np.arange(0, columns, 2) / columns)
+
+
+def rotate_half(x, base):
+    """transformers' Llama: x cos + rotate_half(x) sin; gemma, praxis, levanter, litgpt alike."""
+    cos, sin = (np.tile(f(angles(x.shape[-1], base)), 2) for f in (np.cos, np.sin))
+    first, second = np.split(x, 2, axis=-1)
+    return x * cos + np.concatenate([-second, first], -1) * sin
+
+
+def rotate_every_two(x, base):
+    """transformers' GPT-J; MaxText's LLaMARotaryEmbedding shifts neighbors likewise."""
+    cos, sin = (np.repeat(f(angles(x.shape[-1], base)), 2, -1) for f in (np.cos, np.sin))
+    other = np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape)
+    return x * cos + other * sin
+
+
+def complex_numbers(x, base):
+    """Llama as published: view_as_complex of pairs, times exp(iθn)."""
+    turned = (x[..., ::2] + 1j * x[..., 1::2]) * np.exp(1j * angles(x.shape[-1], base))
+    return np.stack([turned.real, turned.imag], -1).reshape(x.shape)
+
+
+def other_way(x, base):
+    """nanochat: y1 = x1 cos + x2 sin, y2 = x2 cos − x1 sin."""
+    cos, sin = (f(angles(x.shape[-1], base)) for f in (np.cos, np.sin))
+    first, second = np.split(x, 2, axis=-1)
+    return np.concatenate([first * cos + second * sin, second * cos - first * sin], -1)
+
+
+ROTATIONS = {
+    "Llama, Mistral": rotate_half,
+    "GPT-NeoX": rotate_half,
+    "GPT-J": rotate_every_two,
+    "Cohere": rotate_every_two,
+    "Llama as published": complex_numbers,
+    "MaxText": rotate_half,
+    "llama3.1": rotate_every_two,
+    "gemma, openpi": rotate_half,
+    "levanter": rotate_half,
+    "litgpt": rotate_half,
+    "nanochat": other_way,
+}
+
+
+def rows():
+    table = re.search(r"\| library \| pairs .*?\n\n", PAGE, re.DOTALL)[0]
+    for line in table.strip().splitlines()[2:]:
+        library, pairs, share, offsets, _ = (cell.strip() for cell in line.strip("| ").split(" | "))
+        (rotation,) = {
+            rotation.__name__ for mark, rotation in ROTATIONS.items() if mark in library
+        } - ({"rotate_half"} if "llama3.1" in library else set())
+        yield pytest.param(pairs, share, offsets, globals()[rotation], id=library[:24])
+
+
+@pytest.mark.parametrize(("pairs", "share", "offsets", "rotation"), [*rows()])
+def test_heads_look_back_as_the_table_says(pairs, share, offsets, rotation):
+    numbers = tuple(int(number) for number in re.findall(r"-?\d+", offsets))
+    turned = 1.0 if share.startswith("all") else 0.5
+    scheme = PositionalHeads(10_000, offsets=numbers, sharpness=8.0, pairs=pairs, turned=turned)
+    shapes = {f"{name}/kernel": (24, 3, K) for name in ("query", "key")}
+    shapes |= {f"{name}/bias": (3, K) for name in ("query", "key")}
+    new = rewrite(KEY, {path: np.ones(shape) for path, shape in shapes.items()}, scheme)
+    columns = int(turned * K)
+    for head in range(3):
+        query, key = (
+            np.concatenate([rotation(part[:, :columns], 10_000.0), part[:, columns:]], -1)
+            for part in (np.tile(new[f"{name}/bias"][head], (N, 1)) for name in ("query", "key"))
+        )
+        found = query @ key.T / np.sqrt(K)
+        np.testing.assert_allclose(found, law(DISTANCES, head, K, turned=turned), atol=1e-4)
+        assert (found.argmax(axis=1)[head:] == np.arange(N - head)).all(), "tokens before"
+
+
+def llama(groups=2, layers=2, width=64, hidden=96, vocabulary=50):
+    """A Llama's tensors by PyTorch's names, with norms of gain 1."""
+    random, shapes = np.random.default_rng(0), {"model.embed_tokens.weight": (vocabulary, width)}
+    shapes["lm_head.weight"] = (vocabulary, width)
+    for i in range(layers):
+        layer = f"model.layers.{i}."
+        heads = {"q": width, "k": groups * K, "v": groups * K}
+        shapes |= {f"{layer}self_attn.{n}_proj.weight": (rows, width) for n, rows in heads.items()}
+        shapes[f"{layer}self_attn.o_proj.weight"] = (width, width)
+        shapes |= {f"{layer}mlp.{n}_proj.weight": (hidden, width) for n in ("gate", "up")}
+        shapes[f"{layer}mlp.down_proj.weight"] = (width, hidden)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            shapes[f"{layer}{name}.weight"] = (width,)
+    return {
+        name: np.ones(shape, np.float32)
+        if len(shape) == 1
+        else random.normal(size=shape, scale=0.05).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def rms_norm(x):
+    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True))
+
+
+def attend(weights, layer, normed, base):
+    """Logits [H, N, N] and values of one layer, as in transformers."""
+    q, k, v = (
+        (normed @ weights[f"{layer}self_attn.{n}_proj.weight"].T).reshape(N, -1, K) for n in "qkv"
+    )
+    q, k = (np.stack([rotate_half(one[:, h], base) for h in range(one.shape[1])]) for one in (q, k))
+    repeat = len(q) // len(k)
+    return np.einsum("hnk,hmk->hnm", q, k.repeat(repeat, 0)) / np.sqrt(K), v.repeat(repeat, 1)
+
+
+def forward(weights, tokens, base):
+    """The activations before each layer and after the last."""
+    x = weights["model.embed_tokens.weight"][tokens]
+    activations = [x]
+    for i in range(2):
+        layer = f"model.layers.{i}."
+        scores, values = attend(weights, layer, rms_norm(x), base)
+        weight = np.exp(scores) * np.tril(np.ones((N, N)))
+        weight /= weight.sum(-1, keepdims=True)
+        y = np.einsum("hnm,mhk->nhk", weight, values).reshape(N, -1)
+        x = x + y @ weights[f"{layer}self_attn.o_proj.weight"].T
+        gate, up = (rms_norm(x) @ weights[f"{layer}mlp.{n}_proj.weight"].T for n in ("gate", "up"))
+        x = x + (gate / (1 + np.exp(-gate)) * up) @ weights[f"{layer}mlp.down_proj.weight"].T
+        activations.append(x)
+    return activations
+
+
+EMBEDDING = (Rule("embed_tokens/weight", "embedding", "t d"), *zoo.PYTORCH)
+EVERY_LAYER = (
+    Rule("lm_head/weight", "unembedding", "t d"),
+    Rule("mlp/gate_proj/weight", "mlp_gate", "f d"),
+    Rule("mlp/up_proj/weight", "mlp_in", "f d"),
+    Rule("mlp/down_proj/weight", "mlp_out", "d f"),
+    *EMBEDDING,
+)
+
+
+@pytest.mark.parametrize("rules", [EMBEDDING, EVERY_LAYER])
+def test_a_llama_in_pytorchs_names_looks_back(rules):
+    """The page's example: the law in the first block, and a channel that stays constant."""
+    scheme = PositionalHeads(500.0, offsets=(0, 1, 2, 3), sharpness=8.0, channel=3)
+    new = rewrite(KEY, llama(), scheme, rules=rules, num_heads=4, num_kv_heads=2)
+    weights = {name: np.float64(array) for name, array in new.items()}
+    tokens = np.random.default_rng(1).integers(0, 50, N)
+    activations = forward(weights, tokens, 500.0)
+    constant = rms_norm(activations[0]) * (np.arange(64) == 3)
+    scores, _ = attend(weights, "model.layers.0.", constant, 500.0)
+    for head in range(4):
+        np.testing.assert_allclose(scores[head], law(DISTANCES, head, K, base=500.0), atol=1e-4)
+    varies = [np.ptp(x[:, 3]) for x in activations]
+    assert varies[0] < 1e-6
+    assert (max(varies) < 1e-6) == (rules is EVERY_LAYER)
