@@ -6,12 +6,14 @@ pip install torch torchvision timm transformers
 import argparse
 import importlib.util
 import json
+import pathlib
+import re
 
 import jax
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError, rewrite
+from mimetic_jax import InputError, check, rewrite
 from mimetic_jax import torch as mimetic_torch
 from mimetic_jax.command import files
 from mimetic_jax.schemes import Mimetic, Permuted
@@ -282,3 +284,17 @@ def test_parameters_without_values_are_one_line():
     module["head"] = torch.nn.LazyLinear(4)
     with pytest.raises(InputError, match=r"head.weight can't be read as an array"):
         mimetic_torch.initialize(module, KEY, Mimetic(), num_heads=H)
+
+
+def test_the_pages_own_attention_is_initialized():
+    torch = pytest.importorskip("torch")
+    page = (pathlib.Path(__file__).parents[1] / "docs" / "your_model.md").read_text()
+    (block,) = re.findall(
+        r"^```\n(from mimetic_jax import attention_rules\n.*?)^```", page, re.M | re.S
+    )
+    names = {"torch": torch, "jax": jax, "mimetic_torch": mimetic_torch, "Mimetic": Mimetic}
+    exec(block, names)
+    arrays = mimetic_torch.arrays_of(names["model"])
+    found = check(arrays, rules=names["rules"], num_heads=4)
+    assert [layer.value_out < -0.5 for layer in found] == [True, True]
+    assert names["model"](torch.ones(1, 3, 64)).shape == (1, 3, 64)
