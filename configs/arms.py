@@ -339,6 +339,22 @@ def positional(layers: int, heads: int, length: int) -> Arms:
     }
 
 
+def units(rho: float = 0.4) -> Arms:
+    """Hidden units that write along what they read, all, none, half of them, or by depth.
+
+    `by_depth` has the share of SmolLM2's, the last of which is nearly 0. permuted_mixed is the
+    control of single units.
+    """
+    shares = {"along": 1.0, "against": 0.0, "mixed": 0.5, "by_depth": s.ByDepth((0.85, 0.02))}
+    return {name: (s.CorrelatedMLP(rho, share),) for name, share in shares.items()}
+
+
+def exclusive(arms: Arms, *names: str) -> Arms:
+    """Some of the arms with exclusive self-attention, as exclusive_NAME."""
+    model = {"model": {"exclusive": True}}
+    return {f"exclusive_{name}": {**_fields(arms[name]), **model} for name in names}
+
+
 POSITIONAL = ("default", "norm_matched_positional", "positional")
 """The arms of `positional` that are compared unless others are asked for."""
 

@@ -73,7 +73,9 @@ def _language(init: str, heads: int) -> ConfigDict:
         "small": {"scheme": (s.Independent(power=0.75),), "model": {"norm_epsilon": 1e-12}},
         "shift": {"model": shifted},
     }
-    others |= arms.positional(2, heads, 64)
+    others |= arms.positional(2, heads, 64) | arms.units()
+    # The means of gates by input, eq. 1 of the MLP paper.
+    others["gate_per_input"] = (s.MeanShift(arms.B, per_input=True, role="mlp_gate"),)
     if "bigrams" in init:  # of the text itself, which is counted for these arms alone
         others |= _bigrams()
     controls = (f"norm_matched_{name}" for name in structured)

@@ -75,4 +75,5 @@ def _arms(args: ConfigDict) -> ConfigDict:
         every |= {"fit": fit, "norm_matched_fit": arms.noise(fit), "fit_profile": (*fit, profile)}
     if args.teacher:
         every["selection"] = {"init_from": args.teacher, "init_parts": ("layers",)}
-    return arms.chosen(args.init, every, every)
+    others = arms.units() | arms.exclusive(every, "default", "strong" if is_text else "mimetic")
+    return arms.chosen(args.init, every | others, every)

@@ -36,6 +36,8 @@ class Attention(nn.Module):
             those of the token before; of the first token zeros.
         qk_norm: each query and key is divided by its root mean square over K and multiplied by
             learned factors [K], one set for all queries and one for all keys, before it turns.
+        exclusive: what a head gathers, y, loses its component along the token's own value v:
+            y − (y · v) v / ‖v‖².
         dtype: of the computation; parameters are float32.
 
     Raises:
@@ -47,7 +49,8 @@ class Attention(nn.Module):
         >>> params["query"]["kernel"].shape, params["out"]["kernel"].shape
         ((16, 2, 8), (2, 8, 16))
 
-    Reference: Attention Is All You Need, section 3.2; `qk_norm` is that of Qwen3 and Gemma 3.
+    Reference: Attention Is All You Need, section 3.2; `qk_norm` is that of Qwen3 and Gemma 3,
+    `exclusive` is Exclusive Self Attention (arXiv 2603.09078).
     """
 
     num_heads: int
@@ -60,6 +63,7 @@ class Attention(nn.Module):
     grid: tuple[int, int] | None = None
     key_shift: float = 0.0
     qk_norm: bool = False
+    exclusive: bool = False
     dtype: Any = jnp.float32
 
     @nn.compact
@@ -104,7 +108,8 @@ class Attention(nn.Module):
         elif self.rotary:
             query, key = self._rotated(query), self._rotated(key)
         implementation = _implementation(query.dtype, query.shape[-1])
-        return _attended(query, key, value, self.causal, implementation)
+        gathered = _attended(query, key, value, self.causal, implementation)
+        return _without(value, gathered) if self.exclusive else gathered
 
     def _rotated(self, x: jax.Array) -> jax.Array:
         length = x.shape[1]
@@ -144,6 +149,15 @@ class Attention(nn.Module):
         if self.qkv_bias:
             joint += jnp.concatenate([layer["bias"] for layer in layers]).astype(self.dtype)
         return jnp.split(joint, 3, axis=-2)
+
+
+def _without(value: jax.Array, gathered: jax.Array) -> jax.Array:
+    """y − (y · v) v / ‖v‖², [..., K] from two of that shape; y where v is 0."""
+    direction = value.astype(jnp.float32)
+    squares = jnp.square(direction).sum(axis=-1, keepdims=True)
+    direction *= jax.lax.rsqrt(jnp.maximum(squares, 1e-24))
+    along = (gathered * direction).sum(axis=-1, keepdims=True)
+    return (gathered - along * direction).astype(gathered.dtype)
 
 
 def _attended(

@@ -79,6 +79,8 @@ class GPT(nn.Module):
         max_length: rows of the learned table; the longest input.
         bias_free: query, key and value have no biases, as in Llama.
         qk_norm: normalize each query and key, see `Attention`.
+        exclusive: what a head gathers loses its component along the token's own value, see
+            `Attention`.
         rms_norm: RMSNorm, x / √(mean x² + ε) ∘ scale, in place of LayerNorm.
         norm_epsilon: ε of norms in place of 1e-5, if it isn't 0.
         swiglu: the MLP is fc2(silu(fc1(x)) ∘ up(x)), which has half as many parameters again at the
@@ -129,6 +131,7 @@ class GPT(nn.Module):
     max_length: int = 1024
     bias_free: bool = False
     qk_norm: bool = False
+    exclusive: bool = False
     rms_norm: bool = False
     norm_epsilon: float = 0.0
     swiglu: bool = False
@@ -185,6 +188,7 @@ class GPT(nn.Module):
             key_shift=self.key_shift,
             bias_free=self.bias_free,
             qk_norm=self.qk_norm,
+            exclusive=self.exclusive,
             rms_norm=self.rms_norm,
             norm_epsilon=self.norm_epsilon,
             swiglu=self.swiglu,
@@ -232,6 +236,7 @@ class Block(nn.Module):
     key_shift: float
     bias_free: bool
     qk_norm: bool
+    exclusive: bool
     rms_norm: bool
     norm_epsilon: float
     swiglu: bool
@@ -251,6 +256,7 @@ class Block(nn.Module):
             key_shift=self.key_shift,
             qkv_bias=not self.bias_free,
             qk_norm=self.qk_norm,
+            exclusive=self.exclusive,
             dtype=self.dtype,
             name="attention",
         )

@@ -66,6 +66,8 @@ class ViT(nn.Module):
         skipless: blocks without skip connections: attention(norm(x)), then mlp(norm(x)).
         learn_sum: add c · Σ_d x_d to every hidden unit of each MLP, c learned from 0 on. Behind a
             fresh LayerNorm the sum is 0, and so is the gradient of c until the norm has learned.
+        exclusive: what a head gathers loses its component along the token's own value, see
+            `Attention`.
         qkv_bias: whether query, key and value have biases.
         fused_qkv: one product for query, key and value, of the same parameters.
         scan: one loop over a block: the program's size doesn't grow with L. The parameters of
@@ -103,6 +105,7 @@ class ViT(nn.Module):
     scale_init: float = 0.1
     skipless: bool = False
     learn_sum: bool = False
+    exclusive: bool = False
     qkv_bias: bool = True
     fused_qkv: bool = False
     scan: bool = False
@@ -153,6 +156,7 @@ class ViT(nn.Module):
             scale_init=self.scale_init,
             skipless=self.skipless,
             learn_sum=self.learn_sum,
+            exclusive=self.exclusive,
             qkv_bias=self.qkv_bias,
             fused_qkv=self.fused_qkv,
             dtype=self.dtype,
@@ -172,8 +176,9 @@ class ViT(nn.Module):
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
-        if self.rotary and self.attention != "standard":
-            raise InputError(f"rotary positions are for standard attention, not {self.attention}")
+        for name in ("rotary", "exclusive"):
+            if getattr(self, name) and self.attention != "standard":
+                raise InputError(f"{name} is for standard attention, not {self.attention}")
         if self.skipless and (self.layer_scale or self.drop_path):
             raise InputError(
                 f"skipless leaves no branch to scale or to drop: layer_scale {self.layer_scale!r}, "
@@ -201,6 +206,7 @@ class Block(nn.Module):
     scale_init: float = 0.1
     skipless: bool = False
     learn_sum: bool = False
+    exclusive: bool = False
     qkv_bias: bool = True
     fused_qkv: bool = False
     dtype: Any = jnp.float32
@@ -238,7 +244,12 @@ class Block(nn.Module):
             return GatedAttention(grid=self.grid, **fields)
         if self.attention != "standard":
             return ConvAttention(form=self.attention, grid=self.grid, **fields)
-        return Attention(rotary=self.rotary, grid=self.grid, **fields)
+        own: dict[str, Any] = {
+            "rotary": self.rotary,
+            "grid": self.grid,
+            "exclusive": self.exclusive,
+        }
+        return Attention(**own, **fields)
 
     def _residual(self, x: jax.Array, branch: jax.Array) -> jax.Array:
         """The skip connection around attention."""

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.schemes.base import Scheme, both_or_none
+from mimetic_jax.base.typed import Range
+from mimetic_jax.schemes.base import LATER, Scheme, both_or_none
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.depth import PerLayer
-from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION
+from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION, number
 from mimetic_jax.weights.mlp import (
     anti_correlated,
     correlated_mlp,
     mean_shift,
     mean_shift_per_input,
 )
+
+_SHARE = Range(0, 1, reason="a share of the hidden units")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +37,8 @@ class MeanShift(Scheme):
             deviations of the kernel.
         per_input: draw one mean per input, the same for all hidden units (eq. 1), instead of
             one number for the whole kernel (eq. 2, the paper's results).
+        role: of the kernel: the first, or the gate of a gated MLP, which has such means in trained
+            models where the other first kernel has none.
 
     Example:
         >>> sorted(MeanShift().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
@@ -44,14 +49,16 @@ class MeanShift(Scheme):
 
     b: Annotated[float, ANY_SIGN] = 0.5
     per_input: bool = False
+    role: Literal["mlp_in", "mlp_gate"] = dataclasses.field(default="mlp_in", metadata=LATER)
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        return roles & {"mlp_in"}
+        return roles & {self.role}
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        kernel = block[self.role]
         if self.per_input:
-            return {"mlp_in": mean_shift_per_input(key, block["mlp_in"], self.b)}
-        return {"mlp_in": mean_shift(block["mlp_in"], self.b)}
+            return {self.role: mean_shift_per_input(key, kernel, self.b)}
+        return {self.role: mean_shift(kernel, self.b)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,12 +88,15 @@ class CorrelatedMLP(Scheme):
     """The second kernel of an MLP becomes √(1 − ρ²) W₂ + ρ (s₂/s₁) W₁ᵀ: W₁ W₂ leans to ρ I.
 
     The norm of W₂ stays, so that the control is the default; another is the same with −ρ. It starts
-    from the existing kernels, so applying it twice correlates twice.
+    from the existing kernels, so applying it twice correlates twice. With `positive` each hidden
+    unit has a sign of its own: as in trained models it writes along what it reads, or against it.
 
     Attributes:
         rho: ρ in [-1, 1]; a number, a sequence with one number per layer, or a function of relative
             depth. DINOv2's ViT-S goes from −.4 to −.7 in its first layers to +.3: see
             docs/trained.md.
+        positive: the share of hidden units that have +|ρ|, the first ones; the others have −|ρ|.
+            None: all have ρ. Per layer as ρ.
 
     Example:
         >>> sorted(CorrelatedMLP(-0.5).writes(frozenset({"mlp_in", "mlp_out", "mlp_out_bias"})))
@@ -94,13 +104,19 @@ class CorrelatedMLP(Scheme):
     """
 
     rho: Annotated[PerLayer, CORRELATION] = -0.5
+    positive: Annotated[PerLayer, _SHARE] | None = dataclasses.field(default=None, metadata=LATER)
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return both_or_none(roles, "mlp_in", "mlp_out") & {"mlp_out"}
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        rho: Any = self.at(context.layer, context.num_layers).rho
-        return {"mlp_out": correlated_mlp(block["mlp_in"], block["mlp_out"], rho)}
+        scheme: Any = self.at(context.layer, context.num_layers)
+        first, rho = block["mlp_in"], scheme.rho
+        if scheme.positive is not None:
+            units = first.shape[-1]
+            count = round(number("positive", scheme.positive, _SHARE) * units)
+            first, rho = first * jnp.where(jnp.arange(units) < count, 1.0, -1.0), abs(rho)
+        return {"mlp_out": correlated_mlp(first, block["mlp_out"], rho)}
 
 
 @dataclasses.dataclass(frozen=True)

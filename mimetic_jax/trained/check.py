@@ -43,6 +43,10 @@ class LayerCheck(Layer):
             square over inputs, in that of independent entries, σ(W_1) / √F. Of the gate, if the MLP
             is gated. None without an MLP.
         gated: whether the MLP is gated.
+        units: how far each hidden unit writes along what it reads, or against it: the root mean
+            square over units of the cosine between the column of W_1 and the row of W_2, in that of
+            independent entries, 1 / √D. Of the up, if the MLP is gated. None without an MLP.
+        positive: the share of these cosines that are above 0, likewise.
         value_out_by_head: the alignment of W_V W_out of each head.
         folded: the roles of the gains and scales that the products were multiplied by.
         negative: the share of the gains' entries that are not above 0.
@@ -56,6 +60,8 @@ class LayerCheck(Layer):
     mlp: float | None = None
     means: float | None = None
     gated: bool = False
+    units: float | None = None
+    positive: float | None = None
     value_out_by_head: tuple[float, ...] = ()
     folded: frozenset[str] = frozenset()
     negative: float = 0.0
@@ -140,6 +146,9 @@ class Check(tuple[LayerCheck, ...]):
             columns[means] = [
                 "" if x.means is None or x.gated != gated else f"{x.means:.1f}" for x in self
             ]
+        columns["units"] = [
+            "" if x.units is None else f"{x.units:.1f}, {x.positive:.0%} +" for x in self
+        ]
         if len({layer.dim for layer in self}) > 1:
             columns["noise"] = [f"± {layer.noise:.3f}" for layer in self]
         shown = {name: cells for name, cells in columns.items() if any(cells) or name == "layer"}
@@ -251,8 +260,9 @@ def check(
     W_V W_out with a negative one. `fit` says which constants α and β such a product has. Of a
     gated MLP the product is W_up W_down, and the means are those of the gate. Beside each layer's
     W_V W_out, the sum over heads, the numbers of heads are printed whose own product leans to +I
-    and to −I. Of a state space layer it is W_C W_Bᵀ, over all groups, with its A and Δ beside it:
-    `schemes.MimeticSSM`.
+    and to −I. "units" is how far single hidden units write along what they read, where 1 is noise,
+    and the share of them that do so with a positive sign. Of a state space layer the product is
+    W_C W_Bᵀ, over all groups, with its A and Δ beside it: `schemes.MimeticSSM`.
 
     Args:
         params: a parameter tree, before or after training; layers may be stacked, kernels fused,
@@ -323,6 +333,7 @@ def _checked(layer: LayerPairs) -> LayerCheck:
     found = {name: _alignments(pair) for name, pair in layer.pairs.items()}
     (value_out,), (mlp,) = (found.get(name, (None,)) for name in ("value_out", "mlp"))
     first = layer.mlp.left[0] if layer.gate is None and layer.mlp else layer.gate
+    units, positive = _units(layer.mlp) if layer.mlp else (None, None)
     return LayerCheck(
         layer.path,
         layer.index,
@@ -332,6 +343,8 @@ def _checked(layer: LayerPairs) -> LayerCheck:
         mlp,
         None if first is None else _standing_out(first),
         layer.gate is not None,
+        units,
+        positive,
         found.get("by_head", ()),
         layer.folded,
         layer.negative,
@@ -345,6 +358,15 @@ def _standing_out(first_DxF: np.ndarray) -> float:
     spread = first_DxF.std(axis=1)
     means = first_DxF.mean(axis=1)[spread > 0] / spread[spread > 0]
     return float(np.sqrt(np.mean(means**2) * first_DxF.shape[1])) if len(means) else 0.0
+
+
+def _units(mlp: Pair) -> tuple[float, float]:
+    """The size of the cosines of what each unit reads and writes, and the share above 0."""
+    read_DxF, write_DxF = mlp.left[0], mlp.right[0]
+    norms = np.linalg.norm(read_DxF, axis=0) * np.linalg.norm(write_DxF, axis=0)
+    products = np.sum(read_DxF * write_DxF, axis=0)
+    cosines = products / np.where(norms > 0, norms, 1)
+    return float(np.sqrt(np.mean(cosines**2) * len(read_DxF))), float((cosines > 0).mean())
 
 
 def _note(layers: Sequence[LayerCheck]) -> str:

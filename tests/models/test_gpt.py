@@ -138,6 +138,18 @@ def test_formula_in_float64(positions, modern):
     np.testing.assert_allclose(found, logits, rtol=1e-3, atol=1e-3)
 
 
+def test_of_the_first_token_nothing_exclusive_is_left():
+    """It attends to itself alone, so that each head gathers its own value."""
+    variables, x = noisy(), tokens()
+    inside = {"capture_intermediates": True, "mutable": ["intermediates"]}
+    for exclusive in (False, True):
+        _, state = GPT(**SMALL, exclusive=exclusive).apply(variables, x, **inside)
+        (attended,) = state["intermediates"]["block_0"]["attention"]["__call__"]
+        change = attended - variables["params"]["block_0"]["attention"]["out"]["bias"]
+        assert (np.abs(change[:, 0]).max() < 1e-5) == exclusive
+        assert np.abs(change[:, 1:]).max() > 0.1
+
+
 def test_schemes_leave_a_gated_mlp_as_it_is():
     params = noisy(**MODERN)["params"]
     for scheme in (schemes.mimetic_language(), schemes.TFixup(), schemes.Independent()):
@@ -150,6 +162,18 @@ GATED = (
     *mimetic_jax.mlp_rules(first="up", second="fc2"),
     mimetic_jax.Rule("fc1/kernel", "mlp_gate", "d f"),
 )
+
+
+def test_the_gate_gets_a_mean_per_input():
+    params = noisy(**MODERN)["params"]
+    scheme = schemes.MeanShift(0.5, per_input=True, role="mlp_gate")
+    new = rewrite(KEY, params, scheme, rules=GPT.traits.rules)
+    old, block = (np.float64(p["block_0"]["mlp"]["fc1"]["kernel"]) for p in (params, new))
+    shift = block - old
+    assert np.abs(shift - shift[:, :1]).max() < 1e-6
+    assert shift[:, 0].std() == pytest.approx(0.5 * old.std(), rel=0.5)
+    changed = jax.tree.map(lambda a, b: not np.array_equal(a, b), params, new)
+    assert sum(jax.tree.leaves(changed)) == 1
 
 
 def test_rules_of_ones_own_describe_a_gated_mlp():

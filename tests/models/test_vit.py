@@ -121,6 +121,19 @@ def test_blocks_without_skips_are_their_branches():
     np.testing.assert_allclose(without.apply(half, x)[0], jnp.zeros_like(x), atol=1e-6)
 
 
+def test_exclusive_attention_reaches_every_block():
+    """A single patch gathers its own value: the blocks are then their MLPs."""
+    one = {**SMALL, "pool": "mean", "patch": 8}
+    variables = {"params": drawn(ViT(**one), images())}
+    found = ViT(**one, exclusive=True).apply(variables, images())
+    for block in ("block_0", "block_1"):
+        out = variables["params"][block]["attention"]["out"]
+        variables["params"][block]["attention"]["out"] = {**out, "kernel": 0 * out["kernel"]}
+    np.testing.assert_allclose(found, ViT(**one).apply(variables, images()), atol=1e-4)
+    with pytest.raises(InputError, match="exclusive is for standard attention, not conv_logits"):
+        jax.eval_shape(ViT(**SMALL, exclusive=True, attention="conv_logits").init, KEY, images())
+
+
 @pytest.mark.parametrize("change", [{"layer_scale": "branch"}, {"drop_path": 0.1}])
 def test_without_skips_there_is_no_branch_to_scale_or_drop(change):
     model = ViT(**SMALL, skipless=True, **change)

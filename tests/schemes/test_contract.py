@@ -32,6 +32,7 @@ EVERY = [
     schemes.ConvFilters("impulse"),
     schemes.ConvMimetic(),
     schemes.CorrelatedMLP(-0.5),
+    schemes.CorrelatedMLP(0.4, positive=0.25),
     schemes.DCT(value=True),
     schemes.HeadIdentity(),
     schemes.IDInit(),

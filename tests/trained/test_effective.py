@@ -74,6 +74,10 @@ def test_products_are_those_that_activations_meet():
         first = w["norm2.weight"][:, None] * w["mlp.fc1.weight"].T
         second = w["mlp.fc2.weight"].T * w["layer_scale2.lambda1"]
         assert layer.mlp == pytest.approx(cosine(first @ second), abs=1e-6)
+        norms = np.linalg.norm(first, axis=0) * np.linalg.norm(second, axis=1)
+        units = np.einsum("df,fd->f", first, second) / norms
+        assert layer.units == pytest.approx(np.sqrt(D * np.mean(units**2)), rel=1e-6)
+        assert layer.positive == np.mean(units > 0)
         means = first.mean(1) / first.std(1) * np.sqrt(F)
         assert layer.means == pytest.approx(np.sqrt(np.mean(means**2)), rel=1e-6)
 
@@ -126,6 +130,33 @@ def test_the_mlp_keeps_its_norm_and_gets_its_correlation():
     first = np.float64(new["encoder.layer.0.mlp.fc1.weight"]).T
     assert np.corrcoef(first.ravel(), after.ravel())[0, 1] == pytest.approx(-0.5, abs=0.03)
     np.testing.assert_array_equal(first.T, tree["encoder.layer.0.mlp.fc1.weight"])
+
+
+@pytest.mark.parametrize("rho", [-0.6, 0.6])
+def test_a_share_of_the_hidden_units_writes_along_what_it_reads(rho):
+    tree, default = fresh(), CorrelatedMLP(rho)
+    shares = ByDepth((1.0, 0.75, 0.0))
+    found = check(rewrite(KEY, tree, CorrelatedMLP(rho, shares), num_heads=H), num_heads=H)
+    for layer, share in zip(found, shares.values, strict=True):
+        # A unit's cosine is 0.6 ± 0.6, so that a few have another sign than its own.
+        assert layer.positive == pytest.approx(share, abs=0.1)
+        assert layer.units == pytest.approx(0.6 * np.sqrt(D), rel=0.15)
+        assert np.sign(layer.mlp) == np.sign(share - 0.5)
+    same = CorrelatedMLP(rho, positive=float(rho > 0))
+    ours, theirs = (rewrite(KEY, tree, s, num_heads=H) for s in (same, default))
+    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+    permuted = rewrite(KEY, tree, schemes.Permuted(CorrelatedMLP(rho, 0.5)), num_heads=H)
+    assert max(layer.units for layer in check(permuted, num_heads=H)) < 1.5
+    with pytest.raises(InputError, match=r"positive 1\.5"):
+        CorrelatedMLP(rho, positive=1.5)
+
+
+def test_a_field_that_came_later_is_stored_where_it_is_used():
+    """Results of schemes without it keep their digests."""
+    assert schemes.to_dict(CorrelatedMLP(0.5)) == {"scheme": "CorrelatedMLP", "rho": 0.5}
+    used = CorrelatedMLP(0.5, positive=0.0)
+    assert schemes.to_dict(used)["positive"] == 0
+    assert schemes.from_dict(schemes.to_dict(used)) == used
 
 
 @pytest.mark.parametrize("scan", [False, True])

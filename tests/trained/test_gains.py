@@ -293,7 +293,7 @@ def test_a_gated_mlp_shows_up_down_and_the_means_of_its_gate():
     assert found[0].means == pytest.approx(np.sqrt(np.mean(ratio**2)), rel=1e-6)
     assert found[0].means > 5
     head = str(found).splitlines()[0]
-    assert head.split("  ")[-1].strip() == "gate means"
+    assert [name.strip() for name in head.split("  ")[-2:]] == ["gate means", "units"]
     assert "W_1" not in head
     assert "up·down aligned with" in str(found)
 
