@@ -38,7 +38,7 @@ ALLOWED = {
     },
     "command": {
         *("analysis", "base", "data", "host", "models", "schemes", "torch", "train", "trained"),
-        *("tree", "tree/rules", "tree/tables", "zoo"),
+        *("tree", "tree/paths", "tree/rules", "tree/tables", "zoo"),
     },
     "__init__": {
         *("base", "schemes", "trained", "tree", "tree/rules", "tree/tables", "weights", "zoo"),

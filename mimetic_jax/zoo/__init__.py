@@ -122,10 +122,14 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
 PLUS_ONE = re.compile("gemma|qwen3_next|qwen3_5(_moe)?(_text)?|step3p[57]|minimax_m3(_vl(_text)?)?")
 """Types of Hugging Face's models that have Llama's names and store w of their gain 1 + w."""
 
+_UNDIVIDED = "the query takes 1/√K, as the model doesn't divide logits by √K"
 _SAME_CLASS = "cross-attention is the same class: see that none is among these"
 NOTES: Mapping[str, str] = {
     "MAXTEXT": "models that divide logits by √K or normalize queries; others are MAXTEXT_LLAMA",
-    "MAXTEXT_LLAMA": "the query takes 1/√K, as the model doesn't divide logits by √K",
+    "MAXTEXT_LLAMA": _UNDIVIDED,
+    "T5X": _UNDIVIDED,
+    "FLAXFORMER": f"{_UNDIVIDED}, unless kernels are fused",
+    "SIMPLY": "gains are read as w; with norm_scale_plus_one check and fit need SIMPLY_PLUS_ONE",
     "EQUINOX": _SAME_CLASS,
     "EQUINOX_STACKED": _SAME_CLASS,
     "HAIKU": _SAME_CLASS,

@@ -55,7 +55,11 @@ def t5x(layer, attention, *, table="T5X", forms=FLAT, first="", **options) -> tu
         }
         if first
         else {},
-        others={**RELPOS, **gated},
+        others={
+            **RELPOS,
+            **gated,
+            f"{layer}/encoder_decoder_attention/key/kernel": (D, L, D) if axis else (D, D),
+        },
         undivided=True,
         **options,
     )
@@ -470,3 +474,41 @@ def test_what_is_refused_names_the_rule_by_hand_that_works(tree, advice, cut):
         options = eval(f"dict({advice})", names)
         planned = mimetic_jax.plan(ones(tree if cut is None else cut), Mimetic(), **options)
         assert {write.role for write in planned} == {"query", "key", "value", "out"}
+
+
+def test_maxtexts_global_layers_of_gemma_4_have_no_value():
+    block = "params/decoder/layers/global_layer/self_attention"
+    shapes = {"query/kernel": (D, L, 4, 8), "key/kernel": (D, L, 2, 8), "out/kernel": (4, L, 8, D)}
+    shapes |= {"query_norm/scale": (8, L)}
+    random = np.random.default_rng(0)
+    tree = {f"{block}/{name}": random.normal(size=shape) for name, shape in shapes.items()}
+    planned = mimetic_jax.plan(tree, Mimetic())
+    assert planned.table == "MAXTEXT"
+    assert {write.role for write in planned} == {"query", "key"}
+    new = mimetic_jax.rewrite(test_zoo.KEY, tree, Mimetic())
+    for layer in range(L):
+        query, key = (new[f"{block}/{name}/kernel"][:, layer] for name in ("query", "key"))
+        for head in range(4):
+            assert np.trace(query[:, head] @ key[:, head // 2].T) / 8 > 0.6
+
+
+@pytest.mark.parametrize(
+    ("name", "added"),
+    [("simply", ["attention_gain", "mlp_gain", "attention_scale", "mlp_scale"])]
+    + [("litgpt_llama", ["attention_gain"]), ("litgpt_pythia", ["attention_gain", "mlp_gain"])],
+)
+def test_tables_that_add_one_differ_in_gains_alone(name, added):
+    case, norms = CODEBASES[name]
+    leaves = test_norms.with_norms(norms, test_norms.leaves_by_slash(case.params()), {})
+    tree = (test_zoo.flat_names if case.dots else test_zoo.nested)(leaves)
+    tables = (zoo.TABLES[f"{case.table}{end}"] for end in ("", "_PLUS_ONE"))
+    one, other = (mimetic_jax.blocks(tree, rules=rules, **case.numbers) for rules in tables)
+    found = set()
+    for (path, _, block), (path_too, _, block_too) in zip(one, other, strict=True):
+        assert path == path_too
+        assert block.keys() == block_too.keys()
+        for role in block:
+            differ = np.asarray(block_too[role]) - np.asarray(block[role])
+            np.testing.assert_allclose(differ, float(role in added), atol=1e-6)
+            found.add(role)
+    assert found >= set(added)
