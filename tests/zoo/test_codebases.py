@@ -494,8 +494,11 @@ def test_maxtexts_global_layers_of_gemma_4_have_no_value():
 
 @pytest.mark.parametrize(
     ("name", "added"),
-    [("simply", ["attention_gain", "mlp_gain", "attention_scale", "mlp_scale"])]
-    + [("litgpt_llama", ["attention_gain"]), ("litgpt_pythia", ["attention_gain", "mlp_gain"])],
+    [
+        ("simply", ["attention_gain", "mlp_gain", "attention_scale", "mlp_scale"]),
+        ("litgpt_llama", ["attention_gain"]),
+        ("litgpt_pythia", ["attention_gain", "mlp_gain"]),
+    ],
 )
 def test_tables_that_add_one_differ_in_gains_alone(name, added):
     case, norms = CODEBASES[name]
