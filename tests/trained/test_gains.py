@@ -314,7 +314,7 @@ def test_heads_of_w_v_w_out_lean_apart():
     root = np.sqrt(K / D)
     np.testing.assert_allclose(found[0].value_out_by_head[:2], (root, -root), atol=1e-6)
     assert found[0].value_out == pytest.approx(0, abs=1e-6)
-    assert str(found).splitlines()[1].split()[-3] == "-1"
+    assert "  +1 -1  " in str(found).splitlines()[1]
     assert "W_V W_out of a head aligned with +I in 1, with -I in 1 of 4 heads" in str(found)
 
 
