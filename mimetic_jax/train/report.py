@@ -16,6 +16,7 @@ from mimetic_jax.train.controls import controls
 from mimetic_jax.train.record import ACCURACY, SCORES, Record, Score
 from mimetic_jax.train.sensitivity import visible
 from mimetic_jax.train.statistics import (
+    ENOUGH,
     Difference,
     Spread,
     counted_difference,
@@ -310,8 +311,8 @@ def shows(finished: Sequence[ArmResult]) -> list[str]:
     tests = max(run.examples for one in finished for run in one.runs.values())
     share = min(max(one.mean for one in finished) / score.scale, 1.0)
     sd = spread.sd if spread else 0.0
-    sentence = visible(score, sd, seeds, len(finished), tests, share) if spread else ""
-    return [sentence] if sentence else []
+    sentence = visible(score, sd, seeds, len(finished), tests, share)
+    return [sentence] if sentence and (spread or seeds < ENOUGH) else []
 
 
 def markdown(columns: Mapping[str, Sequence[str]]) -> str:
