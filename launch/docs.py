@@ -34,21 +34,21 @@ FOLDER = pathlib.Path("docs")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 GROUPS = {
-    "papers": ("attention/table1", "attention/table6", "mlp/populations"),
     "evidence": tuple(
-        f"evidence/{table}"
-        for table in ("demo", "ptb", "today", "images", "tokens", "images_rates")
+        f"evidence/{table}" for table in ("demo", "ptb", "images", "tokens", "images_rates")
     ),
     "transformers": ("recall/attention", "recall/positions", "recall/induction"),
 }
-"""Tables that are shown as one: those of papers of which we trained rows; our own questions, of
-which the text of the others has an embedding that positions drown; and transformers that copy."""
+"""Tables that are shown as one: our own questions, and transformers that copy."""
 
 GRIDS = {
     "league": tuple(name for name in TABLES if name.startswith("league/") and name not in LONG),
     **{name: tuple(f"today/{task}" for task in tasks) for name, tasks in today.GRIDS.items()},
 }
 """Tables that are shown as one, in which each entrant has a line and each task a column."""
+
+_NARROW = "today_heads"
+"""A grid whose columns leave no room for intervals."""
 
 _PUBLISHED = ("attention", "structured", "mlp")
 """The papers whose numbers stand on a page."""
@@ -78,7 +78,8 @@ def filled(page: str, results: Results) -> str:
 
 def _block(name: str, results: Results) -> str:
     if name in GRIDS:
-        table = league.grid(GRIDS[name], results, intervals=name != "league")
+        intervals, most = name != _NARROW, 8 if name == "league" else None
+        table = league.grid(GRIDS[name], results, intervals=intervals, most=most)
         return f"{table}\n\n{_defaults(GRIDS[name], results)}"
     if name in GROUPS:
         rows = [entry for table in GROUPS[name] for entry in _rows(table, results)]

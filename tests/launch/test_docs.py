@@ -185,7 +185,7 @@ def test_a_row_that_was_trained_both_ways_is_shown_as_printed(results):
 
 
 def test_tables_name_what_their_default_is(results):
-    for name in ("league", "evidence", "papers", "today"):
+    for name in ("league", "evidence", "attention", "today"):
         assert "The default is " in docs.filled(f"<!-- table: {name} -->\n<!-- end -->", results)
     page = docs.filled("<!-- table: league/ptb -->\n<!-- end -->", results)
     assert "The default is Flax's initialization" in page
