@@ -5,6 +5,7 @@ import itertools
 import json
 import pathlib
 import re
+import subprocess
 from collections import defaultdict
 
 import numpy as np
@@ -107,6 +108,26 @@ def test_the_csv_says_which_lines_would_be_drawn_otherwise_today():
     rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
     said = {row["arm"] for row in rows if any(one in row["commands"] for one in marked.values())}
     assert marked.keys() >= said > {"norm_matched_identity", "norm_matched_conditioned"}
+
+
+def test_lines_that_nobody_can_check_out_say_so():
+    """Those of commits that this history lacks, and of code that differed from its commit."""
+    git = ["git", "-C", str(ROOT)]
+    shallow = subprocess.run(
+        [*git, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True
+    )
+    if shallow.stdout.strip() != "false":
+        pytest.skip("needs the whole history")
+    history = subprocess.run([*git, "rev-list", "HEAD"], capture_output=True, text=True)
+    commits = set(history.stdout.split())
+    for path in ROOT.glob("results/*.jsonl"):
+        for line in map(json.loads, path.read_text().splitlines()):
+            if "digest" not in line or not line.get("commit"):
+                continue
+            known = line["commit"].removesuffix("-dirty") in commits
+            remark = line.get("remark", "")
+            assert ("commit in no clone" in remark) != known, f"{path.name}: {line['commit']}"
+            assert ("changed code" in remark) == line["commit"].endswith("-dirty"), path.name
 
 
 def test_every_difference_is_that_of_lines(scores, blocks):
