@@ -173,6 +173,26 @@ def test_intervals_have_the_spread_of_all_arms(table):
     assert min(widths) == pytest.approx(half, abs=1e-3)
 
 
+def test_counts_are_those_of_lines(scores):
+    """Of the rows of which every arm is shown: seeds that answer 95 percent."""
+    rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
+    runs = [[*one.values()] for arms in scores.values() for one in arms]
+    counted = [row for row in rows if row["seeds at the goal"] and "_rates" not in row["table"]]
+    assert len(counted) > 50
+    for row in counted:
+        assert row["score"] == "answers %"
+        same = [one for one in runs if abs(np.mean(one) - float(row["mean"])) < 6e-4]
+        counts = {sum(value >= 95 for value in one) for one in same if len(one) == int(row["n"])}
+        assert int(row["seeds at the goal"]) in counts, row
+    text = (ROOT / "docs" / "recall.md").read_text()
+    (line,) = (
+        x
+        for x in text.splitlines()
+        if "rotary positions, learning rate 1e-2" in x and "mimetic" in x
+    )
+    assert line.count("(0 of 5, 5 of 5)") == 2
+
+
 def test_prose_has_no_interval_that_is_in_no_table(blocks):
     """In pages with tables; the README's own table has no others than theirs."""
     tables = set(DIFFERENCE.findall(blocks))

@@ -134,6 +134,16 @@ def test_scores_with_a_goal_are_compared_by_counts():
     assert "arm against default: -92.00 (0 of 5, 5 of 5), n=5: worse" in text
 
 
+def test_gains_over_sin_cos_positions_have_a_column():
+    arms = {"default": 50, "sincos": 60, "mimetic": 65}
+    every = [runs(arm, [[(9, x)], [(9, x + 1)], [(9, x)]]) for arm, x in arms.items()]
+    lines = table(every).splitlines()
+    column = [head.strip() for head in lines[0].split("|")].index("Δ sincos [95 % CI]")
+    shown = {line.split("|")[1].strip(): line.split("|")[column].strip() for line in lines[2:5]}
+    assert shown["default"] == shown["sincos"] == ""
+    assert shown["mimetic"].startswith("+5.00")
+
+
 def test_steps_to_the_default_only_where_it_is_not_past_its_best():
     arm = runs("arm", [[(0, 10), (10, 61), (20, 62)]] * 3)
     rising = runs("default", [[(0, 10), (10, 58), (20, x)] for x in (60, 61, 62)])
