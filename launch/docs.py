@@ -25,6 +25,7 @@ from launch.marks import Standing, reached
 from launch.registry import Entry, entries
 from launch.results import Line, Results
 from mimetic_jax.base.errors import unknown
+from mimetic_jax.train.report import BASELINES
 from papers import TABLES, today
 from papers.league import LONG
 from papers.record import Table
@@ -33,15 +34,12 @@ FOLDER = pathlib.Path("docs")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 GROUPS = {
-    "papers": ("attention/table1", "attention/table6", "mlp/populations"),
     "evidence": tuple(
-        f"evidence/{table}"
-        for table in ("demo", "ptb", "today", "images", "tokens", "images_rates")
+        f"evidence/{table}" for table in ("demo", "ptb", "images", "tokens", "images_rates")
     ),
     "transformers": ("recall/attention", "recall/positions", "recall/induction"),
 }
-"""Tables that are shown as one: those of papers of which we trained rows; our own questions, of
-which the text of the others has an embedding that positions drown; and transformers that copy."""
+"""Tables that are shown as one: our own questions, and transformers that copy."""
 
 GRIDS = {
     "league": tuple(name for name in TABLES if name.startswith("league/") and name not in LONG),
@@ -49,8 +47,14 @@ GRIDS = {
 }
 """Tables that are shown as one, in which each entrant has a line and each task a column."""
 
+_NARROW = "today_heads"
+"""A grid whose columns leave no room for intervals."""
+
 _PUBLISHED = ("attention", "structured", "mlp")
 """The papers whose numbers stand on a page."""
+
+_STARTS = {"timm": "timm's N(0, .02²)", "torch": "PyTorch's", "flax": "Flax's"}
+"""What the default is, by the `base` of a model."""
 
 _METHODS = ("mimetic", "strong", "impulse", "mean_shift", "conv")
 """The papers' initializations, with other constants too: the arms that groups show."""
@@ -74,10 +78,13 @@ def filled(page: str, results: Results) -> str:
 
 def _block(name: str, results: Results) -> str:
     if name in GRIDS:
-        return league.grid(GRIDS[name], results, intervals=name != "league")
+        intervals, most = name != _NARROW, 8 if name == "league" else None
+        table = league.grid(GRIDS[name], results, intervals=intervals, most=most)
+        return f"{table}\n\n{_defaults(GRIDS[name], results)}"
     if name in GROUPS:
         rows = [entry for table in GROUPS[name] for entry in _rows(table, results)]
-        return tables.lines(tables.HEAD, [*tables.ours(rows, results, _METHODS)])
+        table = tables.lines(tables.HEAD, [*tables.ours(rows, results, _METHODS)])
+        return f"{table}\n\n{_defaults(GROUPS[name], results)}"
     if name in _PUBLISHED:
         return _published(name, results)
     if name not in TABLES:
@@ -90,8 +97,27 @@ def _block(name: str, results: Results) -> str:
     scales = _scales(_rows(name, results), TABLES[name])
     if scales and name.partition("/")[0] in _PUBLISHED:
         title += f" Ours are scaled down: {scales}."
-    title = textwrap.fill(title, 120, break_long_words=False, break_on_hyphens=False)
-    return f"{title}\n\n{table}"
+    return f"{_filled(f'{title} {_defaults([name], results)}')}\n\n{table}"
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _defaults(names: Sequence[str], results: Results) -> str:
+    """Which initialization the default arm has, in tables of which something was trained."""
+    tables_of: dict[str, list[str]] = {}
+    for name in names:
+        for entry in _rows(name, results):
+            if not reached(entry, results):
+                continue
+            base = _STARTS.get(entry.spec.load(("default",)).model.get("base"))
+            if base and name not in tables_of.setdefault(base, []):
+                tables_of[base].append(name)
+    if len(tables_of) < 2:
+        return "".join(f"The default is {base} initialization." for base in tables_of)
+    parts = (f"{base} in {', '.join(of)}" for base, of in tables_of.items())
+    return _filled(f"The default is {'; '.join(parts)}.")
 
 
 @functools.cache
@@ -125,6 +151,8 @@ def _published(paper: str, results: Results) -> str:
         for number, row in enumerate(table.rows, 1):
             _, standings = trained.get(number, (None, {}))
             lines += tables.side_by_side(f"{number}. {row.label}", row, standings)
+    names = [name for name in TABLES if name.startswith(f"{paper}/")]
+    scaled += filter(None, [_defaults(names, results)])
     return "\n".join([tables.lines(tables.HEAD, lines), *(["", *scaled] if scaled else [])])
 
 
@@ -133,8 +161,9 @@ def _csv(results: Results) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     head = ["table", "row", "scaled down", "arm", "published", "score", "n", "mean", "sd"]
-    for name in ("default", "noise"):
+    for name in BASELINES:
         head += [f"gain over {name}", "low", "high"]
+    head += ["seeds at the goal"]
     writer.writerow([*head, "verdict", "commands"])
     for name, table in TABLES.items():
         if table.trials:
@@ -154,9 +183,11 @@ def _line(standing: Standing, results: Results) -> Iterator[object]:
     yield "" if small else entry.row.published.get(ours.arm, "")
     yield from (ours.score.label, len(ours.reached), round(ours.mean, digits))
     yield "" if ours.sd is None else round(ours.sd, digits)
-    for one in (standing.gain, standing.structure):
+    for one in (standing.gain, standing.positions, standing.structure):
         numbers = (one.mean, one.low, one.high) if one else (None, None, None)
         yield from ("" if number is None else round(number, digits) for number in numbers)
+    goal = ours.score.goal
+    yield "" if goal is None else sum(value >= goal for value in ours.reached.values())
     yield tables.verdict(standing.gain, standing.structure, ours.score.higher)
     lines = [line for line in results.of(entry.spec) if line in ours.runs.values()]
     said = (f"{line.command} ({', '.join(_about(line))})" for line in lines)

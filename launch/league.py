@@ -19,7 +19,7 @@ from launch.marks import Standing, marks, reached
 from launch.registry import Entry, entries
 from launch.results import Results
 from mimetic_jax.train.record import SCORES, Record
-from mimetic_jax.train.report import DEFAULT, ArmResult
+from mimetic_jax.train.report import DEFAULT, ArmResult, spread_of
 from mimetic_jax.train.statistics import Difference, holm, smallest_gain
 from papers import TABLES
 
@@ -104,8 +104,8 @@ def standings(task: str, results: Results) -> list[Standing]:
 
     Seeds that the table doesn't name are left out: trials, and those of a table that asks again.
 
-    Gains are over the default at the default's own best, with p corrected for the number of
-    entrants of the task (Holm); likewise those over noise.
+    Gains are over the default at the default's own best, with the spread of all arms of the task
+    and p corrected for the number of its entrants (Holm); likewise those over noise.
     """
     rows = entries(task)
     of_rows = [reached(row, results) for row in rows]
@@ -122,9 +122,11 @@ def standings(task: str, results: Results) -> list[Standing]:
     of_arm = marks(rows[0].spec, rows[0].init)
     control = {arm: mark.control for arm, mark in of_arm.items()}
 
+    spread = spread_of(one.result for one in found.values())
+
     def over(others: Mapping[str, str]) -> list[Difference | None]:
         pairs = [(found[arm].result, found.get(others[arm])) for arm in entrants]
-        return holm([ours.versus(theirs.result) if theirs else None for ours, theirs in pairs])
+        return holm([ours.versus(it.result, spread) if it else None for ours, it in pairs])
 
     gains, structures = over(dict.fromkeys(entrants, DEFAULT)), over(control)
     for arm, gain, structure in zip(entrants, gains, structures, strict=True):
@@ -148,9 +150,9 @@ def sensitivity(task: str, results: Results) -> str:
     default = next((one.result for one in standings(task, results)), None)
     if default is None or default.sd is None:
         return ""
-    n, others = len(default.reached), sum(map(_is_entrant, entries(task)[0].init)) - 1
-    form = f".{default.score.digits}f"
-    gain, corrected = (smallest_gain(default.sd, n, of) for of in (1, others))
+    n, arms = len(default.reached), entries(task)[0].init
+    others, form = sum(map(_is_entrant, arms)) - 1, f".{default.score.digits}f"
+    gain, corrected = (smallest_gain(default.sd, n, of, len(arms)) for of in (1, others))
     return (
         f"{task}: the default reaches {default.shown()} with {n} seeds; nine times of ten they "
         f"show a gain of {gain:{form}} of one arm, and of {corrected:{form}} among "
@@ -178,21 +180,27 @@ def _cells(standing: Standing) -> tuple[str, ...]:
     return best, *tables.numbers(standing)
 
 
-def grid(tasks: Sequence[str], results: Results, *, intervals: bool = False) -> str:
+def grid(
+    tasks: Sequence[str], results: Results, *, intervals: bool = False, most: int | None = None
+) -> str:
     """Entrants by tasks in a Markdown table: gains over the default, whose score is there.
 
-    In parentheses is the gain over noise of the same norms. Bold holds after Holm's correction, for
-    the entrants of the task. First is who beats the most others.
+    In parentheses is the gain over noise of the same norms; of scores with a goal, cells are how
+    many seeds reach it, and how many of the noise. Bold holds after Holm's correction, for
+    the entrants of the task; † marks an arm whose rate has an untried neighbor. First is who
+    gains in the most tasks, then who beats the most others.
 
     Args:
         tasks: those without a run are left out.
         results: of their runs.
         intervals: whether gains have theirs, and scores their deviation.
+        most: entrants to show, the default among them; None for all.
     """
     found = {task: shown for task in tasks if (shown := _of_entrants(task, results))}
     head = ["initialization"]
     cells: dict[str, dict[str, str]] = defaultdict(dict)
     beaten: dict[str, list[float]] = defaultdict(list)
+    gained: dict[str, int] = defaultdict(int)
     for task, shown in found.items():
         score = shown[0].result.score
         head.append(f"{task.partition('/')[2]}, {score.label}, n = {len(shown[0].result.runs)}")
@@ -200,7 +208,10 @@ def grid(tasks: Sequence[str], results: Results, *, intervals: bool = False) -> 
         for one, good in zip(shown, goodness, strict=True):
             cells[one.result.arm][task] = _cell(one, intervals)
             beaten[one.result.arm].append(float(np.mean(np.array(goodness) < good)))
-    order = sorted(cells, key=lambda arm: -float(np.mean(beaten[arm])))
+            gained[one.result.arm] += one.gain.side(score.higher) if one.gain else 0
+    order = sorted(cells, key=lambda arm: (-gained[arm], -float(np.mean(beaten[arm]))))
+    first = set([arm for arm in order if arm != DEFAULT][: most and most - 1])
+    order = [arm for arm in order if arm in first or arm == DEFAULT]
     return tables.lines(
         head, [(f"`{arm}`", *(cells[arm].get(task, "") for task in found)) for arm in order]
     )
@@ -210,13 +221,20 @@ def _cell(standing: Standing, intervals: bool) -> str:
     result = standing.result
     form = f".{result.score.digits}f"
 
-    def shown(one: Difference) -> str:
-        text = f"{one:{form}}" if intervals else f"{one.mean:+{form}}"
+    def shown(one: Difference, of: int = 0) -> str:
+        if one.counts:
+            text = f"{one.counts[of]} of {one.n}"
+        else:
+            text = f"{one:{form}}" if intervals else f"{one.mean:+{form}}"
         return f"**{text}**" if one.side(result.score.higher) else text
 
-    edge = _EDGE * (intervals and standing.edge)
+    edge = _EDGE * standing.edge
     if standing.gain is None:
-        return (result.shown() if intervals else f"{result.mean:{form}}") + edge
+        text, goal = result.shown() if intervals else f"{result.mean:{form}}", result.score.goal
+        if goal is not None:
+            reached = sum(value >= goal for value in result.reached.values())
+            text += f", {reached} of {len(result.reached)}"
+        return text + edge
     text, n = shown(standing.gain) + edge, standing.gain.n
     text += f" n={n}" * (n < len(standing.entry.seeds))
-    return text + (f" ({shown(standing.structure)})" if standing.structure else "")
+    return text + (f" ({shown(standing.structure, of=1)})" if standing.structure else "")

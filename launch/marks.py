@@ -14,7 +14,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.config import arms_of, to_json
 from mimetic_jax.train.controls import controls
 from mimetic_jax.train.record import Record
-from mimetic_jax.train.report import DEFAULT, ArmResult
+from mimetic_jax.train.report import BASELINES, ArmResult, differences
 from mimetic_jax.train.schema import affecting, digest
 from mimetic_jax.train.statistics import Difference
 
@@ -71,6 +71,7 @@ class Standing:
         entry: the row.
         result: its runs there.
         gain: over the default; None for the default, and without shared seeds.
+        positions: over the default with sin-cos positions, where the row has that arm.
         structure: over noise of its norms; None for an arm without such a control.
         edge: of an arm that chose its row, whether it didn't try both rows next to that one: its
             best may be beyond.
@@ -79,6 +80,7 @@ class Standing:
     entry: Entry
     result: ArmResult
     gain: Difference | None = None
+    positions: Difference | None = None
     structure: Difference | None = None
     edge: bool = False
 
@@ -107,10 +109,8 @@ def reached(entry: Entry, results: Results) -> dict[str, Standing]:
         if runs:
             found[arm] = ArmResult(arm, runs, entry.row.label, control=mark.control)
 
-    def over(one: ArmResult, other: str) -> Difference | None:
-        return one.versus(found[other]) if other in found else None
-
-    return {
-        arm: Standing(entry, one, over(one, DEFAULT), over(one, one.control))
-        for arm, one in found.items()
-    }
+    standings = {}
+    for arm, own in found.items():
+        gain, positions, structure = map(differences(own, [*found.values()]).get, BASELINES)
+        standings[arm] = Standing(entry, own, gain, positions, structure)
+    return standings

@@ -28,8 +28,9 @@ class Line(Record):
         batch, dtype: of the configuration.
         command: that trained it.
         weights: mark of the file or first stage that it started from, if any.
-        remark: what the same command would do otherwise today, such as draw other noise; empty
-            for most.
+        remark: what the same command would do otherwise today, such as draw other noise; or that
+            its commit is in no clone, or its code was changed: nobody can check it out. Empty for
+            most.
     """
 
     config: str

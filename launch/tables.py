@@ -83,12 +83,12 @@ def numbers(standing: Standing | None) -> tuple[str, ...]:
     """An arm's score, its differences, and what they say; none if it isn't trained."""
     if standing is None:
         return ()
-    result, differences = standing.result, (standing.gain, standing.structure)
-    form = f".{result.score.digits}f"
+    result, form = standing.result, f".{standing.result.score.digits}f"
+    differences = standing.gain, standing.positions, standing.structure
     return (
         f"{result.shown()} ({len(result.reached)})",
         *(f"{one:{form}}" if one else "" for one in differences),
-        verdict(*differences, result.score.higher),
+        verdict(standing.gain, standing.structure, result.score.higher),
     )
 
 
@@ -101,35 +101,37 @@ def printed(score: float) -> str:
     return f"{score:.{max(2, len(str(score).partition('.')[2]))}f}"
 
 
-def verdict(scale: Difference | None, structure: Difference | None, higher: bool) -> str:
-    """What the differences of an arm say of it, in a word.
+def verdict(gain: Difference | None, over_noise: Difference | None, higher: bool) -> str:
+    """What the differences of an arm say of it, in a few words.
 
     Args:
-        scale: to the default.
-        structure: to noise of the same norms; None where no such noise was trained.
+        gain: over the default.
+        over_noise: over noise of the same norms; None where no such noise was trained.
         higher: whether more is better.
 
     >>> above, below = Difference(1.5, 1, 2, 3), Difference(-1.5, -2, -1, 3)
     >>> around = Difference(0, -1, 1, 3)
     >>> verdict(above, above, higher=True), verdict(above, around, higher=True)
-    ('structure', 'scale')
+    ('gain over noise', 'gain; structure not shown')
     >>> verdict(above, below, higher=True), verdict(around, above, higher=True)
-    ('worse', 'undecided')
+    ('worse than its noise', 'undecided')
     >>> verdict(above, None, higher=True), verdict(None, above, higher=False)
-    ('better', 'worse')
+    ('better', 'worse than its noise')
     >>> verdict(Difference(1, 0.5, 2, 2), None, higher=True), verdict(None, None, higher=True)
     ('undecided', '')
     """
-    known = [one for one in (scale, structure) if one]
+    known = [one for one in (gain, over_noise) if one]
     if not known:
         return ""
     if min(one.n for one in known) < ENOUGH:
         return "undecided"
-    sides = [one.side(higher) for one in known]
-    if min(sides) < 0:
+    side, structure = (one.side(higher) if one else None for one in (gain, over_noise))
+    if side == -1:
         return "worse"
-    if scale is None or structure is None:
-        return "better" if sides[0] > 0 else "undecided"
-    if scale.side(higher) == 0:
+    if structure == -1:
+        return "worse than its noise"
+    if side is None or structure is None:
+        return "better" if 1 in (side, structure) else "undecided"
+    if side == 0:
         return "undecided"
-    return "structure" if structure.side(higher) > 0 else "scale"
+    return "gain over noise" if structure else "gain; structure not shown"

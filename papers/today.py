@@ -1,4 +1,4 @@
-"""Closed-form starts for today's models, and for models without skips: docs/results.md, "Today".
+"""Closed-form starts for today's models, and for models without skips: docs/today.md.
 
 Each arm trains at its own best learning rate of factors of two, as in papers/league.py. Every row
 is trained as it stands, scaled down to what one CPU core trains in seconds.
@@ -217,7 +217,6 @@ GRIDS = {
     "today_large": ("large", "large_long"),
     "today": ("text", "wide", "long", "wide_long"),
     "today_elsewhere": ("wide_again", "ptb", "ptb_again", "ptb_long", "muon"),
-    "today_sequences": ("copying", "recall"),
     "today_skipless": ("skipless", "skipless_64", "skipless_long"),
 }
-"""Which tables docs/results.md shows as one."""
+"""Which tables docs/today.md and docs/results.md show as one."""

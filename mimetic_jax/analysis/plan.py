@@ -14,12 +14,13 @@ from mimetic_jax.train.comparison import Comparison
 
 
 def describe(comparison: Comparison) -> str:
-    """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory and writes."""
+    """What `--mode=plan` prints first: gains that it can show, steps, FLOPs, memory and writes."""
     config = comparison.config
     lines = [
         f"{config.name}: {comparison.info}",
         f"{len(comparison.arms)} arms x {_seeds(config.seeds)} on {jax.device_count()} "
         f"{jax.devices()[0].device_kind} device(s)",
+        *filter(None, [comparison.shows()]),
     ]
     planned: dict[int, float] = {}  # FLOPs by program, which arms share
     for name, arm in comparison.arms.items():

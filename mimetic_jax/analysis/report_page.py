@@ -19,7 +19,7 @@ from mimetic_jax.base.extras import need
 from mimetic_jax.schemes import Scheme, from_dict
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import from_json, recorded_arms
-from mimetic_jax.train.report import ArmResult, columns, verdicts
+from mimetic_jax.train.report import ArmResult, columns, shows, verdicts
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import AnyPath, path_of
 from mimetic_jax.trained.check import check
@@ -105,11 +105,12 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
             header=list(table),
             rows=list(zip(*table.values(), strict=True)),
             verdicts=verdicts(results),
+            shows=shows(results),
             score=results[0].score,
             curves=_inline(workdir / "curves.png"),
             starts={name: picture for name, picture in pictures.items() if picture},
             undrawn=undrawn,
-            facts=_facts(config) | _tests(results[0]),
+            facts=_facts(config) | _counts(results[0]),
             arms=_arms(config),
             config=json.dumps(config, indent=2, ensure_ascii=False),
             origins=_origins(results),
@@ -134,13 +135,18 @@ def _facts(config: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _tests(result: ArmResult) -> dict[str, str]:
-    """On how many examples an arm was tested, and what one of them is in its score."""
-    examples = max((run.examples for run in result.runs.values()), default=0)
-    if not examples:
-        return {}
-    step = f"; one of them is {100 / examples:.2g} points" if result.score.scale == 100 else ""
-    return {"tests": f"on {examples:,} examples{step}"}
+def _counts(result: ArmResult) -> dict[str, str]:
+    """On how many examples an arm was trained and tested, and what one of them is in its score."""
+    runs = result.runs.values()
+    examples, images, classes = (
+        max((getattr(run, name) for run in runs), default=0)
+        for name in ("examples", "train_examples", "classes")
+    )
+    found = {"images": f"{images:,} to train on, of {classes:,} classes"} if images else {}
+    if examples:
+        score = f"; one of them is {100 / examples:.2g} points" * (result.score.scale == 100)
+        found["tests"] = f"on {examples:,} examples{score}"
+    return found
 
 
 def _arms(config: Mapping[str, Any]) -> dict[str, str]:

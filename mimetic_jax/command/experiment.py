@@ -47,8 +47,8 @@ _MODE = flags.DEFINE_enum(
     "train",
     MODES,
     "train: train the runs that aren't finished, then print the table; eval: test the newest "
-    "checkpoints; compare: rebuild the table; plan: what train would do; fields: what the config "
-    "says; compile: for --target, on any machine; analyze: draw --what.",
+    "checkpoints; compare: rebuild the table; plan: what train would do, and how long; fields: "
+    "what the config says; compile: for --target, on any machine; analyze: draw --what.",
 )
 _TARGET = flags.DEFINE_string(
     "target",
@@ -83,6 +83,7 @@ def main(argv: Sequence[str]) -> None:
     # JAX and Orbax log their phases at INFO; what they log as errors they also raise.
     logging.set_verbosity(logging.FATAL)
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
+    from mimetic_jax.analysis import timing
     from mimetic_jax.analysis.plan import describe
     from mimetic_jax.command.progress import Progress
     from mimetic_jax.host.memory import keep_freed_memory
@@ -106,7 +107,8 @@ def main(argv: Sequence[str]) -> None:
     with naming_flags(_FLAGS):
         comparison = Comparison(config, progress.say, on_metrics=progress.moved)
     if _MODE.value == "plan":
-        print(describe(comparison))
+        print(describe(comparison), flush=True)
+        print(f"\n{timing.estimate(comparison)}")
     elif _MODE.value == "train":
         try:
             with progress.of(comparison, workdir):

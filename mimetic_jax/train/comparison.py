@@ -33,8 +33,10 @@ from mimetic_jax.train.journal import OnMetrics
 from mimetic_jax.train.loop import train
 from mimetic_jax.train.positions import check_positions
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
+from mimetic_jax.train.sensitivity import expected
 from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.start import source_digest, source_path
 from mimetic_jax.train.state import TrainState
@@ -114,6 +116,12 @@ class Comparison:
         """What is known of the first arm's data."""
         return next(iter(self.arms.values())).dataset.info
 
+    def shows(self) -> str:
+        """Which gains the runs can show, as far as their number and the test images tell."""
+        score = next(iter(self.arms.values())).program.task.score
+        tests = self.info.num_test if score is ACCURACY else 0
+        return expected(score, len(self.config.seeds), len(self.arms), tests)
+
     def train(self, workdir: AnyPath | str) -> Results:
         """Train what isn't finished, arm by arm within a seed.
 
@@ -132,6 +140,8 @@ class Comparison:
             Preempted: if the process was asked to stop; what was trained is saved.
         """
         runs = self.claimed(workdir)
+        if shown := self.shows():
+            self.say(shown)
         with preemption.listening():
             diverged = self.train_all(runs)
         if diverged:

@@ -196,6 +196,7 @@ class Journal:
             arm=self.runs[i].arm,
             seed=self.runs[i].seed,
             examples=examples,
+            **self._program.task.counts(),
             data=self._made[i].data,
             source=self._made[i].source,
             **self._clock(),

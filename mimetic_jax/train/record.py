@@ -135,6 +135,8 @@ class Record(Origin):
         elsewhere: the last value on other test sets, by name, such as that at twice the length.
         loss: of the last evaluation.
         examples: on which each evaluation tests.
+        train_examples, classes: of the images that it trained on; 0 for others, and in lines that
+            are older than these numbers.
         steps: taken.
         seconds: of training, without compilation.
         data: the fingerprint of the data; None in lines that are older than it.
@@ -149,6 +151,8 @@ class Record(Origin):
     elsewhere: Mapping[str, float] = dataclasses.field(default_factory=dict)
     loss: float | None = None
     examples: int = 0
+    train_examples: int = 0
+    classes: int = 0
     steps: int = 0
     seconds: Annotated[float, NOT_NEGATIVE] = 0.0
     data: str | None = None

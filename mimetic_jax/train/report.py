@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,15 @@ from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.config import recorded_arms
 from mimetic_jax.train.controls import controls
 from mimetic_jax.train.record import ACCURACY, SCORES, Record, Score
-from mimetic_jax.train.statistics import Difference, paired_difference
+from mimetic_jax.train.sensitivity import visible
+from mimetic_jax.train.statistics import (
+    ENOUGH,
+    Difference,
+    Spread,
+    counted_difference,
+    paired_difference,
+    pooled_spread,
+)
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.claim import Claim, check_fingerprint
 from mimetic_jax.train.store.files import AnyPath
@@ -23,8 +31,11 @@ from mimetic_jax.train.store.runs import Run
 DEFAULT = "default"
 """The arm that others are compared with, where a comparison has it."""
 
-BASELINES = (DEFAULT, "noise")
-"""What a table compares an arm with: the default, and its own control."""
+POSITIONS = "sincos"
+"""The default with sin-cos positions: what a gain over the default's learned positions leaves."""
+
+BASELINES = (DEFAULT, POSITIONS, "noise")
+"""What a table compares an arm with: these two arms, where it has them, and the arm's control."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,15 +83,24 @@ class ArmResult:
     def mean_seconds(self) -> float:
         return float(np.mean([record.seconds for record in self.runs.values()]))
 
-    def versus(self, other: ArmResult) -> Difference | None:
-        """The paired difference to another arm; None without a seed that both have."""
+    def versus(self, other: ArmResult, spread: Spread | None = None) -> Difference | None:
+        """The difference to another arm; None without a seed that both have.
+
+        Scores with a goal are compared by how many seeds reach it.
+
+        Args:
+            other: the arm.
+            spread: of the table's arms; that of the two alone unless given.
+        """
         if self.arm == other.arm:
             return None
         shared = sorted(self.reached.keys() & other.reached.keys())
         if not shared:
             return None
         ours, theirs = ([one.reached[seed] for seed in shared] for one in (self, other))
-        return paired_difference(ours, theirs)
+        if self.score.goal is not None:
+            return counted_difference(ours, theirs, self.score.goal)
+        return paired_difference(ours, theirs, spread)
 
     def steps_to(self, target: ArmResult) -> list[int | None]:
         """First evaluated step that reaches the target's last score with the same seed."""
@@ -89,6 +109,14 @@ class ArmResult:
             for seed, final in sorted(target.reached.items())
             if seed in self.runs
         ]
+
+    def past_its_best(self) -> bool:
+        """Whether the mean score of its seeds is best before their last test."""
+        curves = [dict(run.curve) for run in self.runs.values()]
+        steps = sorted(set.intersection(*map(set, curves)))
+        means = [float(np.mean([curve[step] for curve in curves])) for step in steps]
+        best = max if self.score.higher else min
+        return bool(means) and means[-1] != best(means)
 
     def steps_to_goal(self) -> list[int | None]:
         """First evaluated step of each seed that reaches the goal of the score."""
@@ -198,7 +226,7 @@ class Results:
         """
         results = list(self.arms.values())
         if is_first() and results:
-            records = [_record(one, [*_baselines(one, results).values()]) for one in results]
+            records = [_record(one, results) for one in results]
             files.write(self.workdir / "summary.json", json.dumps(records, indent=2) + "\n")
             files.write(self.workdir / "table.md", f"{self}\n")
 
@@ -217,30 +245,44 @@ def table(results: Sequence[ArmResult]) -> str:
     finished = [result for result in results if result.reached]
     if not finished:
         return "no finished run yet"
-    sentences = verdicts(finished)
+    sentences = [*verdicts(finished), *shows(finished)]
     return "\n".join([markdown(columns(finished)), *([""] if sentences else []), *sentences])
+
+
+def spread_of(results: Iterable[ArmResult]) -> Spread | None:
+    """The spread of the runs of a table's arms."""
+    return pooled_spread([result.reached for result in results])
+
+
+def differences(of: ArmResult, results: Sequence[ArmResult]) -> dict[str, Difference]:
+    """An arm's differences from those of `BASELINES` that a table has."""
+    spread = spread_of(results)
+    found = {name: of.versus(arm, spread) for name, arm in _baselines(of, results).items()}
+    return {name: difference for name, difference in found.items() if difference}
 
 
 def columns(finished: Sequence[ArmResult]) -> dict[str, list[str]]:
     """The columns of a table by their headers, a cell per result.
 
-    Some scores add columns: the steps to their goal, and the score on other test sets.
+    Some scores add columns: the steps to their goal, and the score on other test sets. The steps to
+    the default's score are left out where the default is past its best: others then pass that score
+    on their way up.
     """
-    score, others = finished[0].score, [_baselines(result, finished) for result in finished]
+    score, gains = finished[0].score, [differences(result, finished) for result in finished]
     found = {
         "arm": [result.arm for result in finished],
         score.label: [result.shown() for result in finished],
         "n": [str(len(result.reached)) for result in finished],
     }
-    pairs = list(zip(finished, others, strict=True))
     for name in BASELINES:
-        if any(name in other for other in others):
-            differences = (name in of and one.versus(of[name]) for one, of in pairs)
-            cells = [f"{each:.{score.digits}f}" if each else "" for each in differences]
+        if any(name in _baselines(result, finished) for result in finished):
+            cells = [f"{of[name]:.{score.digits}f}" if name in of else "" for of in gains]
             found[f"Δ {name} [95 % CI]"] = cells
-    found["steps to default's score"] = [
-        mean_step(one.steps_to(of[DEFAULT])) if DEFAULT in of else "" for one, of in pairs
-    ]
+    default = next((result for result in finished if result.arm == DEFAULT), None)
+    if default is None or not default.past_its_best():
+        found["steps to default's score"] = [
+            mean_step(one.steps_to(default)) if default else "" for one in finished
+        ]
     if score.goal is not None and any(
         len(r.curve) > 1 for one in finished for r in one.runs.values()
     ):
@@ -256,11 +298,21 @@ def columns(finished: Sequence[ArmResult]) -> dict[str, list[str]]:
 def verdicts(finished: Sequence[ArmResult]) -> list[str]:
     """A sentence for each comparison with a baseline."""
     return [
-        _verdict(result, baseline, difference)
+        _verdict(result, _baselines(result, finished)[name], difference)
         for result in finished
-        for baseline in _baselines(result, finished).values()
-        if (difference := result.versus(baseline))
+        for name, difference in differences(result, finished).items()
     ]
+
+
+def shows(finished: Sequence[ArmResult]) -> list[str]:
+    """Which gains finished runs show, in a sentence; none where nothing is compared."""
+    spread, score = spread_of(finished), finished[0].score
+    seeds = max(len(one.reached) for one in finished)
+    tests = max(run.examples for one in finished for run in one.runs.values())
+    share = min(max(one.mean for one in finished) / score.scale, 1.0)
+    sd = spread.sd if spread else 0.0
+    sentence = visible(score, sd, seeds, len(finished), tests, share)
+    return [sentence] if sentence and (spread or seeds < ENOUGH) else []
 
 
 def markdown(columns: Mapping[str, Sequence[str]]) -> str:
@@ -273,12 +325,17 @@ def markdown(columns: Mapping[str, Sequence[str]]) -> str:
 def _baselines(of: ArmResult, results: Sequence[ArmResult]) -> dict[str, ArmResult]:
     """What a result is compared with, by the names of `BASELINES`."""
     arms = {result.arm: result for result in results}
-    wanted = zip(BASELINES, (DEFAULT, of.control), strict=True)
-    return {name: arms[arm] for name, arm in wanted if arm in arms}
+    wanted = zip(BASELINES, (DEFAULT, POSITIONS, of.control), strict=True)
+    return {
+        name: arms[arm]
+        for name, arm in wanted
+        if arm in arms and arm != of.arm and (of.arm, arm) != (DEFAULT, POSITIONS)
+    }
 
 
-def _record(result: ArmResult, baselines: Sequence[ArmResult]) -> dict[str, Any]:
-    score = result.score
+def _record(result: ArmResult, results: Sequence[ArmResult]) -> dict[str, Any]:
+    score, baselines = result.score, _baselines(result, results)
+    found = differences(result, results)
     return {
         "arm": result.arm,
         f"{score.name}_mean": result.mean,
@@ -287,13 +344,11 @@ def _record(result: ArmResult, baselines: Sequence[ArmResult]) -> dict[str, Any]
         score.name: result.reached,
         "seconds": result.mean_seconds,
         "differences": {
-            baseline.arm: dataclasses.asdict(difference)
-            for baseline in baselines
-            if (difference := result.versus(baseline))
+            baselines[name].arm: dataclasses.asdict(one) for name, one in found.items()
         },
         **{f"{score.name}_{name}": values for name, values in result.elsewhere.items()},
         **({"steps_to_goal": result.steps_to_goal()} if score.goal is not None else {}),
-        "steps_to": {baseline.arm: result.steps_to(baseline) for baseline in baselines},
+        "steps_to": {one.arm: result.steps_to(one) for one in baselines.values()},
     }
 
 
@@ -324,7 +379,7 @@ def _interval_cell(values: Sequence[float], digits: int) -> str:
 
 
 def _verdict(result: ArmResult, baseline: ArmResult, difference: Difference) -> str:
-    unit = " points" if result.score.scale == 100 else ""
+    unit = " points" if result.score.scale == 100 and difference.counts is None else ""
     shown = f"{difference:.{result.score.digits}f}{unit}"
     against = f"{result.arm} against {baseline.arm}: {shown}, n={difference.n}"
     return f"{against}: {difference.verdict(result.score.higher)}"

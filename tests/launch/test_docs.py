@@ -1,11 +1,11 @@
 """The tables in docs/ are those of results/*.jsonl, which are read here without our code."""
 
 import csv
-import functools
 import itertools
 import json
 import pathlib
 import re
+import subprocess
 from collections import defaultdict
 
 import numpy as np
@@ -110,19 +110,87 @@ def test_the_csv_says_which_lines_would_be_drawn_otherwise_today():
     assert marked.keys() >= said > {"norm_matched_identity", "norm_matched_conditioned"}
 
 
+def test_lines_that_nobody_can_check_out_say_so():
+    """Those of commits that this history lacks, and of code that differed from its commit."""
+    git = ["git", "-C", str(ROOT)]
+    shallow = subprocess.run(
+        [*git, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True
+    )
+    if shallow.stdout.strip() != "false":
+        pytest.skip("needs the whole history")
+    history = subprocess.run([*git, "rev-list", "HEAD"], capture_output=True, text=True)
+    commits = set(history.stdout.split())
+    for path in ROOT.glob("results/*.jsonl"):
+        for line in map(json.loads, path.read_text().splitlines()):
+            if "digest" not in line or not line.get("commit"):
+                continue
+            known = line["commit"].removesuffix("-dirty") in commits
+            remark = line.get("remark", "")
+            assert ("commit in no clone" in remark) != known, f"{path.name}: {line['commit']}"
+            assert ("changed code" in remark) == line["commit"].endswith("-dirty"), path.name
+
+
 def test_every_difference_is_that_of_lines(scores, blocks):
+    """Means by pairs of arms; intervals are around them, as wide as a few seeds leave them."""
     known = set()
     for arms in scores.values():
         for ours, theirs in itertools.permutations(arms, 2):
-            deltas = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
-            if len(deltas) > 1:
-                mean, half = np.mean(deltas), quantile(len(deltas)) * scipy.stats.sem(deltas)
-                for digits in DIGITS:
-                    ends = (mean, mean - half, mean + half)
-                    known.add(tuple(f"{x:+.{digits}f}" for x in ends))
+            if deltas := [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]:
+                known |= {f"{np.mean(deltas):+.{digits}f}" for digits in DIGITS}
     written = DIFFERENCE.findall(blocks)
     assert len(written) > 50
-    assert set(written) <= known
+    assert {mean for mean, *_ in written} <= known
+    for mean, low, high in (map(float, one) for one in written):
+        assert (low + high) / 2 == pytest.approx(mean, abs=0.0101)
+        assert low < mean < high
+
+
+@pytest.mark.parametrize("table", ["evidence/images", "evidence/ptb"])
+def test_intervals_have_the_spread_of_all_arms(table):
+    """Against a two-way analysis of variance of the lines; but for arms that vary more."""
+    key = f"{pathlib.Path(TABLES[table].config).stem}:{TABLES[table].rows[0].arguments}"
+    flags = " ".join((*TABLES[table].flags, *TABLES[table].rows[0].flags))
+    by_arm: dict[str, dict[int, float]] = defaultdict(dict)
+    for path in ROOT.glob("results/*.jsonl"):
+        for line in map(json.loads, path.read_text().splitlines()):
+            if line.get("config") == f"{key} {flags}" and not line["small"] and line["seed"] < 3:
+                by_arm[line["arm"]][line["seed"]] = line["value"]
+    rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
+    shown = {row["arm"] for row in rows if row["table"] == table}
+    names = [name for name in by_arm if name in shown]
+    assert len(names) >= 7
+    scores = np.array([[by_arm[name][seed] for seed in range(3)] for name in names])
+    residual = scores - scores.mean(1, keepdims=True) - scores.mean(0) + scores.mean()
+    freedom = 2 * (len(names) - 1)
+    error = np.sqrt((residual**2).sum() / freedom * 2 / 3)
+    half = error * scipy.stats.t.ppf(0.975, freedom)
+    widths = []
+    for row in csv.reader((ROOT / "docs" / "results.csv").read_text().splitlines()):
+        if row[0] == table and row[9]:
+            widths.append((float(row[11]) - float(row[10])) / 2)
+    assert len(widths) >= len(names) - 1
+    assert np.median(widths) == pytest.approx(half, abs=1e-3)
+    assert min(widths) == pytest.approx(half, abs=1e-3)
+
+
+def test_counts_are_those_of_lines(scores):
+    """Of the rows of which every arm is shown: seeds that answer 95 percent."""
+    rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
+    runs = [[*one.values()] for arms in scores.values() for one in arms]
+    counted = [row for row in rows if row["seeds at the goal"] and "_rates" not in row["table"]]
+    assert len(counted) > 50
+    for row in counted:
+        assert row["score"] == "answers %"
+        same = [one for one in runs if abs(np.mean(one) - float(row["mean"])) < 6e-4]
+        counts = {sum(value >= 95 for value in one) for one in same if len(one) == int(row["n"])}
+        assert int(row["seeds at the goal"]) in counts, row
+    text = (ROOT / "docs" / "recall.md").read_text()
+    (line,) = (
+        x
+        for x in text.splitlines()
+        if "rotary positions, learning rate 1e-2" in x and "mimetic" in x
+    )
+    assert line.count("(0 of 5, 5 of 5)") == 2
 
 
 def test_prose_has_no_interval_that_is_in_no_table(blocks):
@@ -147,7 +215,7 @@ def test_the_csv_has_the_verdict_and_the_commands():
     (mimetic,) = (
         row for row in rows if row["table"] == "evidence/demo" and row["arm"] == "mimetic"
     )
-    assert mimetic["verdict"] == "structure"
+    assert mimetic["verdict"] == "gain over noise"
     assert "launch/reproduce.py evidence/demo" in mimetic["commands"]
 
 
@@ -157,6 +225,8 @@ def test_a_row_that_was_trained_both_ways_is_shown_as_printed(results):
     assert "Ours of table1 are scaled down" not in page
 
 
-@functools.cache
-def quantile(n: int) -> float:
-    return float(scipy.stats.t.ppf(0.975, n - 1))
+def test_tables_name_what_their_default_is(results):
+    for name in ("league", "evidence", "attention", "today"):
+        assert "The default is " in docs.filled(f"<!-- table: {name} -->\n<!-- end -->", results)
+    page = docs.filled("<!-- table: league/ptb -->\n<!-- end -->", results)
+    assert "The default is Flax's initialization" in page

@@ -88,10 +88,7 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
 
     found = {one.result.arm: one for one in league.standings(TASK, results)}
     values = {arm: [found[arm].result.reached[seed] for seed in seeds] for arm in ARMS}
-    p = {
-        arm: scipy.stats.ttest_rel(values[arm], values["default"]).pvalue
-        for arm in ("mimetic", "gpt2")
-    }
+    p = {arm: pvalue(values, arm) for arm in ("mimetic", "gpt2")}
     small, large = sorted(p, key=p.get)
     assert found[small].gain.p == pytest.approx(min(1, 2 * p[small]))
     assert found[large].gain.p == pytest.approx(max(2 * p[small], p[large]))
@@ -103,9 +100,22 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
     assert [one.edge for one in found.values()] == [
         one.result.arm == "gpt2" for one in found.values()
     ]
-    assert "structure" in league.task_table(TASK, results)
+    assert "gain over noise" in league.task_table(TASK, results)
     cell = f"**{found['mimetic'].gain.mean:+.2f}**"
-    assert cell in league.grid(docs.GRIDS["league"], results)
+    grid = league.grid(docs.GRIDS["league"], results)
+    assert cell in grid
+    marked = [line for line in grid.splitlines() if "†" in line]
+    assert [line.split("`")[1] for line in marked] == ["gpt2"]
+
+
+def pvalue(values, arm):
+    """Student's t with the residual of all arms around arms and seeds, as of a two-way ANOVA."""
+    scores = np.array([*values.values()])
+    centered = scores - scores.mean(1, keepdims=True) - scores.mean(0) + scores.mean()
+    freedom = np.prod(np.subtract(scores.shape, 1))
+    error = np.sqrt((centered**2).sum() / freedom * 2 / scores.shape[1])
+    t = np.mean(np.subtract(values[arm], values["default"])) / error
+    return 2 * scipy.stats.t.sf(abs(t), freedom)
 
 
 def test_seeds_that_the_table_does_not_name_are_not_compared(call):

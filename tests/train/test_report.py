@@ -1,14 +1,21 @@
 import doctest
 import json
+import math
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from mimetic_jax.train import statistics
-from mimetic_jax.train.record import BITS, PERPLEXITY, Record
+from mimetic_jax.train import sensitivity, statistics
+from mimetic_jax.train.record import ACCURACY, BITS, PERPLEXITY, RECALL, Record
 from mimetic_jax.train.report import ArmResult, Results, table
-from mimetic_jax.train.statistics import paired_difference, smallest_gain
+from mimetic_jax.train.sensitivity import expected
+from mimetic_jax.train.statistics import (
+    counted_difference,
+    paired_difference,
+    pooled_spread,
+    smallest_gain,
+)
 
 
 def runs(arm, curves, score="accuracy", control="", **fields):
@@ -63,6 +70,113 @@ def test_interval_is_students_t_over_pairs():
     assert paired_difference([1.0], [0.5]).low is None
 
 
+def test_the_spread_of_a_table_is_that_of_an_analysis_of_variance():
+    """Balanced: residuals around the means of arms and seeds, over (A − 1)(n − 1)."""
+    scores = np.random.default_rng(0).normal(60, 1, (5, 4)) + np.arange(4)
+    spread = pooled_spread([dict(enumerate(row)) for row in scores])
+    means = scores.mean(1, keepdims=True) + scores.mean(0) - scores.mean()
+    assert spread.freedom == 12
+    assert spread.sd**2 == pytest.approx(((scores - means) ** 2).sum() / 12)
+    pair = pooled_spread([dict(enumerate(row)) for row in scores[:2]])
+    tested = scipy.stats.ttest_rel(scores[0], scores[1])
+    for found in (paired_difference(*scores[:2], pair), paired_difference(*scores[:2])):
+        assert found.p == pytest.approx(tested.pvalue)
+    assert pooled_spread([{0: 1.0}, {0: 2.0}]) is None
+
+
+def test_arms_may_have_other_seeds():
+    """Those that only one arm has say nothing of the spread of a pair."""
+    pair = [{0: 1.0, 1: 3.0}, {0: 2.0, 1: 2.0}]
+    more = [{**pair[0], 7: 100.0}, {**pair[1], 8: -100.0}]
+    found, expected = pooled_spread(more), pooled_spread(pair)
+    assert (found.sd, found.freedom) == (pytest.approx(expected.sd), expected.freedom)
+
+
+@pytest.mark.parametrize(("arms", "seeds", "noisy"), [(4, 3, 1), (4, 3, 5), (20, 5, 1), (20, 5, 5)])
+def test_intervals_hold_the_truth(arms, seeds, noisy):
+    """Also of an arm that varies five times as much as the others."""
+    scores = np.random.default_rng(0).normal(size=(400, arms, seeds))
+    scores[:, 0] *= noisy
+    held = []
+    for drawn in scores:
+        spread = pooled_spread([dict(enumerate(row)) for row in drawn])
+        found = paired_difference(drawn[0], drawn[1], spread)
+        held.append(found.low <= 0 <= found.high)
+    assert np.mean(held) >= (0.93 if noisy == 1 else 0.8)
+
+
+def test_intervals_of_a_table_are_narrower_than_those_of_a_few_pairs():
+    scores = np.random.default_rng(0).normal(size=(300, 4, 3))
+    widths = []
+    for drawn in scores:
+        spread = pooled_spread([dict(enumerate(row)) for row in drawn])
+        both = (paired_difference(drawn[0], drawn[1], one) for one in (spread, None))
+        widths.append([one.high - one.low for one in both])
+    pooled, alone = np.mean(widths, 0)
+    assert pooled < 0.85 * alone
+
+
+@pytest.mark.parametrize("reached", [(0, 5), (5, 0), (2, 5), (3, 3)])
+def test_counts_are_tested_exactly(reached):
+    """Of all ways to choose which of the ten succeed, those at most as likely as the one seen."""
+    ours, theirs = ([100.0] * count + [20.0] * (5 - count) for count in reached)
+    found, total = counted_difference(ours, theirs, 95.0), sum(reached)
+    ways = [math.comb(5, k) * math.comb(5, total - k) for k in range(total + 1)]
+    seen = math.comb(5, reached[0]) * math.comb(5, reached[1])
+    assert found.p == pytest.approx(sum(w for w in ways if w <= seen) / sum(ways))
+    expected = {(0, 5): "worse", (5, 0): "better"}.get(reached, "no difference shown")
+    assert found.verdict(higher=True) == expected
+
+
+def test_scores_with_a_goal_are_compared_by_counts():
+    default, arm = runs("default", [[(9, 99)]] * 5, "recall"), runs("arm", [[(9, 7)]] * 5, "recall")
+    text = table([default, arm])
+    assert "arm against default: -92.00 (0 of 5, 5 of 5), n=5: worse" in text
+
+
+def test_gains_over_sin_cos_positions_have_a_column():
+    arms = {"default": 50, "sincos": 60, "mimetic": 65}
+    every = [runs(arm, [[(9, x)], [(9, x + 1)], [(9, x)]]) for arm, x in arms.items()]
+    lines = table(every).splitlines()
+    column = [head.strip() for head in lines[0].split("|")].index("Δ sincos [95 % CI]")
+    shown = {line.split("|")[1].strip(): line.split("|")[column].strip() for line in lines[2:5]}
+    assert shown["default"] == shown["sincos"] == ""
+    assert shown["mimetic"].startswith("+5.00")
+
+
+def test_steps_to_the_default_only_where_it_is_not_past_its_best():
+    arm = runs("arm", [[(0, 10), (10, 61), (20, 62)]] * 3)
+    rising = runs("default", [[(0, 10), (10, 58), (20, x)] for x in (60, 61, 62)])
+    falling = runs("default", [[(0, 10), (10, 66), (20, x)] for x in (60, 61, 62)])
+    assert "steps to default's score" in table([rising, arm])
+    assert "steps to default's score" not in table([falling, arm])
+    less = runs("default", [[(0, 10), (10, 2), (20, 3)]] * 3, BITS.name)
+    assert less.past_its_best()
+    assert not rising.past_its_best()
+
+
+@pytest.mark.parametrize(("seeds", "tests", "gain"), [(3, 36, 27), (10, 36, 13), (10, 360, 4)])
+def test_few_test_images_hide_gains(seeds, tests, gain):
+    """Two arms that classify images of other draws: found nine times of ten, by the engine."""
+    assert f"show gains from {gain} points" in expected(ACCURACY, seeds, 4, tests)
+    random, found = np.random.default_rng(0), []
+    for _ in range(400):
+        shares = np.full((4, 1), 0.5) + np.array([[gain / 100], [0], [0], [0]]) * [[1]]
+        shares[:2] -= gain / 200  # around one half, where accuracies vary the most
+        scores = 100 * random.binomial(tests, shares, (4, seeds)) / tests
+        spread = pooled_spread([dict(enumerate(row)) for row in scores])
+        found.append(paired_difference(scores[0], scores[1], spread).side(True))
+    assert np.mean(np.equal(found, 1)) == pytest.approx(0.9, abs=0.05)
+
+
+def test_too_few_seeds_are_named_before_the_training():
+    assert expected(ACCURACY, 2, 4, 1000) == "2 seeds can't show a gain: it takes 3"
+    assert expected(ACCURACY, 3, 1, 1000) == ""
+    assert "standard deviations" in expected(BITS, 3, 4, 0)
+    assert "5 of 5 against none shows a gain" in expected(RECALL, 5, 4, 0)
+    assert "4 of 4 would" in expected(RECALL, 3, 4, 0)
+
+
 def test_summary(results, tmp_path):
     workdir = tmp_path
     found = results_of(workdir, results)
@@ -80,8 +194,9 @@ def test_summary(results, tmp_path):
     assert (workdir / "table.md").read_text() == f"{text}\n"
     assert "| never " in text
     assert "mimetic against norm_matched: +9.00" in text
-    assert "slow against default: -30.00 points, n=1: too few seeds" in text
-    assert "mimetic against default: +20.00 [+12.55, +27.45] points, n=3: better" in text
+    assert "slow against default: -30.00 [-36.61, -23.39] points, n=1: too few seeds" in text
+    assert "mimetic against default: +20.00 [+16.18, +23.82] points, n=3: better" in text
+    assert "3 seeds of 4 arms show gains from" in text
 
 
 def test_rows_are_flat_and_name_the_files(tmp_path):
@@ -137,19 +252,26 @@ def test_a_score_says_how_many_digits_it_is_shown_with():
     assert "mimetic against default: -0.023 [-0.023, -0.023], n=2" in text
 
 
-def test_doctests():
-    assert doctest.testmod(statistics).failed == 0
+@pytest.mark.parametrize("module", [statistics, sensitivity])
+def test_doctests(module):
+    assert doctest.testmod(module).failed == 0
 
 
-@pytest.mark.parametrize(("n", "of"), [(2, 1), (5, 1), (5, 8)])
-def test_the_smallest_gain_is_found_nine_times_of_ten(n, of):
-    gain, random = smallest_gain(0.5, n, of), np.random.default_rng(0)
-    theirs, ours = random.normal(0, 0.5, (1500, n)), random.normal(gain, 0.5, (1500, n))
-    pairs = [paired_difference(*pair) for pair in zip(ours, theirs, strict=True)]
-    found = [one.mean > 0 and one.p < 0.05 / of for one in pairs]
-    assert np.mean(found) == pytest.approx(0.9, abs=0.03)
+@pytest.mark.parametrize(
+    ("n", "of", "arms"), [(2, 1, 2), (5, 1, 2), (5, 8, 2), (3, 1, 4), (5, 8, 20)]
+)
+def test_the_smallest_gain_is_found_nine_times_of_ten(n, of, arms):
+    gain, random = smallest_gain(0.5, n, of, arms), np.random.default_rng(0)
+    found = []
+    for drawn in random.normal(0, 0.5, (600, arms, n)):
+        drawn[0] += gain
+        spread = pooled_spread([dict(enumerate(row)) for row in drawn]) if arms > 2 else None
+        found.append(paired_difference(drawn[0], drawn[1], spread))
+    shown = [one.mean > 0 and one.p < 0.05 / of for one in found]
+    assert np.mean(shown) == pytest.approx(0.9, abs=0.04)
 
 
 def test_it_grows_with_spread_and_arms_and_falls_with_seeds():
     assert smallest_gain(0.2, 5) == pytest.approx(2 * smallest_gain(0.1, 5))
     assert smallest_gain(0.1, 8) < smallest_gain(0.1, 5) < smallest_gain(0.1, 5, of=12)
+    assert smallest_gain(0.1, 3, arms=8) < smallest_gain(0.1, 3, arms=4) < smallest_gain(0.1, 3)

@@ -54,6 +54,9 @@ class ImageTask(Task):
                 f"{shape[0]}x{shape[1]}: set data.size, or data.eval_fraction to 1"
             )
 
+    def counts(self) -> dict[str, int]:
+        return {"train_examples": self.info.num_train, "classes": self.info.num_classes}
+
     @classmethod
     def describe(cls, config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
         """The data set as the configuration uses it: as published, or as loaded.

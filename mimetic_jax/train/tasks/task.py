@@ -95,6 +95,10 @@ class Task:
         """The task and the feed that belong together."""
         raise NotImplementedError
 
+    def counts(self) -> dict[str, int]:
+        """Numbers of what it trains on, which a run's `Record` has."""
+        return {}
+
     def prepare(self, key: jax.Array, step: jax.Array, examples: Examples) -> Any:
         """The batch that `loss` takes; where it is augmented, by one key per step and example."""
         return examples

@@ -1,0 +1,105 @@
+"""How long a comparison trains on this machine, from a few timed steps."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.table import paragraph
+from mimetic_jax.train.arm import Arm
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.loop import evaluation_every
+from mimetic_jax.train.state import order_key, stream
+
+_SECONDS = 1.0
+"""For which steps are timed, at least one."""
+
+_MOST_FLOPS = 5e11
+"""Of a step that a CPU is asked to time: some seconds of two cores."""
+
+
+def estimate(comparison: Comparison) -> str:
+    """How long `train` takes, one run after the other; steps are compiled and timed for it.
+
+    Args:
+        comparison: its data is loaded.
+
+    Returns:
+        A line; it says why where nothing is timed, as without the data.
+    """
+    try:
+        comparison.open()
+        known: dict[int, tuple[float, float]] = {}  # of programs, which arms share
+        seconds = 0.0
+        for arm in comparison.arms.values():
+            mark = id(arm.program)
+            if mark not in known:
+                known[mark] = _timed(arm)
+                seconds += known[mark][0]
+            seconds += known[mark][1] * len(comparison.config.seeds)
+    except InputError as error:
+        return paragraph(f"time: not estimated, {error}", "      ")
+    runs = len(comparison.arms) * len(comparison.config.seeds)
+    return f"time: about {_shown(seconds)} for {runs} run{'s' * (runs > 1)} on this machine"
+
+
+def _timed(arm: Arm) -> tuple[float, float]:
+    """Seconds until an arm's functions are compiled, and those of a run, its tests included.
+
+    Raises:
+        InputError: it can't be timed here.
+    """
+    program, config, seed = arm.program, arm.config, arm.config.seeds[0]
+    if not program.feed.resident or jax.process_count() > 1:
+        raise InputError("its images are read while it trains, or several processes train it")
+    if jax.default_backend() == "cpu" and program.flops_per_step > _MOST_FLOPS:
+        raise InputError(f"a step has {program.flops_per_step:.1e} FLOPs, too many for this CPU")
+    states, keys = program.initial_state(seed), program.keys([seed])
+    session = program.feed.session(arm.data, order_key(stream(seed, "data")), 0, program.steps)
+
+    def steps(count: int) -> float:
+        nonlocal states
+        began = time.perf_counter()
+        states, metrics = program.take(states, arrays, keys, count, [1.0])
+        jax.block_until_ready(metrics)
+        return time.perf_counter() - began
+
+    with contextlib.closing(session):
+        arrays = next(session)
+        compiled, one = steps(0), steps(1)
+        count = max(1, min(int(_SECONDS / one), program.feed.max_dispatch, program.steps - 1))
+        step = steps(count) / count
+
+    def tested() -> None:
+        program.evaluate(states.variables, arm.data)
+
+    first = _clocked(tested)
+    test = min(first, _clocked(tested)) if first < _SECONDS else first
+    every = evaluation_every(config.eval, program.feed.steps_per_epoch)
+    tests = 2 + ((program.steps - 1) // every if every else 0)  # at the start and at the end
+    return compiled + first - test, program.steps * step + tests * test
+
+
+def _clocked(what: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    what()
+    return time.perf_counter() - began
+
+
+def _shown(seconds: float) -> str:
+    """A length of time, as minutes from two of them on.
+
+    >>> _shown(75.3), _shown(1080), _shown(9000)
+    ('75 s', '18 min', '2:30:00 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{datetime.timedelta(seconds=round(seconds))} h"

@@ -1,0 +1,93 @@
+"""Which gains a comparison can show: to read before a training, and beside its table."""
+
+from __future__ import annotations
+
+from mimetic_jax.train.record import ACCURACY, Score
+from mimetic_jax.train.statistics import ENOUGH, smallest_gain
+
+
+def expected(score: Score, seeds: int, arms: int, tests: int) -> str:
+    """What a comparison will show, before any of its runs.
+
+    Args:
+        score: what is compared.
+        seeds: of each arm.
+        arms: how many.
+        tests: examples of a test.
+
+    >>> for part in expected(ACCURACY, seeds=3, arms=4, tests=36).split("; "):
+    ...     print(part)
+    3 seeds of 4 arms and 36 test images show gains from 27 points, nine times of ten
+    10 seeds from 13, on 360 test images from 4 points
+    """
+    if (reason := _nothing(score, seeds, arms)) is not None:
+        return reason
+    if score is ACCURACY and tests:
+        return visible(score, 0.0, seeds, arms, tests)
+    gain = _gain(1.0, seeds, arms)
+    return (
+        f"{seeds} seeds of {arms} arms show gains from {gain} standard deviations of a run's "
+        "score, nine times of ten; how much runs vary is known once there are some"
+    )
+
+
+def visible(
+    score: Score, sd: float, seeds: int, arms: int, tests: int = 0, share: float = 0.5
+) -> str:
+    """The gains that runs show, and those that more seeds and test examples would.
+
+    An accuracy on N images varies by √(p(1 − p) / N) for the choice of the images alone: runs are
+    taken to vary by no less, whatever their seeds say.
+
+    Args:
+        score, seeds, arms, tests: as of `expected`.
+        sd: standard deviation of a run's score, in its unit.
+        share: p, of images that are classified rightly.
+
+    >>> found = visible(ACCURACY, 1.2, seeds=3, arms=4, tests=10_000, share=0.85)
+    >>> for part in found.split("; "):
+    ...     print(part)
+    3 seeds of 4 arms and 10,000 test images show gains from 3.8 points, nine times of ten
+    10 seeds from 1.8 points
+    """
+    if (reason := _nothing(score, seeds, arms)) is not None:
+        return reason
+    unit, on, more = " points" if score.scale == 100 else "", "", 10 if seeds < 10 else 4 * seeds
+    images = tests if score is ACCURACY else 0
+    by_images = _of_images(share, images) if images else 0.0
+    if images:
+        on = f" and {images:,} test images"
+    text = (
+        f"{seeds} seeds of {arms} arms{on} show gains from {_gain(max(sd, by_images), seeds, arms)}"
+        f"{unit}, nine times of ten; {more} seeds from {_gain(max(sd, by_images), more, arms)}"
+    )
+    if by_images <= sd:
+        return text + unit
+    several = 10 * images
+    fewer = max(sd, _of_images(share, several))
+    return f"{text}, on {several:,} test images from {_gain(fewer, more, arms)}{unit}"
+
+
+def _nothing(score: Score, seeds: int, arms: int) -> str | None:
+    """Why nothing can be shown; empty where there is nothing to compare."""
+    if arms < 2:
+        return ""
+    if seeds < ENOUGH:
+        return f"{seeds} seed{'s' * (seeds > 1)} can't show a gain: it takes {ENOUGH}"
+    if score.goal is not None:
+        return (
+            f"seeds that reach {score.goal:g} {score.label} are counted: "
+            f"{seeds} of {seeds} against none "
+            + ("shows a gain" if seeds > ENOUGH else "shows no gain yet, 4 of 4 would")
+        )
+    return None
+
+
+def _of_images(share: float, count: int) -> float:
+    """Standard deviation of an accuracy in points."""
+    return 100 * (share * (1 - share) / count) ** 0.5
+
+
+def _gain(sd: float, seeds: int, arms: int) -> str:
+    found = smallest_gain(sd, seeds, arms=arms)
+    return f"{found:.0f}" if found >= 10 else f"{found:.2g}"

@@ -1,0 +1,77 @@
+"""What is known before a training: which gains it can show, and how long it takes."""
+
+import doctest
+import re
+
+import pytest
+
+from mimetic_jax.analysis import plan, timing
+from mimetic_jax.train.loop import evaluation_every
+from tests.analysis.networks import small
+from tests.training import quiet
+
+
+def test_doctests():
+    assert doctest.testmod(timing).failed == 0
+
+
+def test_a_plan_says_what_can_be_seen(trained):
+    text = " ".join(plan.describe(trained.comparison).split())
+    assert "360 test images" in text or "can't show a gain" in text
+
+
+def test_a_training_says_first_what_can_be_seen(tmp_path):
+    config = small(depth=1)
+    config.seeds, config.steps = (0, 1, 2), 1
+    config.arms.default, config.arms.other = {"scheme": ()}, {"scheme": ()}
+    said = []
+    comparison = quiet(config)
+    comparison.say = said.append
+    results = comparison.train(tmp_path)
+    assert re.match("3 seeds of 2 arms and 360 test images show gains from", said[0])
+    found = results.arms["default"].runs[0]
+    assert (found.train_examples, found.classes, found.examples) == (1437, 10, 360)
+    assert "3 seeds of 2 arms and 360 test images show gains from" in str(results)
+
+
+def test_the_time_of_a_comparison_is_that_of_its_steps_and_tests(trained, monkeypatch):
+    """Compiled once for the arms that share a program, then steps and tests of every run."""
+    monkeypatch.setattr(timing, "_timed", lambda arm: (100.0, 7.0))
+    comparison = trained.comparison
+    runs = len(comparison.arms) * len(comparison.config.seeds)
+    programs = len({id(arm.program) for arm in comparison.arms.values()})
+    expected = timing._shown(100 * programs + 7 * runs)
+    shown = f"time: about {expected} for {runs} run"
+    assert timing.estimate(comparison).startswith(shown)
+
+
+def test_steps_are_timed(trained, monkeypatch):
+    """By a clock of our own, which says how often each function was called."""
+    (arm, *_) = trained.comparison.arms.values()
+    calls, seconds = [], [0.0]
+    take, evaluate = arm.program.take, arm.program.evaluate
+
+    def counted(states, arrays, keys, count, scales):
+        calls.append(count)
+        seconds[0] += 0.25 * count
+        return take(states, arrays, keys, count, scales)
+
+    def tested(*given):
+        seconds[0] += 3.0
+        return evaluate(*given)
+
+    monkeypatch.setattr(arm.program, "take", counted)
+    monkeypatch.setattr(arm.program, "evaluate", tested)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: seconds[0])
+    compiled, run = timing._timed(arm)
+    steps = arm.program.steps
+    assert calls[:2] == [0, 1]
+    every = evaluation_every(arm.config.eval, arm.program.feed.steps_per_epoch)
+    tests = 2 + ((steps - 1) // every if every else 0)
+    assert (compiled, run) == (pytest.approx(0), pytest.approx(0.25 * steps + 3.0 * tests))
+
+
+def test_without_data_no_time_is_given():
+    config = small(depth=1)
+    config.data.name = "cifar10"
+    assert timing.estimate(quiet(config)).startswith("time: not estimated, cifar10 needs the")
