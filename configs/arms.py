@@ -345,7 +345,12 @@ def units(rho: float = 0.4) -> Arms:
     `by_depth` has the share of SmolLM2's, the last of which is nearly 0. permuted_mixed is the
     control of single units.
     """
-    shares = {"along": 1.0, "against": 0.0, "mixed": 0.5, "by_depth": s.ByDepth((0.85, 0.02))}
+    shares: dict[str, Any] = {
+        "along": 1.0,
+        "against": 0.0,
+        "mixed": 0.5,
+        "by_depth": s.ByDepth((0.85, 0.02)),
+    }
     return {name: (s.CorrelatedMLP(rho, share),) for name, share in shares.items()}
 
 
