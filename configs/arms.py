@@ -18,7 +18,11 @@ Arm: TypeAlias = Mapping[str, Any] | tuple[Scheme, ...]
 """The fields that an arm overrides, or its schemes where it overrides nothing else."""
 
 Arms: TypeAlias = dict[str, Arm]
+Names: TypeAlias = tuple[str, ...]
 Groups: TypeAlias = Mapping[str, Arms]
+
+ALL = ("all",)
+"""The default of `init`: all arms that a configuration compares."""
 
 _IMPULSE = Impulse(noise_vo="normal", zero_bias=True)
 """Beside `Mimetic`, from which it differs in query and key alone."""
@@ -29,15 +33,15 @@ STRONG = mimetic_language(beta_vo=-0.4)
 
 
 def chosen(
-    init: str, arms: Arms, compared: Iterable[str] = (), groups: Groups | None = None
+    init: Iterable[str], arms: Arms, compared: Iterable[str] = (), groups: Groups | None = None
 ) -> ConfigDict:
-    """The arms that `init` names, in its order: names of arms or groups, joined by "+".
+    """The arms that `init` names, in its order.
 
     norm_matched_NAME and permuted_NAME are controls of the arm NAME. "all" are the arms that are
-    compared; "figure4+default" adds the default to a group.
+    compared; ("figure4", "default") adds the default to a group.
 
     Args:
-        init: names.
+        init: names of arms and of groups; at a command line joined by "+".
         arms: by name.
         compared: "all"; unless given every one of `arms`, then the noise that they lack.
         groups: arms that are chosen together, by the name of the group.
@@ -58,7 +62,7 @@ def chosen(
     every: Arms = {name: named[name] for name in compared or [*arms, *noises]}
     together = {"all": every, **(groups or {})}
     picked: Arms = {}
-    for name in init.split("+"):
+    for name in init:
         if name not in named and name not in together:
             raise unknown("init", name, [*together, *arms, *noises, *permuted])
         picked |= together.get(name) or {name: named[name]}

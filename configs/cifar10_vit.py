@@ -12,17 +12,8 @@ Differs from the paper: it states RandAugment, Cutout, batch, learning rate, dec
     local, as in ConViT's code. papers/attention.py has what each row leaves open.
 """
 
-from ml_collections import ConfigDict
+import functools
 
 from configs.recipes import small_images_vit
 
-
-def get_config(text: str = "") -> ConfigDict:
-    """Arguments: width=192, depth=12, heads=3, patch=2, size, epochs=100, scale=1, randaugment,
-    pretrained, init (arms.vision and arms.figures).
-
-    `size` is the side that images are resized to, in pixels, 0 for their own; `scale` is γ of the
-    sin-cos positions, `randaugment` a policy or nothing; `pretrained` is a file whose attention and
-    positions the arm of that name takes.
-    """
-    return small_images_vit(text, "cifar10")
+get_config = functools.partial(small_images_vit, "cifar10")

@@ -10,7 +10,6 @@ Differs from the paper: as configs/convnext_cifar.py. That a ViT starts from PyT
 from ml_collections import ConfigDict
 
 from configs import arms, recipes
-from configs.default import arguments
 
 FIGURE_2 = (
     *("default", "norm_matched", "mean_shift", "norm_matched_mimetic", "mimetic"),
@@ -19,14 +18,13 @@ FIGURE_2 = (
 """The paper's arms, and our controls."""
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(epochs: float = 10.0, init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: epochs (10, 20, 50), init (arms.mlp)."""
-    args = arguments(text, epochs=10.0, init="all")
-    config = recipes.small_images("cifar10", args.epochs)
-    config.name = f"cifar_mlp_vit_{args.epochs:g}"
+    config = recipes.small_images("cifar10", epochs)
+    config.name = f"cifar_mlp_vit_{epochs:g}"
     config.seeds = (0, 1, 2, 3, 4)
     config.model.depth = 8
     config.model.patch = 2
     config.model.base = "torch"
-    config.arms = arms.chosen(args.init, arms.mlp(config.model.width, "torch"), FIGURE_2)
+    config.arms = arms.chosen(init, arms.mlp(config.model.width, "torch"), FIGURE_2)
     return config

@@ -12,7 +12,7 @@ Differs from the paper: it names kentaroy47/vision-transformers-cifar10 for the 
 from ml_collections import ConfigDict
 
 from configs import arms, recipes
-from configs.default import arguments, model
+from configs.default import model
 from mimetic_jax.schemes import ConvFilters, NormMatched
 
 FROZEN = {
@@ -24,16 +24,15 @@ FROZEN = {
 }
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(width: int = 256, filter_size: int = 5, init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: width (256, 512), filter_size (3, 5, 8), init.
 
     Arms are default, whose filters are trained, and the frozen random, impulse and box.
     """
-    args = arguments(text, width=256, filter_size=5, init="all")
     config = recipes.kentaroy(epochs=400.0, learning_rate=1e-4)
-    config.name = f"convmixer_cifar_{args.width}_{args.filter_size}"
-    config.model = model("convmixer", width=args.width, filter_size=args.filter_size)
+    config.name = f"convmixer_cifar_{width}_{filter_size}"
+    config.model = model("convmixer", width=width, filter_size=filter_size)
     rules = {"rate_rules": ((r"depthwise/", 0.0),)}  # neither the filters nor their biases
     frozen = {name: {"scheme": (one,), "optimizer": rules} for name, one in FROZEN.items()}
-    config.arms = arms.chosen(args.init, {"default": {}, **frozen}, ["default", *frozen])
+    config.arms = arms.chosen(init, {"default": {}, **frozen}, ["default", *frozen])
     return config

@@ -18,7 +18,7 @@ Differs from the paper: the pipeline is "the same as in Trockman et al. 2022", t
 from ml_collections import ConfigDict
 
 from configs import arms, recipes
-from configs.default import arguments, model
+from configs.default import model
 
 FIGURE_2 = (
     *("default", "norm_matched", "mean_shift", "norm_matched_mean_shift"),
@@ -27,16 +27,15 @@ FIGURE_2 = (
 """The paper's arms, and our controls."""
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(epochs: float = 10.0, init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: epochs (10, 20, 50), init (arms.mlp and arms.mean_sweep)."""
-    args = arguments(text, epochs=10.0, init="all")
-    config = recipes.small_images("cifar10", args.epochs)
+    config = recipes.small_images("cifar10", epochs)
     config.seeds = (0, 1, 2, 3, 4)
     config.model = model("convnext")
-    swept = "_sweep" * (args.init.split("+")[0] in ("sweep", "baselines"))
-    config.name = f"convnext_cifar{swept}_{args.epochs:g}"
+    swept = "_sweep" * (init[0] in ("sweep", "baselines"))
+    config.name = f"convnext_cifar{swept}_{epochs:g}"
     width = config.model.width
     every = arms.mlp(width, config.model.base)
     every["norm_matched"] = arms.noise(every["conv_mean_shift"])
-    config.arms = arms.chosen(args.init, every, FIGURE_2, arms.mean_sweep(width))
+    config.arms = arms.chosen(init, every, FIGURE_2, arms.mean_sweep(width))
     return config

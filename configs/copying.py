@@ -18,17 +18,31 @@ The convolution's part of the mimetic start is off by default: at embedding_std 
 
 from ml_collections import ConfigDict
 
+from configs.arms import ALL, Names
+from configs.default import check_choice
 from configs.recipes import recall
 
 MODELS = {"mamba": {"rate": 3e-2, "steps": 240}, "gpt": {"rate": 3e-3, "steps": 400}}
 
 
-def get_config(text: str = "mamba") -> ConfigDict:
-    """The model, mamba or gpt, then arguments: state or positions, length, rate, steps, init
-    (arms.mamba or arms.language); such as gpt,positions=rotary.
+def get_config(
+    model: str = "mamba",
+    state: int = 0,
+    positions: str = "",
+    length: int = 8,
+    rate: float = 0.0,
+    steps: int = 0,
+    init: Names = ALL,
+) -> ConfigDict:
+    """`model` is mamba, with `state`, or gpt, with `positions`; what is 0 or empty is the model's
+    own. Arms are those of arms.mamba or arms.language.
     """
-    config, args = recall(text, MODELS, length=8)
+    check_choice("model", model, MODELS)
+    usual = MODELS[model]
+    config = recall(
+        model, state, positions, rate or usual["rate"], steps or int(usual["steps"]), init
+    )
     config.name = f"copying_{config.name}"
     config.data.name = "copying"
-    config.data.length = args.length
+    config.data.length = length
     return config

@@ -10,13 +10,11 @@ Differs from the paper: it says that it trains as DeiT; the numbers are those of
 from ml_collections import ConfigDict
 
 from configs import arms, recipes
-from configs.default import arguments
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(variant: str = "Ti", init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: variant (Ti, S, B), init (arms.vision)."""
-    args = arguments(text, variant="Ti", init="all")
-    config = recipes.deit(args.variant)
-    config.name = f"imagenet_deit_{args.variant}"
-    config.arms = arms.chosen(args.init, arms.vision(), arms.VISION)
+    config = recipes.deit(variant)
+    config.name = f"imagenet_deit_{variant}"
+    config.arms = arms.chosen(init, arms.vision(), arms.VISION)
     return config

@@ -8,17 +8,15 @@ Differs from the paper: b isn't stated there, see papers/mlp.py; the constant bi
 from ml_collections import ConfigDict
 
 from configs import arms, recipes
-from configs.default import arguments
 
 COMPARED = ("default", "norm_matched", "constant_bias", "mean_shift")
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: init (arms.mlp)."""
-    args = arguments(text, init="all")
     config = recipes.deit("S")
     config.name = "imagenet_mlp"
     config.epochs = 100.0
     every = arms.mlp(config.model.width, config.model.base)
-    config.arms = arms.chosen(args.init, every, COMPARED)
+    config.arms = arms.chosen(init, every, COMPARED)
     return config

@@ -13,15 +13,13 @@ Differs from the paper: it says that it trains as ConvMixer; the numbers are tho
 from ml_collections import ConfigDict
 
 from configs import arms, recipes
-from configs.default import arguments
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(batch: int = 640, variant: str = "Ti", init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: batch (640, 1024), variant (Ti, S, B), init (arms.vision)."""
-    args = arguments(text, batch=640, variant="Ti", init="all")
-    config = recipes.imagenet(args.variant)
-    config.name = f"imagenet_resnet_style_{args.variant}_{args.batch}"
-    config.batch = args.batch
+    config = recipes.imagenet(variant)
+    config.name = f"imagenet_resnet_style_{variant}_{batch}"
+    config.batch = batch
     config.epochs = 150.0
 
     config.data.eval_fraction = 0.9
@@ -37,5 +35,5 @@ def get_config(text: str = "") -> ConfigDict:
     config.optimizer.eps = 1e-3
     config.optimizer.clip = 1.0
 
-    config.arms = arms.chosen(args.init, arms.vision(), arms.VISION)
+    config.arms = arms.chosen(init, arms.vision(), arms.VISION)
     return config

@@ -13,7 +13,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import arms, recipes
-from configs.default import arguments
+from configs.default import check_choice
 
 # At batch 1024, sqrt makes 7e-4 and linear 1e-3 of the 5e-4 for batch 512. timm takes sqrt for
 # AdamW unless told otherwise, which is how the main results came by it.
@@ -25,11 +25,11 @@ ROWS: dict[str, dict[str, Any]] = {
 """Learning-rate scaling and repeated augmentation of the rows of table 5."""
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(variant: str = "Ti", row: str = "sqrt1", init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: variant (Ti, S, B), row (sqrt1, linear1, linear3), init (arms.structured)."""
-    args = arguments(text, {"row": ROWS}, variant="Ti", row="sqrt1", init="all")
-    config = recipes.structured(args.variant)
-    config.name = f"imagenet_structured_{args.variant}_{args.row}"
-    config.arms = arms.chosen(args.init, arms.structured(), arms.STRUCTURED)
-    config.update(ROWS[args.row])
+    check_choice("row", row, ROWS)
+    config = recipes.structured(variant)
+    config.name = f"imagenet_structured_{variant}_{row}"
+    config.arms = arms.chosen(init, arms.structured(), arms.STRUCTURED)
+    config.update(ROWS[row])
     return config

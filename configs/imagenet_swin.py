@@ -10,13 +10,12 @@ Differs from the paper: it says that it trains as the Swin paper does; the numbe
 from ml_collections import ConfigDict
 
 from configs import arms, recipes
-from configs.default import arguments, model
+from configs.default import model
 from mimetic_jax.schemes import ImpulseBias
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: init (arms.structured)."""
-    args = arguments(text, init="all")
     config = recipes.deit("B")
     config.name = "imagenet_swin"
     config.ema = 0.0
@@ -27,5 +26,5 @@ def get_config(text: str = "") -> ConfigDict:
     config.optimizer.warmup_epochs = 20.0
     config.optimizer.clip = 5.0
     every = arms.structured(ImpulseBias())
-    config.arms = arms.chosen(args.init, every, arms.STRUCTURED)
+    config.arms = arms.chosen(init, every, arms.STRUCTURED)
     return config

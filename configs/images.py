@@ -8,39 +8,45 @@ Chosen: nothing was searched. The rate is the paper's for ViTs of this size, the
 
 from ml_collections import ConfigDict
 
-from configs.arms import VISION, chosen, vision
-from configs.default import arguments, default
+from configs.arms import ALL, VISION, Names, chosen, vision
+from configs.default import default
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(
+    size: int = 64,
+    patch: int = 8,
+    width: int = 192,
+    depth: int = 6,
+    heads: int = 3,
+    batch: int = 32,
+    epochs: float = 20.0,
+    init: Names = ALL,
+) -> ConfigDict:
     """Arguments: size, patch, width, depth, heads, batch, epochs, init.
 
     Images become squares of `size` pixels, held in memory; --config.data.name=folder_streamed reads
     them while training instead. Without a test split a tenth of each class is held out. Arms are
     default, sincos, norm_matched and mimetic; `init` takes others of arms.vision.
     """
-    args = arguments(
-        text, size=64, patch=8, width=192, depth=6, heads=3, batch=32, epochs=20.0, init="all"
-    )
     config = default()
     config.name = "images"
     config.seeds = (0, 1, 2)
     config.data.name = "folder"
-    config.data.size = args.size
-    config.data.augment.crop = args.size // 8
+    config.data.size = size
+    config.data.augment.crop = size // 8
     config.data.augment.flip = True
-    config.batch = args.batch
-    config.epochs = args.epochs
+    config.batch = batch
+    config.epochs = epochs
     config.model.pool = "mean"
-    config.model.update({name: args[name] for name in ("patch", "width", "depth", "heads")})
+    config.model.update(patch=patch, width=width, depth=depth, heads=heads)
 
     config.optimizer.learning_rate = 1e-3
     config.optimizer.schedule = "cosine"
-    config.optimizer.warmup_epochs = min(1.0, args.epochs / 10)
+    config.optimizer.warmup_epochs = min(1.0, epochs / 10)
     config.optimizer.clip = 1.0
 
     config.eval.every_epochs = 1.0
-    config.eval.batch = args.batch
+    config.eval.batch = batch
     config.checkpoint_every = 200
-    config.arms = chosen(args.init, vision(), VISION)
+    config.arms = chosen(init, vision(), VISION)
     return config

@@ -11,7 +11,7 @@ Chosen: the middle of the first three learning rates in papers/league.py was the
 from ml_collections import ConfigDict
 
 from configs import arms
-from configs.default import arguments, default, model
+from configs.default import check_choice, default, model
 from configs.recipes import TEXTS, few_images, sequences
 
 TASKS = {
@@ -27,20 +27,20 @@ TASKS = {
 """Steps, batch, and steps between tests."""
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(task: str = "digits", init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: task, init (arms.league).
 
     `task` is digits, text, copying, recall, ptb, images, long_text or long_images.
     """
-    args = arguments(text, {"task": TASKS}, task="digits", init="all")
-    config = _of(args.task.removeprefix("long_"))
-    config.name = f"league_{args.task}"
-    config.steps, config.batch, config.eval.every = TASKS[args.task]
+    check_choice("task", task, TASKS)
+    config = _of(task.removeprefix("long_"))
+    config.name = f"league_{task}"
+    config.steps, config.batch, config.eval.every = TASKS[task]
     config.model.base = "flax"
     config.optimizer.clip = 1.0
     config.optimizer.warmup = config.steps // 10
     config.log_every = config.steps // 5
-    config.arms = arms.chosen(args.init, arms.league(config.model.name, config.model.width))
+    config.arms = arms.chosen(init, arms.league(config.model.name, config.model.width))
     return config
 
 

@@ -9,15 +9,14 @@ Differs from the paper: it names kentaroy47/vision-transformers-cifar10 for the 
 from ml_collections import ConfigDict
 
 from configs import arms, recipes
-from configs.default import arguments, model
+from configs.default import model
 from mimetic_jax.schemes import ImpulseMixing
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: init (default, norm_matched, impulse)."""
-    args = arguments(text, init="all")
     config = recipes.kentaroy(epochs=500.0, learning_rate=1e-3)
     config.name = "mixer_cifar"
     config.model = model("mixer")
-    config.arms = arms.chosen(args.init, arms.controlled("impulse", ImpulseMixing()))
+    config.arms = arms.chosen(init, arms.controlled("impulse", ImpulseMixing()))
     return config

@@ -19,8 +19,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import arms
-from configs.default import arguments, default, model
+from configs import arms, default
 
 MODELS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "convnext": ({"patch": 4}, ("conv", "conv_mean_shift")),
@@ -29,25 +28,27 @@ MODELS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 """Fields of each model, and its arms beside those that both have."""
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(
+    model: str = "convnext", epochs: float = 10.0, init: arms.Names = arms.ALL
+) -> ConfigDict:
     """Arguments: model (convnext, vit), epochs, init (arms.mlp and arms.mean_sweep)."""
-    args = arguments(text, {"model": MODELS}, model="convnext", epochs=10.0, init="all")
-    fields, beside = MODELS[args.model]
-    config = default()
-    config.name = f"mlp_population_{args.model}"
+    default.check_choice("model", model, MODELS)
+    fields, beside = MODELS[model]
+    config = default.default()
+    config.name = f"mlp_population_{model}"
     config.seeds, config.together = tuple(range(64)), 64
     config.batch = 64
-    config.epochs = args.epochs
+    config.epochs = epochs
     config.data.name = "cifar10"
     config.optimizer.learning_rate = 3e-3
     config.optimizer.schedule = "triangle"
     config.max_dispatch = 200
     config.eval.batch = 250
     config.checkpoint_every = 200
-    config.model = model(args.model, width=16, depth=3, mlp_ratio=2.0, base="torch", **fields)
+    config.model = default.model(model, width=16, depth=3, mlp_ratio=2.0, base="torch", **fields)
     compared = ("default", "norm_matched", "constant_bias", "mean_shift", "per_input")
     controls = (f"norm_matched_{name}" for name in ("per_input", *beside))
     config.arms = arms.chosen(
-        args.init, arms.mlp(16, "torch"), (*compared, *beside, *controls), arms.mean_sweep(16)
+        init, arms.mlp(16, "torch"), (*compared, *beside, *controls), arms.mean_sweep(16)
     )
     return config

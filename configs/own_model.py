@@ -9,27 +9,27 @@ Expected: nothing is published; the schemes need stock names of attention and ML
 
 from ml_collections import ConfigDict
 
-from configs import arms
-from configs.default import arguments, default, model
+from configs import arms, default
 from mimetic_jax.schemes import MeanShift, Mimetic
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(
+    model: str = "vit", data: str = "digits", steps: int = 200, init: arms.Names = arms.ALL
+) -> ConfigDict:
     """Arguments: model ("vit", or package.module:Class), data, steps, init.
 
     `init` is "all" for the arms default, norm_matched and mimetic, which change attention alone;
     "positions" for these and sincos, the last three with sin-cos values in a trainable position
     table; "mlp" for default, norm_matched and mean_shift, which change the MLPs' first layers.
     """
-    args = arguments(text, model="vit", data="digits", steps=200, init="all")
-    config = default()
-    config.name = f"own_model_{args.model.rpartition(':')[2]}"
+    config = default.default()
+    config.name = f"own_model_{model.rpartition(':')[2]}"
     config.seeds = (0, 1, 2)
-    config.data.name = args.data
-    config.steps = args.steps
-    config.model = model(args.model)
+    config.data.name = data
+    config.steps = steps
+    config.model = default.model(model)
 
-    config.optimizer.warmup = args.steps // 10
+    config.optimizer.warmup = steps // 10
     config.optimizer.clip = 1.0
     config.eval.batch = 120
     config.eval.every = config.checkpoint_every = 50
@@ -39,5 +39,5 @@ def get_config(text: str = "") -> ConfigDict:
         "positions": {name: vision[name] for name in arms.VISION},
         "mlp": arms.controlled("mean_shift", MeanShift(0.5)),
     }
-    config.arms = arms.chosen(args.init, attention, attention, groups)
+    config.arms = arms.chosen(init, attention, attention, groups)
     return config

@@ -11,20 +11,25 @@ Differs from the paper: it names the set-up of Bai et al. (2018) and little else
 
 from ml_collections import ConfigDict
 
-from configs.default import arguments
+from configs.arms import ALL, Names
+from configs.default import check_choice
 from configs.recipes import bai
 
 CHARS = {"mikolov": "ptb_char", "raw": "ptb_char_raw"}
 
 
-def get_config(text: str = "") -> ConfigDict:
-    """Arguments: width, depth, heads, epochs, optimizer (adamw, sgd), chars (mikolov, raw), init
-    (arms.language).
-    """
-    sizes = {"width": 384, "depth": 12, "heads": 8, "epochs": 100.0}
-    more = {"optimizer": "adamw", "chars": "mikolov", "init": "all"}
-    args = arguments(text, {"chars": CHARS}, **sizes, **more)
-    config = bai(args, CHARS[args.chars])
+def get_config(
+    width: int = 384,
+    depth: int = 12,
+    heads: int = 8,
+    epochs: float = 100.0,
+    optimizer: str = "adamw",
+    chars: str = "mikolov",
+    init: Names = ALL,
+) -> ConfigDict:
+    """`optimizer` is adamw or sgd, `chars` mikolov or raw; arms are those of arms.language."""
+    check_choice("chars", chars, CHARS)
+    config = bai(CHARS[chars], width, depth, heads, epochs, optimizer, init)
     config.data.length, config.data.valid = 400, 320
     config.batch = config.eval.batch = 32
     config.model.dropout = 0.1

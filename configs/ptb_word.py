@@ -5,11 +5,8 @@ Differs from the paper: as configs/ptb_char.py. Dropout of whole embeddings is t
     and the others are Bai et al.'s.
 """
 
-from ml_collections import ConfigDict
+import functools
 
 from configs.recipes import words
 
-
-def get_config(text: str = "") -> ConfigDict:
-    """Arguments: those of configs/ptb_char.py, but chars."""
-    return words(text, "ptb_word")
+get_config = functools.partial(words, "ptb_word")

@@ -12,14 +12,15 @@ Chosen by the default arm's validation bits alone, the mean of seeds 100 and 101
 
 from ml_collections import ConfigDict
 
-from configs.default import arguments
+from configs.arms import ALL, Names
 from configs.recipes import short_text
 
 
-def get_config(text: str = "") -> ConfigDict:
-    """Arguments: width, depth, heads, steps, init (arms.language)."""
-    args = arguments(text, width=64, depth=4, heads=2, steps=200, init="all")
-    config = short_text(args)
+def get_config(
+    width: int = 64, depth: int = 4, heads: int = 2, steps: int = 200, init: Names = ALL
+) -> ConfigDict:
+    """Arms are those of arms.language."""
+    config = short_text(width, depth, heads, steps, init)
     config.name = "python_docs"
     config.data.name = "python_docs"
     config.data.length, config.data.valid = 64, 64

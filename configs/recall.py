@@ -9,22 +9,33 @@ Chosen: nothing was searched here.
 
 from ml_collections import ConfigDict
 
+from configs.arms import ALL, Names
+from configs.default import check_choice
 from configs.recipes import recall
-from mimetic_jax.base.errors import unknown
 
-MODELS = {"mamba": {"rate": 1e-2, "steps": 1000}, "gpt": {"rate": 1e-3, "steps": 1000}}
-SETS = ("associative", "induction")
+RATES = {"mamba": 1e-2, "gpt": 1e-3}
 
 
-def get_config(text: str = "mamba") -> ConfigDict:
-    """The model, mamba or gpt, then arguments: data (associative, induction), vocabulary, pairs,
-    length (of induction), and those of configs/copying.py.
+def get_config(
+    model: str = "mamba",
+    data: str = "associative",
+    vocabulary: int = 64,
+    pairs: int = 8,
+    length: int = 32,
+    state: int = 0,
+    positions: str = "",
+    rate: float = 0.0,
+    steps: int = 1000,
+    init: Names = ALL,
+) -> ConfigDict:
+    """`data` is associative or induction, of which `length` is; the others are those of
+    configs/copying.py.
     """
-    config, args = recall(text, MODELS, data="associative", vocabulary=64, pairs=8, length=32)
-    if args.data not in SETS:
-        raise unknown("data", args.data, SETS)
-    config.name = f"{args.data}_{config.name}"
-    config.data.name = args.data
-    config.data.length, config.data.vocabulary = args.length, args.vocabulary
-    config.data.pairs = config.data.queries = args.pairs
+    check_choice("model", model, RATES)
+    check_choice("data", data, ("associative", "induction"))
+    config = recall(model, state, positions, rate or RATES[model], steps, init)
+    config.name = f"{data}_{config.name}"
+    config.data.name = data
+    config.data.length, config.data.vocabulary = length, vocabulary
+    config.data.pairs = config.data.queries = pairs
     return config

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from configs import arms
-from configs.default import arguments, default, model
-from mimetic_jax.base.errors import unknown
+from configs.default import check_choice, default, model
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import describe
 from mimetic_jax.models import VARIANTS
 
@@ -17,30 +16,34 @@ SMALL_DATA = ("food101", "cifar10", "cifar100", "stl10", "oxford_flowers102", "o
 """The data sets of the structured paper's table 1."""
 
 
-def small_images_vit(text: str, data: str, patch: int = 2) -> ConfigDict:
-    """ViTs of any width, depth, heads and patch on small images.
-
-    Arguments: those of configs/cifar10_vit.py, which describes them.
+def small_images_vit(
+    data: str,
+    flip: bool = True,
+    /,
+    width: int = 192,
+    depth: int = 12,
+    heads: int = 3,
+    patch: int = 2,
+    size: int = 0,
+    epochs: float = 100.0,
+    scale: float = 1.0,
+    randaugment: str = "torchvision-n2-m9",
+    pretrained: str = "",
+    init: arms.Names = arms.ALL,
+) -> ConfigDict:
+    """`size` is the side that images are resized to, in pixels, 0 for their own; `scale` is γ of
+    the sin-cos positions, `randaugment` a policy or nothing; `pretrained` is a file whose attention
+    and positions the arm of that name takes. Arms are those of arms.vision and arms.figures.
     """
-    sizes = {"width": 192, "depth": 12, "heads": 3, "patch": patch}
-    args = arguments(
-        text,
-        **sizes,
-        size=0,
-        epochs=100.0,
-        scale=1.0,
-        randaugment="torchvision-n2-m9",
-        pretrained="",
-        init="all",
-    )
-    config = small_images(data, args.epochs, args.size)
-    config.name = f"{data}_vit_{args.width}_{args.depth}_{args.heads}_p{args.patch}"
-    if args.size:
-        config.name += f"_s{args.size}"
-    config.data.augment.randaugment = args.randaugment
-    config.model.update({name: args[name] for name in sizes})
-    every, groups = arms.vision(args.scale, args.pretrained), arms.figures(args.scale)
-    config.arms = arms.chosen(args.init, every, arms.VISION, groups)
+    config = small_images(data, epochs, size)
+    config.name = f"{data}_vit_{width}_{depth}_{heads}_p{patch}"
+    if size:
+        config.name += f"_s{size}"
+    config.data.augment.flip = flip
+    config.data.augment.randaugment = randaugment
+    config.model.update(width=width, depth=depth, heads=heads, patch=patch)
+    every, groups = arms.vision(scale, pretrained), arms.figures(scale)
+    config.arms = arms.chosen(init, every, arms.VISION, groups)
     return config
 
 
@@ -131,8 +134,7 @@ def imagenet(variant: str) -> ConfigDict:
     Raises:
         InputError: the variant is unknown.
     """
-    if variant not in VARIANTS:
-        raise unknown("variant", variant, VARIANTS)
+    check_choice("variant", variant, VARIANTS)
     config = default()
     config.label_smoothing = 0.1
 
@@ -176,8 +178,7 @@ def small_data(data: str) -> ConfigDict:
     Raises:
         InputError: the paper has no such data.
     """
-    if data not in SMALL_DATA:
-        raise unknown("data", data, SMALL_DATA)
+    check_choice("data", data, SMALL_DATA)
     config = deit("Ti")
     config.seeds = (0, 1, 2)
     config.batch = 512
@@ -200,34 +201,27 @@ def small_data(data: str) -> ConfigDict:
     return config
 
 
-def language(args: ConfigDict) -> ConfigDict:
-    """Language models of some size, three seeds of each arm.
-
-    Args:
-        args: arguments of the configuration, with width, depth, heads and init.
-    """
+def language(width: int, depth: int, heads: int, init: arms.Names) -> ConfigDict:
+    """Language models of some size, three seeds of each arm."""
     config = default("text")
     config.seeds = (0, 1, 2)
-    config.model.update({name: args[name] for name in ("width", "depth", "heads")})
-    config.arms = arms.chosen(args.init, arms.language(), arms.LANGUAGE)
+    config.model.update(width=width, depth=depth, heads=heads)
+    config.arms = arms.chosen(init, arms.language(), arms.LANGUAGE)
     return config
 
 
-def bai(args: ConfigDict, data: str) -> ConfigDict:
-    """The set-up of Bai et al. (2018): constant learning rates, which the plateau rule lowers.
-
-    Args:
-        args: as `language`, with epochs and optimizer (adamw, sgd).
-        data: the text.
-    """
-    config = language(args)
-    config.name = f"{data}_{args.width}_{args.depth}_{args.heads}"
+def bai(
+    data: str, width: int, depth: int, heads: int, epochs: float, optimizer: str, init: arms.Names
+) -> ConfigDict:
+    """The set-up of Bai et al. (2018): constant learning rates, which the plateau rule lowers."""
+    config = language(width, depth, heads, init)
+    config.name = f"{data}_{width}_{depth}_{heads}"
     config.data.name = data
-    config.epochs = args.epochs
+    config.epochs = epochs
     config.eval.every_epochs = 1.0
-    config.optimizer.name = args.optimizer
+    config.optimizer.name = optimizer
     config.optimizer.schedule = "constant"
-    if args.optimizer == "sgd":
+    if optimizer == "sgd":
         config.optimizer.learning_rate = 4.0
         config.optimizer.weight_decay = 0.0
     else:
@@ -237,13 +231,18 @@ def bai(args: ConfigDict, data: str) -> ConfigDict:
     return config
 
 
-def words(text: str, data: str, **sizes: Any) -> ConfigDict:
-    """A language model of words.
-
-    Arguments of the text: width, depth, heads, epochs, optimizer, init; as in configs/ptb_char.py.
-    """
-    sizes = {"width": 384, "depth": 12, "heads": 8, "epochs": 100.0} | sizes
-    config = bai(arguments(text, **sizes, optimizer="adamw", init="all"), data)
+def words(
+    data: str,
+    /,
+    width: int = 384,
+    depth: int = 12,
+    heads: int = 8,
+    epochs: float = 100.0,
+    optimizer: str = "adamw",
+    init: arms.Names = arms.ALL,
+) -> ConfigDict:
+    """`optimizer` is adamw or sgd; arms are those of arms.language."""
+    config = bai(data, width, depth, heads, epochs, optimizer, init)
     config.data.length, config.data.valid = 80, 40
     config.batch = config.eval.batch = 16
     config.model.dropout = 0.45
@@ -255,20 +254,16 @@ def words(text: str, data: str, **sizes: Any) -> ConfigDict:
     return config
 
 
-def short_text(args: ConfigDict) -> ConfigDict:
-    """Language models that train for a few minutes, with the optimizer of configs/python_docs.py.
-
-    Args:
-        args: as `language`, with steps.
-    """
-    config = language(args)
-    config.steps = args.steps
+def short_text(width: int, depth: int, heads: int, steps: int, init: arms.Names) -> ConfigDict:
+    """Language models that train for minutes, with the optimizer of configs/python_docs.py."""
+    config = language(width, depth, heads, init)
+    config.steps = steps
     config.model.base = "torch"
-    config.model.embedding_std = beside_positions(args.width)
+    config.model.embedding_std = beside_positions(width)
 
     config.optimizer.learning_rate = 8e-3
     config.optimizer.schedule = "constant"
-    config.optimizer.warmup = args.steps // 10
+    config.optimizer.warmup = steps // 10
     config.optimizer.weight_decay = 0.01
     config.optimizer.clip = 1.0
 
@@ -330,41 +325,38 @@ def sequences(task: str, **fields: Any) -> ConfigDict:
 
 
 def recall(
-    text: str, models: Mapping[str, Mapping[str, Any]], **defaults: Any
-) -> tuple[ConfigDict, ConfigDict]:
-    """Small models of recall, three seeds of each arm, and the arguments that were given.
+    name: str, state: int, positions: str, rate: float, steps: int, init: arms.Names
+) -> ConfigDict:
+    """Small models of recall, three seeds of each arm.
 
-    Args:
-        text: the model, a key of `models`, then arguments as in configs/copying.py.
-        models: defaults of each model's arguments, `rate` and `steps` among them.
-        defaults: of further arguments.
+    Raises:
+        InputError: the model is unknown, or given what the other one has.
     """
-    name, _, rest = (text or "mamba").partition(",")
-    if name not in models:
-        raise unknown("model", name, models)
-    own: dict[str, Any] = {"state": 32} if name == "mamba" else {"positions": "sinusoidal"}
-    args = arguments(rest, **own, init="all", **models[name], **defaults)
+    check_choice("model", name, ("mamba", "gpt"))
+    if other := positions if name == "mamba" else state:
+        raise InputError(f"model {name} has no {'positions' if positions else 'state'} {other}")
+    own = {"state": state or 32} if name == "mamba" else {"positions": positions or "sinusoidal"}
     config = default("recall")
     config.name = name
     config.seeds = (0, 1, 2)
     config.batch = 64
-    config.steps = args.steps
-    config.model = model(name, width=64, depth=2, heads=4, **{field: args[field] for field in own})
+    config.steps = steps
+    config.model = model(name, width=64, depth=2, heads=4, **own)
     if name == "mamba":  # PyTorch's; at the reference's .02 the first block drowns the tokens
         config.model.embedding_std = 1.0
     else:  # at a normal of .01 the positions drown the tokens
         config.model.embedding = "uniform"
     every = arms.mamba() if name == "mamba" else arms.language()
-    config.arms = arms.chosen(args.init, every, arms.LANGUAGE)
+    config.arms = arms.chosen(init, every, arms.LANGUAGE)
 
-    config.optimizer.learning_rate = args.rate
+    config.optimizer.learning_rate = rate
     config.optimizer.schedule = "constant"
     config.optimizer.warmup = 50
     config.optimizer.clip = 1.0
 
     config.data.num_test = 64
 
-    config.eval.every = max(1, args.steps // 16)
+    config.eval.every = max(1, steps // 16)
     config.log_every = 50
     config.checkpoint_every = 500
-    return config, args
+    return config

@@ -11,7 +11,7 @@ Chosen: sizes for what a GPU trains in seconds; arms choose their learning rates
 from ml_collections import ConfigDict
 
 from configs import arms
-from configs.default import arguments, default, model
+from configs.default import check_choice, default, model
 from configs.recipes import beside_positions
 
 LENGTH = 512
@@ -20,40 +20,48 @@ TEXTS = {"source": "text_char", "wikitext": "text_char", "ptb": "ptb_char_raw"}
 """Data sets by the text; those of one's own are folders of train.txt, valid.txt and test.txt."""
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(
+    text: str = "ptb",
+    width: int = 384,
+    depth: int = 12,
+    heads: int = 8,
+    steps: int = 1000,
+    init: arms.Names = arms.ALL,
+) -> ConfigDict:
     """Arguments: text, width, depth, heads, steps, init.
 
     `text` is source (100 MB of Python out of wheels), wikitext (WikiText-2) or ptb (the Penn
     Treebank), read by characters.
     """
-    sizes = {"width": 384, "depth": 12, "heads": 8}
-    args = arguments(text, {"text": TEXTS}, text="ptb", **sizes, steps=1000, init="all")
+    check_choice("text", text, TEXTS)
     config = default("text")
-    config.name = f"rotary_{args.text}_{args.width}_{args.depth}_{args.steps}"
-    config.data.name = TEXTS[args.text]
+    config.name = f"rotary_{text}_{width}_{depth}_{steps}"
+    config.data.name = TEXTS[text]
     config.data.length = config.data.valid = LENGTH
     config.batch, config.eval.batch = 32, 64
-    config.steps = args.steps
+    config.steps = steps
     config.eval.every = 0
-    config.checkpoint_every = max(1000, args.steps // 4)
+    config.checkpoint_every = max(1000, steps // 4)
     config.log_every = 100
     config.model = model(
         "gpt",
-        **{name: args[name] for name in sizes},
+        width=width,
+        depth=depth,
+        heads=heads,
         positions="rotary",
         rms_norm=True,
         swiglu=True,
         mlp_ratio=8 / 3,
         base="torch",
-        embedding_std=beside_positions(args.width),
+        embedding_std=beside_positions(width),
         scan=True,
         dtype="bfloat16",
     )
     config.optimizer.schedule = "cosine"
-    config.optimizer.warmup = args.steps // 10
+    config.optimizer.warmup = steps // 10
     config.optimizer.weight_decay = 0.1
     config.optimizer.no_decay = True
     config.optimizer.clip = 1.0
-    every = arms.positional(args.depth, args.heads, LENGTH)
-    config.arms = arms.chosen(args.init, every, arms.POSITIONAL)
+    every = arms.positional(depth, heads, LENGTH)
+    config.arms = arms.chosen(init, every, arms.POSITIONAL)
     return config

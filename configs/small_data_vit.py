@@ -8,19 +8,17 @@ Differs from the paper: see papers/structured.py; arms are those of the released
 from ml_collections import ConfigDict
 
 from configs import arms, recipes
-from configs.default import arguments
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(data: str = "cifar10", init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: data, init (arms.structured).
 
     `data` is food101, cifar10, cifar100, stl10, oxford_flowers102 or oxford_iiit_pet.
     """
-    args = arguments(text, data="cifar10", init="all")
-    config = recipes.small_data(args.data)
-    config.name = f"small_data_vit_{args.data}"
+    config = recipes.small_data(data)
+    config.name = f"small_data_vit_{data}"
     config.data.augment.erase_mixed = True  # timm's loader
     config.model.base = "torch"
     config.model.token_std = 0.0  # as timm leaves it with weight_init=skip
-    config.arms = arms.chosen(args.init, arms.structured(), arms.STRUCTURED)
+    config.arms = arms.chosen(init, arms.structured(), arms.STRUCTURED)
     return config

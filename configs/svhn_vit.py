@@ -6,13 +6,8 @@ Differs from the paper: as configs/cifar10_vit.py; no flips, since a mirrored di
     alone, which the paper doesn't say either.
 """
 
-from ml_collections import ConfigDict
+import functools
 
 from configs.recipes import small_images_vit
 
-
-def get_config(text: str = "") -> ConfigDict:
-    """Arguments: those of configs/cifar10_vit.py."""
-    config = small_images_vit(text, data="svhn")
-    config.data.augment.flip = False
-    return config
+get_config = functools.partial(small_images_vit, "svhn", False)

@@ -10,13 +10,12 @@ Differs from the paper: it trains with kentaroy47/vision-transformers-cifar10, w
 from ml_collections import ConfigDict
 
 from configs import arms, recipes
-from configs.default import arguments, model
+from configs.default import model
 from mimetic_jax.schemes import ImpulseBias
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: init (arms.structured)."""
-    args = arguments(text, init="all")
     config = recipes.kentaroy(epochs=400.0, learning_rate=1e-4)
     config.name = "swin_cifar"
     config.model = model(
@@ -28,5 +27,5 @@ def get_config(text: str = "") -> ConfigDict:
         window=4,
     )
     every = arms.structured(ImpulseBias())
-    config.arms = arms.chosen(args.init, every, arms.STRUCTURED)
+    config.arms = arms.chosen(init, every, arms.STRUCTURED)
     return config

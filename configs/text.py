@@ -8,27 +8,34 @@ Chosen: embedding and optimizer of configs/python_docs.py, which were chosen by 
 
 from ml_collections import ConfigDict
 
-from configs.default import arguments
+from configs.arms import ALL, Names
+from configs.default import check_choice
 from configs.recipes import short_text
 
 
-def get_config(text: str = "") -> ConfigDict:
-    """Arguments: level (char, word), width, depth, heads, length, steps, init.
+def get_config(
+    level: str = "char",
+    width: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    length: int = 128,
+    steps: int = 1000,
+    init: Names = ALL,
+) -> ConfigDict:
+    """`level` is char or word, `length` the number of tokens of a window.
 
     A folder with train.txt, valid.txt and test.txt is read as it is split; any other text is split
-    at line ends, 90 %, 5 % and 5 %, at most 100,000 characters to test on. `length` is the number
-    of tokens of a window. Arms are default, norm_matched and mimetic; `init` takes others of
-    arms.language.
+    at line ends, 90 %, 5 % and 5 %, at most 100,000 characters to test on. Arms are default,
+    norm_matched and mimetic; `init` takes others of arms.language.
     """
-    sizes = {"width": 128, "depth": 4, "heads": 4, "length": 128, "steps": 1000}
-    args = arguments(text, {"level": ("char", "word")}, level="char", **sizes, init="all")
-    config = short_text(args)
+    check_choice("level", level, ("char", "word"))
+    config = short_text(width, depth, heads, steps, init)
     config.name = "text"
-    config.data.name = f"text_{args.level}"
-    config.data.length = config.data.valid = args.length
+    config.data.name = f"text_{level}"
+    config.data.length = config.data.valid = length
     config.batch = 16
 
-    config.eval.every = max(200, args.steps // 10)  # a test may take as long as 30 steps
+    config.eval.every = max(200, steps // 10)  # a test may take as long as 30 steps
     config.eval.batch = 32
     config.checkpoint_every = 200
     return config

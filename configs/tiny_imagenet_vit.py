@@ -5,11 +5,8 @@ Differs from the paper: as configs/cifar10_vit.py; the padding before the crop i
     same share of the image. Accuracies are of the 10,000 validation images.
 """
 
-from ml_collections import ConfigDict
+import functools
 
 from configs.recipes import small_images_vit
 
-
-def get_config(text: str = "") -> ConfigDict:
-    """Arguments: those of configs/cifar10_vit.py."""
-    return small_images_vit(text, data="tiny_imagenet", patch=4)
+get_config = functools.partial(small_images_vit, "tiny_imagenet", patch=4)

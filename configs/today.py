@@ -8,12 +8,13 @@ Chosen: sizes and lengths for what a CPU trains in seconds; arms choose their le
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from configs import arms
-from configs.default import arguments
+from configs.default import check_choice
 from configs.recipes import TEXTS, few_images, sequences
 from mimetic_jax import schemes as s
 from mimetic_jax.data.text.corpus import load_text
@@ -22,40 +23,46 @@ from mimetic_jax.weights import bigram_counts
 TASKS = (*TEXTS, "copying", "recall", "induction", "images", "vision")
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(
+    task: str = "text",
+    width: int = 32,
+    depth: int = 2,
+    patch: int = 4,
+    steps: int = 200,
+    init: arms.Names = arms.ALL,
+) -> ConfigDict:
     """Arguments: task, width, depth, patch, steps, init.
 
     `task` is text, ptb, words, copying, recall, induction; vision, with rotary positions on a grid;
     or images, whose models have no skip connections but in the arms skips_NAME.
     """
-    defaults = {"width": 32, "depth": 2, "patch": 4, "steps": 200}
-    args = arguments(text, {"task": TASKS}, task="text", **defaults, init="all")
-    sizes = {"width": args.width, "depth": args.depth, "heads": args.width // 16, "base": "torch"}
-    if args.task == "images":
-        config = few_images(0.2, patch=args.patch, **sizes)
+    check_choice("task", task, TASKS)
+    sizes: dict[str, Any] = {"width": width, "depth": depth, "heads": width // 16, "base": "torch"}
+    if task == "images":
+        config = few_images(0.2, patch=patch, **sizes)
         config.batch = 32
-        config.arms = arms.chosen(args.init, _skipless())
-    elif args.task == "vision":
-        config = few_images(0.2, patch=args.patch, rotary=100.0, **sizes)
+        config.arms = arms.chosen(init, _skipless())
+    elif task == "vision":
+        config = few_images(0.2, patch=patch, rotary=100.0, **sizes)
         config.batch = 64
-        config.arms = arms.chosen(args.init, _vision())
+        config.arms = arms.chosen(init, _vision())
     else:
         modern = {"positions": "rotary", "qk_norm": True, "rms_norm": True, "swiglu": True}
-        config = sequences(args.task, **sizes, **modern, mlp_ratio=8 / 3)
+        config = sequences(task, **sizes, **modern, mlp_ratio=8 / 3)
         config.batch = 16
         config.optimizer.schedule = "constant"
-        config.arms = _language(args.init, sizes["heads"])
-    if args.task == "copying":
+        config.arms = _language(init, sizes["heads"])
+    if task == "copying":
         config.data.length = 8
-    config.name = f"today_{args.task}_{args.width}_{args.depth}_{args.steps}"
-    config.steps = args.steps
+    config.name = f"today_{task}_{width}_{depth}_{steps}"
+    config.steps = steps
     config.eval.every = 0  # testing takes as long as training
-    config.optimizer.warmup = args.steps // 10
+    config.optimizer.warmup = steps // 10
     config.optimizer.clip = 1.0
     return config
 
 
-def _language(init: str, heads: int) -> ConfigDict:
+def _language(init: arms.Names, heads: int) -> ConfigDict:
     query_key = s.mimetic_language(alpha_vo=None, beta_vo=None)
     copying, anti = s.OrthogonalValueOut(1.0, 0.1, 0.5), s.CorrelatedMLP(-0.5)
     shifted = {"key_shift": 0.5}
@@ -82,7 +89,8 @@ def _language(init: str, heads: int) -> ConfigDict:
     others |= arms.exclusive({"default": {}, **structured, **others}, *exclusive)
     # The means of gates by input, eq. 1 of the MLP paper.
     others["gate_per_input"] = (s.MeanShift(arms.B, per_input=True, role="mlp_gate"),)
-    if "bigrams" in init:  # of the text itself, which is counted for these arms alone
+    # Of the text itself, which is counted for these arms alone.
+    if any("bigrams" in name for name in init):
         others |= _bigrams()
     controls = (f"norm_matched_{name}" for name in structured)
     every: arms.Arms = {"default": {}, **structured, **others}

@@ -10,7 +10,7 @@ Chosen: sizes and lengths for what a CPU trains in seconds; arms choose their le
 from ml_collections import ConfigDict
 
 from configs import arms, digits_vit, python_docs
-from configs.default import arguments
+from configs.default import check_choice
 from configs.recipes import TEXTS, few_images
 from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, Scheme, SinCos, mimetic_language
 
@@ -28,34 +28,36 @@ STEPS = {"images": 156, "digits": 100, "text": 200, "ptb": 200}
 """Of each task; those of images are an epoch."""
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(
+    task: str = "digits", steps: int = 0, teacher: str = "", init: arms.Names = arms.ALL
+) -> ConfigDict:
     """Arguments: task, steps, teacher, init.
 
     `task` is images, digits, text or ptb; `steps` replaces its own 156, 100, 200 and 200. `teacher`
     is a file of a trained ViT that is larger than 48/4 of 2 heads, from which the arm `selection`
     takes evenly spaced weights of its first layers: for task=images.
     """
-    args = arguments(text, {"task": STEPS}, task="digits", steps=0, teacher="", init="all")
-    steps = args.steps or STEPS[args.task]
-    if args.task == "images":
+    check_choice("task", task, STEPS)
+    steps = steps or STEPS[task]
+    if task == "images":
         config = few_images(0.2, width=48, depth=4, heads=2, patch=4, base="torch")
         config.batch, config.steps = 64, steps
         config.optimizer.warmup = round(steps / 10)
         config.optimizer.clip = 1.0
-    elif args.task == "digits":
-        config = digits_vit.get_config(f"steps={steps}")
+    elif task == "digits":
+        config = digits_vit.get_config(steps=steps)
         config.batch = 64
     else:
-        config = python_docs.get_config(f"steps={steps}")
-        config.data.name = TEXTS[args.task]
-    config.name = f"trained_{args.task}"
+        config = python_docs.get_config(steps=steps)
+        config.data.name = TEXTS[task]
+    config.name = f"trained_{task}"
     config.eval.every = 0  # testing takes as long as training
-    config.arms = _arms(args)
+    config.arms = _arms(task, teacher, init)
     return config
 
 
-def _arms(args: ConfigDict) -> ConfigDict:
-    is_text = args.task in TEXTS
+def _arms(task: str, teacher: str, init: arms.Names) -> ConfigDict:
+    is_text = task in TEXTS
     before: tuple[Scheme, ...] = () if is_text else (SinCos(),)
     mimetic = (*before, mimetic_language() if is_text else Mimetic())
     a, b, c, d, rho = (ByDepth(tuple(map(float, line.split()))) for line in _FIT.split("\n")[1:-1])
@@ -71,9 +73,9 @@ def _arms(args: ConfigDict) -> ConfigDict:
     }
     if is_text:
         every |= {"strong": (arms.STRONG,), "norm_matched_strong": arms.noise((arms.STRONG,))}
-    if args.task == "images":
+    if task == "images":
         every |= {"fit": fit, "norm_matched_fit": arms.noise(fit), "fit_profile": (*fit, profile)}
-    if args.teacher:
-        every["selection"] = {"init_from": args.teacher, "init_parts": ("layers",)}
+    if teacher:
+        every["selection"] = {"init_from": teacher, "init_parts": ("layers",)}
     others = arms.units() | arms.exclusive(every, "default", "strong" if is_text else "mimetic")
-    return arms.chosen(args.init, every | others, every)
+    return arms.chosen(init, every | others, every)

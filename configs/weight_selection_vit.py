@@ -21,42 +21,40 @@ Differs from the paper: drop-path is 0, as in the weight-selection code. Whole h
 from ml_collections import ConfigDict
 
 from configs import arms, recipes
-from configs.default import arguments
+from configs.default import check_choice
 
 
-def get_config(text: str = "") -> ConfigDict:
+def get_config(
+    stage: str = "select",
+    data: str = "cifar10",
+    teacher: str = "runs/weight_selection_pretrain",
+    heads: str = "whole",
+    init: arms.Names = arms.ALL,
+) -> ConfigDict:
     """Arguments: stage (pretrain, select), init; of stage=select data, teacher and heads.
 
     `data` and `init` are as in configs/small_data_vit.py, `heads` whole or mixed. `teacher` is the
     workdir of stage=pretrain, or a file, whose arms are whole and mixed.
     """
-    args = arguments(
-        text,
-        {"stage": ("pretrain", "select")},
-        stage="select",
-        data="cifar10",
-        teacher="runs/weight_selection_pretrain",
-        heads="whole",
-        init="all",
-    )
+    check_choice("stage", stage, ("pretrain", "select"))
     every, compared = arms.structured(), arms.STRUCTURED
-    if args.stage == "pretrain":
+    if stage == "pretrain":
         config = recipes.structured("S")
         config.optimizer.scaling = "sqrt"
         config.data.repeats = 1
         config.name = "weight_selection_pretrain"
     else:
-        config = _student(args.data)
-        config.name = f"weight_selection_{args.data}"
-        config.init_heads = args.heads
-        config.init_from = f"{args.teacher}/runs/{{arm}}/{{seed}}"
+        config = _student(data)
+        config.name = f"weight_selection_{data}"
+        config.init_heads = heads
+        config.init_from = f"{teacher}/runs/{{arm}}/{{seed}}"
         every = {name: {} for name in compared}  # they differ in their teachers alone
-        if args.teacher.endswith((".npz", ".safetensors")):
+        if teacher.endswith((".npz", ".safetensors")):
             config.name += "_file"
-            config.init_from = args.teacher
-            every = {heads: {"init_heads": heads} for heads in ("whole", "mixed")}
+            config.init_from = teacher
+            every = {way: {"init_heads": way} for way in ("whole", "mixed")}
             compared = tuple(every)
-    config.arms = arms.chosen(args.init, every, compared)
+    config.arms = arms.chosen(init, every, compared)
     return config
 
 

@@ -21,14 +21,14 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from launch import league, tables
-from launch.marks import Standing, reached
-from launch.registry import Entry, entries
 from launch.results import Line, Results
+from launch.rows import rows
+from launch.tables import Standing, reached
 from mimetic_jax.base.errors import unknown
-from mimetic_jax.train.report import BASELINES
+from mimetic_jax.train.report import BASELINES, DEFAULT
 from papers import TABLES, today
 from papers.league import LONG
-from papers.record import Table
+from papers.record import Row, Table
 
 FOLDER = pathlib.Path("docs")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -82,8 +82,8 @@ def _block(name: str, results: Results) -> str:
         table = league.grid(GRIDS[name], results, intervals=intervals, most=most)
         return f"{table}\n\n{_defaults(GRIDS[name], results)}"
     if name in GROUPS:
-        rows = [entry for table in GROUPS[name] for entry in _rows(table, results)]
-        table = tables.lines(tables.HEAD, [*tables.ours(rows, results, _METHODS)])
+        every = [row for table in GROUPS[name] for row in _rows(table, results)]
+        table = tables.lines(tables.HEAD, [*tables.ours(every, results, _METHODS)])
         return f"{table}\n\n{_defaults(GROUPS[name], results)}"
     if name in _PUBLISHED:
         return _published(name, results)
@@ -108,10 +108,11 @@ def _defaults(names: Sequence[str], results: Results) -> str:
     """Which initialization the default arm has, in tables of which something was trained."""
     tables_of: dict[str, list[str]] = {}
     for name in names:
-        for entry in _rows(name, results):
-            if not reached(entry, results):
+        for row in _rows(name, results):
+            if not (found := reached(row, results)):
                 continue
-            base = _STARTS.get(entry.spec.load(("default",)).model.get("base"))
+            shown = found.get(DEFAULT) or next(iter(found.values()))
+            base = _STARTS.get(tables.newest(shown.result).base)
             if base and name not in tables_of.setdefault(base, []):
                 tables_of[base].append(name)
     if len(tables_of) < 2:
@@ -121,15 +122,14 @@ def _defaults(names: Sequence[str], results: Results) -> str:
 
 
 @functools.cache
-def _rows(name: str, results: Results) -> list[Entry]:
+def _rows(name: str, results: Results) -> list[Row]:
     """The rows of a table, and those that were trained scaled down."""
-    small = [entry for entry in entries(name, small=True) if reached(entry, results)]
-    return [*entries(name), *small]
+    return [*rows(name), *(row for row in rows(name, small=True) if results.trained(row))]
 
 
-def _scales(shown: Iterable[Entry], table: Table) -> str:
+def _scales(shown: Iterable[Row], table: Table) -> str:
     """How rows of a table that were trained were scaled down."""
-    smalls = (entry.row.small or table.small for entry in shown if entry.spec.small)
+    smalls = (row.small or table.small for row in shown if row.is_small)
     return "; ".join(dict.fromkeys(small.says for small in smalls if small))
 
 
@@ -142,11 +142,11 @@ def _published(paper: str, results: Results) -> str:
         if name.partition("/")[0] != paper or not printed:
             continue
         lines.append((f"**{name.partition('/')[2]}: {table.title}, {table.score}**",))
-        trained: dict[int, tuple[Entry, Mapping[str, Standing]]] = {}
-        for entry in _rows(name, results):  # those as printed come first
-            if found := reached(entry, results):
-                trained.setdefault(entry.number, (entry, found))
-        if scales := _scales((entry for entry, _ in trained.values()), table):
+        trained: dict[int, tuple[Row, Mapping[str, Standing]]] = {}
+        for row in _rows(name, results):  # those as printed come first
+            if found := reached(row, results):
+                trained.setdefault(row.number, (row, found))
+        if scales := _scales((row for row, _ in trained.values()), table):
             scaled.append(f"Ours of {name.partition('/')[2]} are scaled down: {scales}.")
         for number, row in enumerate(table.rows, 1):
             _, standings = trained.get(number, (None, {}))
@@ -169,18 +169,17 @@ def _csv(results: Results) -> str:
         if table.trials:
             shown = league.standings(name, results)
         else:
-            rows = _rows(name, results)
-            shown = [one for entry in rows for one in reached(entry, results).values()]
+            every = _rows(name, results)
+            shown = [one for row in every for one in reached(row, results).values()]
         writer.writerows(_line(one, results) for one in shown)
     return file.getvalue()
 
 
 def _line(standing: Standing, results: Results) -> Iterator[object]:
     """A line of the CSV: what the arm is, its numbers, and the commands of its runs."""
-    entry, ours = standing.entry, standing.result
-    small, digits = entry.spec.small, ours.score.digits + 1
-    yield from (entry.table, entry.row.label, "yes" if small else "", ours.arm)
-    yield "" if small else entry.row.published.get(ours.arm, "")
+    row, ours, digits = standing.row, standing.result, standing.result.score.digits + 1
+    yield from (row.table, row.label, "yes" if row.is_small else "", ours.arm)
+    yield "" if row.is_small else row.published.get(ours.arm, "")
     yield from (ours.score.label, len(ours.reached), round(ours.mean, digits))
     yield "" if ours.sd is None else round(ours.sd, digits)
     for one in (standing.gain, standing.positions, standing.structure):
@@ -189,7 +188,7 @@ def _line(standing: Standing, results: Results) -> Iterator[object]:
     goal = ours.score.goal
     yield "" if goal is None else sum(value >= goal for value in ours.reached.values())
     yield tables.verdict(standing.gain, standing.structure, ours.score.higher)
-    lines = [line for line in results.of(entry.spec) if line in ours.runs.values()]
+    lines = [line for line in results.of(row) if line in ours.runs.values()]
     said = (f"{line.command} ({', '.join(_about(line))})" for line in lines)
     yield "; ".join(dict.fromkeys(said))
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from launch.marks import reached
-from launch.registry import Entry, entries
+from launch.rows import rows
 from launch.runs import Queue
+from launch.tables import reached
 from mimetic_jax.analysis import population
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import EXAMPLES, Network, networks
@@ -24,6 +24,7 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import arms_of
 from mimetic_jax.train.store.files import AnyPath
 from papers import FIGURES
+from papers.record import Row
 
 _OF_RESULTS = ("curves", "dots", "grid", "sweep")
 _OF_NETWORKS = {
@@ -39,7 +40,7 @@ _OF_NETWORKS = {
 def draw(
     name: str,
     queue: Queue,
-    wanted: Sequence[Entry],
+    wanted: Sequence[Row],
     out: pathlib.Path,
     file: str = "",
     *,
@@ -64,9 +65,9 @@ def draw(
         InputError: if runs, data or files are missing.
     """
     figure = FIGURES[name]
-    starts = entries(name, small, figure.starts) if figure.starts else []
-    untrained = [entry.starting_from(file) for entry in starts]
-    if file and figure.draw != "products" and not any(entry.spec.file for entry in untrained):
+    starts = rows(name, small, figure.starts) if figure.starts else []
+    untrained = [row.starting_from(file) for row in starts]
+    if file and figure.draw != "products" and not any(row.file for row in untrained):
         raise InputError(f"--file={file}: {name} isn't drawn from the weights of a file")
     path = out / f"{name.replace('/', '_')}{'_small' * small}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,24 +78,24 @@ def draw(
         drawn = [{(label := pathlib.Path(file).stem): read_file(file)}]
         options["leaves"] = {label: heads}
     elif figure.draw in _OF_NETWORKS:
-        trained = [(entry, queue.configs[entry.spec]) for entry in wanted]
-        others = [(e, queue.config(e.spec, e.init)) for e in untrained if not e.lacks]
+        trained = [(row, queue.configs[row.comparison]) for row in wanted]
+        others = [(row, queue.config(row)) for row in untrained if not row.lacks]
         found = {
-            (entry.row.label, network.arm.name, network.when): network
-            for entry, config in (*trained, *others)
-            for network in networks(Comparison(config, queue.say), queue.folder(entry.spec))
+            (row.label, network.arm.name, network.when): network
+            for row, config in (*trained, *others)
+            for network in networks(Comparison(config, queue.say), queue.folder(row))
         }
         if not found:
             raise InputError(f"{name} needs {figure.needs}")
         drawn = _of_networks(figure.draw, found, options.pop("examples", EXAMPLES))
     elif figure.draw in _OF_RESULTS:
-        standings = [one for entry in wanted for one in reached(entry, queue.results).values()]
+        standings = [one for row in wanted for one in reached(row, queue.results).values()]
         results = [one.result for one in standings]
         if not results:
             raise InputError(f"no run of {name} is finished: nothing to draw")
         drawn = [results]
         if figure.draw == "curves":
-            epochs = {entry.row.label: queue.configs[entry.spec].epochs for entry in wanted}
+            epochs = {row.label: queue.configs[row.comparison].epochs for row in wanted}
             options["epochs"] = {  # steps of one, of rows that train for a number of them
                 one.row: run.steps / epochs[one.row]
                 for one in results
@@ -107,18 +108,16 @@ def draw(
 
 
 def _of_arms(
-    path: pathlib.Path, queue: Queue, wanted: Sequence[Entry], options: Mapping[str, Any]
+    path: pathlib.Path, queue: Queue, wanted: Sequence[Row], options: Mapping[str, Any]
 ) -> Iterator[AnyPath]:
     """A picture of the population of each arm that is trained."""
     drawn = 0
-    for entry in wanted:
-        comparison = Comparison(queue.configs[entry.spec], queue.say)
-        for name in queue.arms[entry.spec]:
+    for row in wanted:
+        comparison = Comparison(queue.configs[row.comparison], queue.say)
+        for name in queue.arms(row):
             one = path.with_name(f"{path.name}_{comparison.config.name}_{name}")
-            if found := population.report(
-                one, comparison, queue.folder(entry.spec), name, **options
-            ):
-                queue.say(f"{entry.row.label}, {name}\n{found[0]}\n")
+            if found := population.report(one, comparison, queue.folder(row), name, **options):
+                queue.say(f"{row.label}, {name}\n{found[0]}\n")
                 yield from found[1]
                 drawn += 1
     if not drawn:
@@ -129,10 +128,10 @@ def _of_networks(
     kind: str, found: Mapping[tuple[str, str, str], Network], examples: int
 ) -> list[dict[str, Any] | tuple[int, int]]:
     """What is drawn of networks, named by row, arm and moment as far as these differ."""
-    rows, _, moments = map(set, zip(*found, strict=True))
+    labels, _, moments = map(set, zip(*found, strict=True))
     measured = {}
     for (row, arm, when), network in found.items():
-        label = "\n".join([row] * (len(rows) > 1) + [arm] + [when] * (len(moments) > 1))
+        label = "\n".join([row] * (len(labels) > 1) + [arm] + [when] * (len(moments) > 1))
         inputs = () if kind == "products" else network.inputs(examples)
         measured[label] = _OF_NETWORKS[kind](network.model, network.variables, inputs)
     if kind != "impulse_maps":
@@ -142,12 +141,12 @@ def _of_networks(
     return [measured, grid]
 
 
-def _panels(wanted: Sequence[Entry], queue: Queue) -> dict[str, dict[str, tuple[float, float]]]:
+def _panels(wanted: Sequence[Row], queue: Queue) -> dict[str, dict[str, tuple[float, float]]]:
     """α and β of a pair of matrices by arm, off the schemes: of the arms that share the other's."""
     constants = {
         arm: {"vo": (one.alpha_vo, one.beta_vo), "qk": (one.alpha_qk, one.beta_qk)}
-        for entry in wanted
-        for arm, config in arms_of(queue.configs[entry.spec]).items()
+        for row in wanted
+        for arm, config in arms_of(queue.configs[row.comparison]).items()
         for one in config.scheme
         if isinstance(one, Mimetic)
     }

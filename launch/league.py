@@ -15,16 +15,17 @@ import numpy as np
 
 from configs.arms import CONTROLS
 from launch import tables
-from launch.marks import Standing, marks, reached
-from launch.registry import Entry, entries
 from launch.results import Results
+from launch.rows import rows
+from launch.tables import Standing, reached
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import DEFAULT, ArmResult, spread_of
 from mimetic_jax.train.statistics import Difference, holm, smallest_gain
 from papers import TABLES
+from papers.record import Row
 
 
-def trials(task: str, results: Results) -> list[Entry]:
+def trials(task: str, results: Results) -> list[Row]:
     """The runs by which the arms of a task choose their row.
 
     All arms try the first rows of the table. Where the best of the rows that an arm tried has a
@@ -32,18 +33,18 @@ def trials(task: str, results: Results) -> list[Entry]:
     has it too, until the best of each arm lies between worse ones or the table ends.
 
     >>> first = trials("league/digits", Results("no results yet"))
-    >>> [trial.row.label for trial in first]
+    >>> [trial.label for trial in first]
     ['learning rate 3e-3', 'learning rate 1e-2', 'learning rate 3e-2']
-    >>> first[0].seeds, first[0].spec.flags[-1]
-    ((100,), '--config.data.held_out=0.2')
+    >>> first[0].seeds, first[0].fields["data.held_out"]
+    ((100,), 0.2)
     """
     tried, picked, wanted = _tried(task, results), choices(task, results), []
     for trial in _trials(task):
         near = {arm for arm, (best, _) in picked.items() if abs(trial.number - best) <= 1}
         near |= {arm for arm, goodness in tried.items() if trial.number in goodness}
         first = trial.number in TABLES[task].first
-        if arms := tuple(arm for arm in trial.init if first or arm in near):
-            wanted.append(dataclasses.replace(trial, init=arms))
+        if arms := tuple(arm for arm in trial.arms if first or arm in near):
+            wanted.append(dataclasses.replace(trial, arms=arms))
     return wanted
 
 
@@ -61,23 +62,23 @@ def choices(task: str, results: Results) -> dict[str, tuple[int, bool]]:
     return found
 
 
-def chosen(task: str, results: Results) -> list[Entry]:
+def chosen(task: str, results: Results) -> list[Row]:
     """Rows with the arms that chose them; rows without one are left out."""
     picked, found = choices(task, results), []
-    for row in entries(task):
-        if arms := tuple(a for a in row.init if a in picked and picked[a][0] == row.number):
-            found.append(dataclasses.replace(row, init=arms))
+    for row in rows(task):
+        if arms := tuple(a for a in row.arms if a in picked and picked[a][0] == row.number):
+            found.append(dataclasses.replace(row, arms=arms))
     return found
 
 
-def _trials(task: str) -> list[Entry]:
-    """All rows with the seeds and flags of their trials."""
-    table, found = TABLES[task], []
-    for entry in entries(task):
-        flags = (*entry.spec.flags, *table.trial_flags)
-        spec = dataclasses.replace(entry.spec, flags=flags)
-        found.append(dataclasses.replace(entry, spec=spec, seeds=table.trials))
-    return found
+def _trials(task: str) -> list[Row]:
+    """All rows with the seeds and fields of their trials."""
+    table, of = TABLES[task], rows(task)
+    fields = [{**row.fields, **table.trial_fields} for row in of]
+    return [
+        dataclasses.replace(row, fields=its, seeds=table.trials)
+        for row, its in zip(of, fields, strict=True)
+    ]
 
 
 def _tried(task: str, results: Results) -> dict[str, dict[int, float]]:
@@ -107,31 +108,35 @@ def standings(task: str, results: Results) -> list[Standing]:
     Gains are over the default at the default's own best, with the spread of all arms of the task
     and p corrected for the number of its entrants (Holm); likewise those over noise.
     """
-    rows = entries(task)
-    of_rows = [reached(row, results) for row in rows]
+    every = rows(task)
+    of_rows = [reached(row, results) for row in every]
     found: dict[str, Standing] = {}
     for arm, (number, edge) in choices(task, results).items():
         there = of_rows[number - 1].get(arm)
         runs = there.result.runs if there else {}
-        if compared := {seed: runs[seed] for seed in rows[0].seeds if seed in runs}:
-            found[arm] = Standing(rows[number - 1], ArmResult(arm, compared), edge=edge)
+        if compared := {seed: runs[seed] for seed in every[0].seeds if seed in runs}:
+            found[arm] = Standing(every[number - 1], ArmResult(arm, compared), edge=edge)
     if DEFAULT not in found:
         return []
-    entrants = [arm for arm in rows[0].init if arm in found and _is_entrant(arm)]
-    # Whatever rates they chose: those of one row say which arm is the control of which.
-    of_arm = marks(rows[0].spec, rows[0].init)
-    control = {arm: mark.control for arm, mark in of_arm.items()}
+    entrants = [arm for arm in every[0].arms if arm in found and _is_entrant(arm)]
+    # Whatever rates they chose: the rows that all tried say which arm is the control of which.
+    control = {
+        arm: one.result.control
+        for trial in _trials(task)
+        for arm, one in reached(trial, results).items()
+        if one.result.control
+    }
 
     spread = spread_of(one.result for one in found.values())
 
     def over(others: Mapping[str, str]) -> list[Difference | None]:
-        pairs = [(found[arm].result, found.get(others[arm])) for arm in entrants]
+        pairs = [(found[arm].result, found.get(others.get(arm, ""))) for arm in entrants]
         return holm([ours.versus(it.result, spread) if it else None for ours, it in pairs])
 
     gains, structures = over(dict.fromkeys(entrants, DEFAULT)), over(control)
     for arm, gain, structure in zip(entrants, gains, structures, strict=True):
         found[arm] = dataclasses.replace(found[arm], gain=gain, structure=structure)
-    return [found[arm] for arm in rows[0].init if arm in found]
+    return [found[arm] for arm in every[0].arms if arm in found]
 
 
 def _is_entrant(arm: str) -> bool:
@@ -150,7 +155,7 @@ def sensitivity(task: str, results: Results) -> str:
     default = next((one.result for one in standings(task, results)), None)
     if default is None or default.sd is None:
         return ""
-    n, arms = len(default.reached), entries(task)[0].init
+    n, arms = len(default.reached), rows(task)[0].arms
     others, form = sum(map(_is_entrant, arms)) - 1, f".{default.score.digits}f"
     gain, corrected = (smallest_gain(default.sd, n, of, len(arms)) for of in (1, others))
     return (
@@ -176,7 +181,7 @@ _EDGE = "†"
 
 
 def _cells(standing: Standing) -> tuple[str, ...]:
-    best = standing.entry.row.label.removeprefix("learning rate ") + _EDGE * standing.edge
+    best = standing.row.label.removeprefix("learning rate ") + _EDGE * standing.edge
     return best, *tables.numbers(standing)
 
 
@@ -236,5 +241,5 @@ def _cell(standing: Standing, intervals: bool) -> str:
             text += f", {reached} of {len(result.reached)}"
         return text + edge
     text, n = shown(standing.gain) + edge, standing.gain.n
-    text += f" n={n}" * (n < len(standing.entry.seeds))
+    text += f" n={n}" * (n < len(standing.row.seeds))
     return text + (f" ({shown(standing.structure, of=1)})" if standing.structure else "")

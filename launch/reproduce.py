@@ -1,6 +1,7 @@
 """The papers' tables and figures, published beside ours, and your own tables. From the root:
 
     python launch/reproduce.py
+    python launch/reproduce.py attention/table1 --list
     python launch/reproduce.py attention/table1 --row=3 --data_dir=DIR
     python launch/reproduce.py attention/table6 --small --data_dir=DIR
     python launch/reproduce.py attention/table2 --row=10 --file=FILE.npz --data_dir=DIR
@@ -8,12 +9,13 @@
     python launch/reproduce.py configs/cifar10_vit.py --row=width=96 --row=width=192 \
         --data_dir=DIR --workdir=runs/widths -- --config.model.dtype=bfloat16
 
-Without a name: every table and row, its published numbers, and how many seeds are done. With the
-name of a table, of a figure or of a paper: train what the results lack, then show published and
-ours side by side, or draw the figure. With a config file: the same for rows of your own, each with
-arguments of that file; their lines are in WORKDIR/results, unless --results names another folder.
---small scales rows to what one CPU trains in minutes; such runs stay apart. --file names what a row
-starts from: pretrained weights, or the workdir of a first stage.
+Without a name: every table and figure. With the name of a table and --list: its rows, their
+published numbers, and how many seeds are done. With the name of a table, of a figure or of a paper:
+train what the results lack, then show published and ours side by side, or draw the figure. With a
+config file: the same for rows of your own, each with arguments of that file; their lines are in
+WORKDIR/results, unless --results names another folder. --small scales rows to what one CPU trains
+in minutes; such runs stay apart. --file names what a row starts from: pretrained weights, or the
+workdir of a first stage.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
 interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and the
@@ -37,6 +39,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 # On a cluster the package may not be installed.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -44,25 +47,22 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 # characters, though nothing is wrong: the features that it misses are hints to its own compiler.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import jax
-
-from launch import docs, league, tables
-from launch.listing import listing
-from launch.registry import Entry, Spec, entries, mark_of
+from launch import rows
 from launch.results import Results
-from launch.runs import Queue
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.command import shipped
 from mimetic_jax.command.advice import naming_flags
+from mimetic_jax.command.assign import assign, parse_field
 from mimetic_jax.command.seeds import parse_seeds
 from mimetic_jax.data.home import expanded
-from mimetic_jax.host.memory import keep_freed_memory
-from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import path_of
 from papers import FIGURES, PAPERS, TABLES
 from papers.record import Row
+
+if TYPE_CHECKING:
+    from launch.runs import Queue
 
 Say = Callable[[str], None]
 
@@ -103,6 +103,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--file", help="weights that a row or a figure needs")
     add("--heads", type=int, help="of a figure's file, which may not tell how many")
     add("--kv-heads", "--kv_heads", type=int, help="of its keys and values, where they are fewer")
+    add("--list", action="store_true", help="train nothing, print the rows of NAME")
     add("--dry-run", action="store_true", help="train nothing, print what would run")
     add("--docs", action="store_true", help="write the tables of results in docs/, and end")
     # argparse takes what follows -- for the name where an option stands between the two.
@@ -157,35 +158,46 @@ def run(given: argparse.Namespace, say: Say) -> int:
         raise InputError("run this from the root of the repository: there is no main.py here")
     results = Results(given.results)
     if given.docs:
+        from launch import docs  # statistics take a second to import
+
         for path, text in docs.pages(results).items():
             files.write(path, text)
             say(f"written: {path}")
     elif not given.name:
-        for line in listing(results):
+        for line in rows.listing(results):
+            say(line)
+    elif given.list:
+        if given.name not in TABLES:
+            raise unknown("table", given.name, TABLES)
+        for line in rows.rows_listed(given.name, results):
             say(line)
     else:
         return reproduce(given, rows_of(given), results, say)
     return 0
 
 
-def reproduce(given: argparse.Namespace, rows: Sequence[Entry], results: Results, say: Say) -> int:
+def reproduce(given: argparse.Namespace, wanted: Sequence[Row], results: Results, say: Say) -> int:
     """Train rows and show their tables, or draw their figure; returns the exit code."""
-    names = list(dict.fromkeys(entry.table for entry in rows))
+    from launch import league, tables
+    from mimetic_jax.train.cluster import preemption
+
+    names = list(dict.fromkeys(row.table for row in wanted))
     leagues = {name for name in names if name in TABLES and TABLES[name].trials}
     if given.row and leagues:
         raise InputError(f"--row={given.row[0]}: arms of {names[0]} choose among all its rows")
-    plain, failed = [entry for entry in rows if entry.table not in leagues], False
+    plain, failed = [row for row in wanted if row.table not in leagues], False
     try:
         with preemption.listening():  # once: between two trainings a stop would be forgotten
             if plain or given.name in FIGURES:
                 queue, failed = train(given, plain, results, say)
+                plain = queue.shown
             for name in names:
                 shown = TABLES.get(name) or FIGURES.get(name)
                 if name in leagues:
                     failed |= choose(given, name, results, say)
                     text = league.task_table(name, results)
                 else:
-                    text = tables.table([entry for entry in rows if entry.table == name], results)
+                    text = tables.table([row for row in plain if row.table == name], results)
                 say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
                 if not shown and not given.dry_run:
                     files.write(given.workdir / "table.md", f"{text}\n")
@@ -198,13 +210,13 @@ def reproduce(given: argparse.Namespace, rows: Sequence[Entry], results: Results
         out = pathlib.Path(given.results) / "figures"
         options = {"small": given.small, "heads": given.heads}
         with naming_flags({"num_heads": "--heads", "num_kv_heads": "--kv-heads"}):
-            pictures = draw(given.name, queue, rows, out, given.file, **options)
+            pictures = draw(given.name, queue, plain, out, given.file, **options)
         for picture in pictures:
             say(f"drawn: {picture}")
     return 1 if failed else 0
 
 
-def rows_of(given: argparse.Namespace) -> list[Entry]:
+def rows_of(given: argparse.Namespace) -> list[Row]:
     """The rows that a name means; of several tables those that exist in the form asked for.
 
     Raises:
@@ -214,19 +226,14 @@ def rows_of(given: argparse.Namespace) -> list[Entry]:
     if name.endswith(".py"):
         if len(numbers) < len(given.row):
             raise InputError(f"rows must be different: {', '.join(given.row)}")
-        table = pathlib.PurePath(name).stem
-        specs = [Spec(name, text, given.flags) for text in numbers or [""]]
-        return [
-            Entry(table, number, Row(spec.arguments or "default"), spec, ())
-            for number, spec in enumerate(specs, 1)
-        ]
+        return [_own(given, number, text) for number, text in enumerate(numbers or [""], 1)]
     if name not in PAPERS | TABLES | FIGURES:
         raise unknown("paper, table or figure", name, [*PAPERS, *TABLES, *FIGURES])
     names = [table for table in TABLES if table.startswith(f"{name}/")] or [name]
     if numbers and names != [name]:
         raise InputError(f"--row={given.row[0]} is for one table, such as attention/table1")
-    found = [entry for table in names for entry in entries(table, given.small)]
-    by_number = {str(entry.number): entry for entry in found}
+    found = [row for table in names for row in rows.rows(table, given.small)]
+    by_number = {str(row.number): row for row in found}
     for number in numbers:
         if number not in by_number:
             raise InputError(f"--row={number}: {name} has rows {', '.join(by_number)}")
@@ -234,22 +241,41 @@ def rows_of(given: argparse.Namespace) -> list[Entry]:
         raise InputError(f"{name} has no form that a CPU trains in minutes: leave out --small")
     found = [by_number[number] for number in numbers] if numbers else found
     if given.file and name not in FIGURES:
-        mark_of(given.file)  # which reads it
-        if all(entry.starting_from(given.file) is entry for entry in found):
-            needs = next((entry.row.needs for entry in found if entry.row.needs), "no file")
+        rows.mark_of(given.file)  # which reads it
+        if all(row.starting_from(given.file) is row for row in found):
+            needs = next((row.needs for row in found if row.needs), "no file")
             raise InputError(f"--file={given.file}: {name} needs {needs}")
     return found
 
 
+def _own(given: argparse.Namespace, number: int, text: str) -> Row:
+    """A row of a user's config file; its arguments and fields are parsed here alone."""
+    module = shipped.module_of(pathlib.Path(given.name))
+    arguments, fields = shipped.parsed(module, text), {}
+    config = shipped.configuration(module, arguments)
+    for flag in given.flags:
+        name, fields[name] = parse_field(config, flag)
+        assign(config, name, fields[name])
+    table = pathlib.PurePath(given.name).stem
+    return Row(
+        *(text or "default", arguments), config=module, fields=fields, table=table, number=number
+    )
+
+
 def train(
-    given: argparse.Namespace, rows: Sequence[Entry], results: Results, say: Say
+    given: argparse.Namespace, wanted: Sequence[Row], results: Results, say: Say
 ) -> tuple[Queue, bool]:
     """Train or list what rows lack; the queue, and whether something failed."""
+    import jax
+
+    from launch.runs import Queue
+    from mimetic_jax.host.memory import keep_freed_memory
+
     keep_freed_memory()
     if given.file:
-        rows = [entry.starting_from(given.file) for entry in rows]
+        wanted = [row.starting_from(given.file) for row in wanted]
     options = {"seeds": given.seeds, "only": given.arms, "data_dir": given.data_dir}
-    queue = Queue(rows, results, given.workdir, **options, command=given.command, say=say)
+    queue = Queue(wanted, results, given.workdir, **options, command=given.command, say=say)
     jobs = queue.jobs(*given.share)
     share, of = given.share
     if not given.name.endswith(".py") and (done := len(queue.every()[share::of]) - len(jobs)):
@@ -277,17 +303,19 @@ def choose(given: argparse.Namespace, name: str, results: Results, say: Say) -> 
     def but(**options: object) -> argparse.Namespace:
         return argparse.Namespace(**{**vars(given), **options})
 
-    failed, tried = False, list[Entry]()
+    from launch import league
+
+    failed, tried = False, list[Row]()
     # An arm whose best is at an end tries the next row.
     while not failed and (wanted := league.trials(name, results)) != tried:
         tried, (_, failed) = wanted, train(but(seeds=()), wanted, results, say)
-    rows = league.chosen(name, results)
-    have = {arm for row in rows for arm in row.init}
+    chosen = league.chosen(name, results)
+    have = {arm for row in chosen for arm in row.arms}
     arms = [arm for arm in given.arms or have if arm in have]  # the others lack trials yet
     if "default" in arms:
-        failed |= train(but(arms=("default",)), rows, results, say)[1]
+        failed |= train(but(arms=("default",)), chosen, results, say)[1]
         say(league.sensitivity(name, results))
-    return train(but(arms=arms), rows, results, say)[1] or failed if arms else failed
+    return train(but(arms=arms), chosen, results, say)[1] or failed if arms else failed
 
 
 if __name__ == "__main__":

@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from launch.marks import marks
-from launch.registry import Entry, Spec
 from launch.results import Line, Results
+from launch.rows import folder, load, made
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.home import INSTALLED
-from mimetic_jax.train import config as configs
-from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.config import arms_of
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run
+from papers.record import Row
 
 Say = Callable[[str], None]
 
 
 class Job(NamedTuple):
-    """A run of a comparison."""
+    """A run of a row."""
 
-    spec: Spec
+    row: Row
     arm: str
     seed: int
 
     def __str__(self) -> str:
-        scaled = " (small)" * self.spec.small
-        return f"{self.spec.key}{scaled}, {self.arm} seed {self.seed}"
+        scaled = " (small)" * self.row.is_small
+        return f"{self.row.key}{scaled}, {self.arm} seed {self.seed}"
 
 
 class Queue:
-    """Comparisons of rows, their runs, and what is left of them.
+    """Rows, their runs, and what is left of them.
+
+    Attributes:
+        shown: the rows, with the arms of groups by name.
+        rows: of each comparison a row with all arms that the rows need.
+        configs: by comparison.
 
     Args:
-        entries: rows; those that share a comparison share its runs.
+        rows: those that share a comparison share its runs.
         results: where finished runs have their lines.
         workdir: of checkpoints, a subfolder per comparison.
         seeds: of each; those of its rows or its configuration where none are given.
@@ -54,7 +60,7 @@ class Queue:
 
     def __init__(
         self,
-        entries: Sequence[Entry],
+        rows: Sequence[Row],
         results: Results,
         workdir: AnyPath,
         *,
@@ -65,40 +71,40 @@ class Queue:
         say: Say = print,
     ) -> None:
         self.results, self.workdir, self.command, self.say = results, workdir, command, say
-        self._data_dir = data_dir
-        init: dict[Spec, tuple[str, ...]] = {}
-        for entry in entries:
-            if entry.lacks:
-                left_out = f"{entry.table} row {entry.number} is left out"
-                say(f"{left_out}: it needs {entry.lacks}, given by --file")
-            else:
-                every = (*init.get(entry.spec, ()), *entry.init)
-                init[entry.spec] = tuple(dict.fromkeys(every))
-        own = {entry.spec: entry.seeds for entry in entries}
-        self.configs = {spec: self.config(spec, arms) for spec, arms in init.items()}
-        for spec, config in self.configs.items():
-            # Where a config says that seeds train together, their number is its own too.
-            config.seeds = tuple(seeds or (config.together == 1 and own[spec]) or config.seeds)
-        self.marks = {spec: marks(spec, arms) for spec, arms in init.items()}
-        known = {name for arms in self.marks.values() for name in arms}
+        self.shown: list[Row] = []
+        self.rows: dict[Any, Row] = {}
+        self.configs: dict[Any, ConfigDict] = {}
+        self._data_dir, self._only, self._made = data_dir, only, dict[Any, Any]()
+        for row in rows:
+            if row.lacks:
+                left_out = f"{row.table} row {row.number} is left out"
+                say(f"{left_out}: it needs {row.lacks}, given by --file")
+                self.shown.append(row)
+                continue
+            self.shown.append(dataclasses.replace(row, arms=tuple(arms_of(load(row)))))
+            others = self.rows[row.comparison].arms if row.comparison in self.rows else ()
+            every = tuple(dict.fromkeys((*others, *row.arms)))
+            self.rows[row.comparison] = dataclasses.replace(row, arms=every)
+        known = {arm for row in self.shown if not row.lacks for arm in row.arms}
         for name in only:
             if known and name not in known:  # else every row is left out
                 raise unknown("arm", name, known)
-        self.arms = {
-            spec: tuple(name for name in arms if not only or name in only)
-            for spec, arms in self.marks.items()
-        }
+        for key, row in self.rows.items():
+            config = self.configs[key] = self.config(row)
+            # Where a config says that seeds train together, their number is its own too.
+            config.seeds = tuple(seeds or (config.together == 1 and row.seeds) or config.seeds)
+            self._made[key] = made(row, arms_of(config))
 
-    def config(self, spec: Spec, init: Sequence[str]) -> ConfigDict:
-        """The configuration of a comparison, with the folder of its data set."""
-        config = spec.load(init)
+    def config(self, row: Row) -> ConfigDict:
+        """The configuration of a row, with the folder of its data set."""
+        config = load(row)
         if self._data_dir and config.data.name not in INSTALLED:
             config.data.dir = self._data_dir
         return config
 
-    def folder(self, spec: Spec) -> AnyPath:
-        """The workdir of a comparison."""
-        return self.workdir / spec.folder
+    def folder(self, row: Row) -> AnyPath:
+        """The workdir of a row."""
+        return self.workdir / folder(row)
 
     def jobs(self, share: int = 0, of: int = 1) -> list[Job]:
         """The runs without a line, row by row, all arms of a seed before the next seed.
@@ -110,11 +116,15 @@ class Queue:
     def every(self) -> list[Job]:
         """All runs, whether they have a line or not, in that order."""
         return [
-            Job(spec, arm, seed)
-            for spec, config in self.configs.items()
-            for seed in config.seeds
-            for arm in self.arms[spec]
+            Job(row, arm, seed)
+            for key, row in self.rows.items()
+            for seed in self.configs[key].seeds
+            for arm in self.arms(row)
         ]
+
+    def arms(self, row: Row) -> list[str]:
+        """The arms of a row's comparison that are asked for."""
+        return [arm for arm in self._made[row.comparison] if not self._only or arm in self._only]
 
     def train(self, jobs: Sequence[Job]) -> dict[str, list[str]]:
         """Train runs and add a line for each that finishes; returns what failed, by the reason.
@@ -126,55 +136,37 @@ class Queue:
             Preempted: if `preemption.listening` and stopped; the same call continues.
         """
         failures: dict[str, list[str]] = defaultdict(list)
-        for spec, of_spec in itertools.groupby(jobs, key=lambda job: job.spec):
+        for key, grouped in itertools.groupby(jobs, key=lambda job: job.row.comparison):
+            row, of_row = self.rows[key], list(grouped)
             try:
-                comparison = Comparison(self.configs[spec], self.say)
-                comparison.claimed(self.folder(spec))
+                comparison = Comparison(self.configs[key], self.say)
+                comparison.claimed(self.folder(row))
             except InputError as error:  # missing data of one row stops no other
                 if str(error) not in failures:
-                    self.say(f"{spec.key}: left out: {error}")
-                failures[str(error)].append(spec.key)
+                    self.say(f"{row.key}: left out: {error}")
+                failures[str(error)].append(row.key)
                 continue
-            for part in self._parts(of_spec):
-                if preemption.should_stop():
-                    raise preemption.Preempted("stopped between two runs")
-                more = f" and {len(part) - 1} more" * (len(part) > 1)
-                self.say(f"[{jobs.index(part[0]) + 1}/{len(jobs)}] {part[0]}{more}")
-                runs = [Run.of(self.folder(spec), job.arm, job.seed) for job in part]
-                try:
-                    diverged = comparison.train_all(runs)
-                    failures["diverged"] += [f"{spec.key}, {run}" for run in diverged]
-                    self._collect(part)
-                except InputError as error:
-                    failures[str(error)] += map(str, part)
-                    self.say(f"failed: {error}")
+            self.say(f"[{jobs.index(of_row[0]) + 1}/{len(jobs)}] {of_row[0]}")
+            runs = [Run.of(self.folder(row), job.arm, job.seed) for job in of_row]
+            try:
+                collect = functools.partial(self._collect, row)
+                diverged = comparison.train_all(runs, collect)
+                failures["diverged"] += [f"{row.key}, {run}" for run in diverged]
+            except InputError as error:
+                failures[str(error)] += [str(job) for job in of_row if self._lacks(job)]
+                self.say(f"failed: {error}")
         return {reason: names for reason, names in failures.items() if names}
-
-    def _parts(self, jobs: Iterable[Job]) -> list[list[Job]]:
-        """One run after the other; all of an arm where a config says that seeds train together."""
-        parts = defaultdict[tuple[Any, ...], list[Job]](list)
-        for job in jobs:
-            parts[job[:2] if self.configs[job.spec].together > 1 else job].append(job)
-        return list(parts.values())
 
     def _lacks(self, job: Job) -> bool:
         """Whether a run has no line."""
-        mark = self.marks[job.spec][job.arm].result
-        return job.seed not in self.results.runs(job.spec, job.arm, mark)
+        digest = self._made[job.row.comparison][job.arm]["digest"]
+        return job.seed not in self.results.runs(job.row, job.arm, digest)
 
-    def _collect(self, jobs: Sequence[Job]) -> None:
-        """Add the lines of the runs that are finished."""
-        for job in filter(self._lacks, jobs):
-            spec, arm, seed = job
-            if record := Run.of(self.folder(spec), arm, seed).record():
-                config = configs.arms_of(self.configs[spec])[arm]
-                about = {
-                    "config": spec.key,
-                    "small": spec.small,
-                    "digest": self.marks[spec][arm].result,
-                    "weights": self.marks[spec][arm].weights or None,
-                    "batch": config.batch,
-                    "dtype": config.model.get("dtype", "float32"),
-                    "command": self.command,
-                }
-                self.results.append(spec, Line(**vars(record), **about))
+    def _collect(self, row: Row, run: Run) -> None:
+        """Add the line of a run, if it is finished and has none."""
+        if run.arm not in self.arms(row) or not self._lacks(Job(row, run.arm, run.seed)):
+            return
+        if record := run.record():
+            about = {**self._made[row.comparison][run.arm], "command": self.command}
+            line = Line(**vars(record), **about, config=row.key, small=row.is_small)
+            self.results.append(row, line)

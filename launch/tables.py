@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from launch.marks import Standing, reached
-from launch.registry import Entry
-from launch.results import Results
-from mimetic_jax.train.report import BASELINES, DEFAULT, markdown
+from launch.results import Line, Results, check_data
+from mimetic_jax.train.controls import matched
+from mimetic_jax.train.report import BASELINES, DEFAULT, ArmResult, differences, markdown
 from mimetic_jax.train.statistics import ENOUGH, Difference
 from papers.record import Row
 
@@ -16,31 +16,84 @@ NUMBERS = ("ours ± sd (n)", *(f"Δ {name} [95 % CI]" for name in BASELINES), "v
 HEAD = ("row", "arm", "published", *NUMBERS)
 
 
-def table(entries: Sequence[Entry], results: Results) -> str:
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """What an arm of a row reached, and what it is compared with.
+
+    Attributes:
+        row: where it is compared.
+        result: its runs there.
+        gain: over the default; None for the default, and without shared seeds.
+        positions: over the default with sin-cos positions, where the row has that arm.
+        structure: over noise of its norms; None for an arm without such a control.
+        edge: of an arm that chose its row, whether it didn't try both rows next to that one: its
+            best may be beyond.
+    """
+
+    row: Row
+    result: ArmResult
+    gain: Difference | None = None
+    positions: Difference | None = None
+    structure: Difference | None = None
+    edge: bool = False
+
+
+def reached(row: Row, results: Results) -> dict[str, Standing]:
+    """What each arm of a row reached, in its runs of the configuration that it had last.
+
+    Raises:
+        InputError: some were trained on other data.
+    """
+    lines = {arm: runs for arm in row.arms if (runs := results.runs(row, arm))}
+    last = {arm: next(reversed(runs.values())) for arm, runs in lines.items()}
+    control = matched(
+        {arm: line.digest for arm, line in last.items()},
+        {arm: line.control_of for arm, line in last.items()},
+    )
+    found = {
+        arm: ArmResult(arm, runs, row.label, control.get(arm, "")) for arm, runs in lines.items()
+    }
+
+    check_data(row.key, (line for runs in lines.values() for line in runs.values()))
+    standings = {}
+    for arm, own in found.items():
+        gain, positions, structure = map(differences(own, [*found.values()]).get, BASELINES)
+        standings[arm] = Standing(row, own, gain, positions, structure)
+    return standings
+
+
+def newest(result: ArmResult) -> Line:
+    """The line of the last seed of an arm."""
+    *_, line = result.runs.values()
+    assert isinstance(line, Line)
+    return line
+
+
+def table(rows: Sequence[Row], results: Results) -> str:
     """Published and ours of some rows, with every arm that was trained."""
     shown = [
         line
-        for entry in entries
-        for line in side_by_side(label(entry), entry.row, reached(entry, results), every=True)
+        for row in rows
+        for line in side_by_side(label(row), row, reached(row, results), every=True)
     ]
     return lines(HEAD, shown)
 
 
 def ours(
-    entries: Sequence[Entry], results: Results, only: Collection[str] = ()
+    rows: Sequence[Row], results: Results, only: Collection[str] = ()
 ) -> Iterator[Sequence[str]]:
     """The lines of what was trained of some rows, without what is published; of some arms only."""
-    several = len({entry.table for entry in entries}) > 1
-    for entry in entries:
-        for arm, standing in reached(entry, results).items():
+    several = len({row.table for row in rows}) > 1
+    for row in rows:
+        for arm, standing in reached(row, results).items():
             if not only or arm in only:
-                yield label(entry, several), arm, "", *numbers(standing)
+                yield label(row, several), arm, "", *numbers(standing)
 
 
-def label(entry: Entry, several: bool = False) -> str:
+def label(row: Row, several: bool = False) -> str:
     """A row by its number, or among the rows of several tables by its table's name."""
-    name = f"{entry.table}, {entry.row.label}" if several else f"{entry.number}. {entry.row.label}"
-    return name + ", scaled down" * entry.spec.small
+    name = f"{row.table}, {row.label}" if several else f"{row.number}. {row.label}"
+    return name + ", scaled down" * row.is_small
 
 
 def side_by_side(

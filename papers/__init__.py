@@ -5,7 +5,7 @@
 ('192/12/6', 91.38)
 """
 
-from papers import attention, evidence, league, mlp, recall, rivals, structured, today, trained, why
+from papers import attention, evidence, league, mlp, recall, structured, today, trained, why
 from papers.record import Figure, Table
 
 PAPERS = {
@@ -13,15 +13,14 @@ PAPERS = {
     "structured": structured,
     "mlp": mlp,
     "recall": recall,
-    "rivals": rivals,
     "evidence": evidence,
     "league": league,
     "trained": trained,
     "today": today,
     "why": why,
 }
-"""A module per paper, one for their rivals, one for questions of our own, the league, what
-trained transformers say, today's models, and why the structure helps."""
+"""A module per paper, one for questions of our own, the league, what trained transformers say,
+today's models, and why the structure helps."""
 
 TABLES: dict[str, Table] = {
     f"{name}/{key}": table for name, paper in PAPERS.items() for key, table in paper.TABLES.items()

@@ -6,17 +6,29 @@ Learning (ICML 2023), PMLR 202, pages 34456-34468. arXiv 2305.09828. No code is 
 Scores are of single trainings as far as the paper says; it states no hardware.
 """
 
+from types import ModuleType
 from typing import Any
 
-from papers.record import Figure, Row, Small, Table
+from configs import (
+    cifar10_vit,
+    cifar100_vit,
+    imagenet_deit,
+    imagenet_resnet_style,
+    ptb_char,
+    ptb_word,
+    svhn_vit,
+    tiny_imagenet_vit,
+    wikitext103,
+)
+from papers.record import Arguments, Fields, Figure, Row, Small, Table
 
-_VIT, _PTB = "configs/cifar10_vit.py", "configs/ptb_char.py"
-_BFLOAT16 = ("--config.model.dtype=bfloat16",)
-_TI = "width=192,depth=12,heads=3,patch=2"
+_BFLOAT16 = {"model.dtype": "bfloat16"}
+_TI = {"width": 192, "depth": 12, "heads": 3, "patch": 2}
+_TEXT = {"width": 384, "depth": 12, "heads": 8}
 _PRETRAINED = "a file (FILE.npz) of a ViT-Ti trained on ImageNet"
 
 # The ViT of tables 2 and 5: ViT-Ti, but with the heads whose score in table 1 they repeat.
-_ABLATED = "width=192,depth=12,heads=6,patch=2"
+_ABLATED = {**_TI, "heads": 6}
 _HEADS = (
     "91.38 is table 1's score of 6 heads, where the text says ViT-Tiny, which has 3 (90.78 there)"
 )
@@ -30,35 +42,40 @@ _SCALE = (
     '"though with a position embedding scale of 1", as if another was used on CIFAR-10: see scale'
 )
 
-_STEPS = (
-    "--config.epochs=0.0",
-    "--config.steps=400",
-    "--config.batch=64",
-    "--config.eval.every=200",
-    "--config.checkpoint_every=200",
-    "--config.log_every=50",
-)
+_STEPS = {
+    "epochs": 0.0,
+    "steps": 400,
+    "batch": 64,
+    "eval.every": 200,
+    "checkpoint_every": 200,
+    "log_every": 50,
+}
 SMALL = Small(
     times={"width": 0.5, "depth": 0.5, "patch": 2},
-    flags=("--config.model.dtype=float32", *_STEPS),
+    fields={"model.dtype": "float32", **_STEPS},
     says="half the width and depth, patches of twice the side, 400 steps of 64 images",
 )
 """For ViTs on small images."""
 
 
 def _pair(
-    label: str, arguments: str, base: float, init: float, gain: float | None = None, **fields: Any
+    label: str,
+    arguments: Arguments,
+    base: float,
+    init: float,
+    gain: float | None = None,
+    **options: Any,
 ) -> Row:
     """A row that prints the default, the initialization and mostly the difference."""
     gains = {} if gain is None else {"mimetic": gain}
-    return Row(label, arguments, {"default": base, "mimetic": init}, gains, **fields)
+    return Row(label, arguments, {"default": base, "mimetic": init}, gains, **options)
 
 
 def _size(
     width: int, depth: int, heads: int, base: float, init: float, gain: float, doubt: str = ""
 ) -> Row:
     """A line of table 1."""
-    arguments = f"width={width},depth={depth},heads={heads},patch=2"
+    arguments = {"width": width, "depth": depth, "heads": heads, "patch": 2}
     return _pair(f"{width}/{depth}/{heads}", arguments, base, init, gain, doubt=doubt)
 
 
@@ -72,7 +89,7 @@ def _resolution(
     patch: int, size: int, base: float, init: float, gain: float, doubt: str = ""
 ) -> Row:
     """A line of table 7."""
-    arguments = f"width=192,depth=12,heads=3,patch={patch},size={size}"
+    arguments = {**_TI, "patch": patch, "size": size}
     return _pair(f"patch {patch}, input {size}", arguments, base, init, gain, doubt=doubt)
 
 
@@ -93,22 +110,22 @@ _SWAPPED = (
 )
 
 
-def _small_text(optimizer: tuple[str, ...]) -> Small:
+def _small_text(optimizer: Fields) -> Small:
     """For language models."""
     return Small(
-        "width=96,depth=4,heads=4",
-        flags=(
-            "--config.epochs=0.0",
-            "--config.steps=300",
-            "--config.batch=16",
-            "--config.data.length=128",
-            "--config.data.valid=96",
-            *optimizer,
-            "--config.eval.batch=32",
-            "--config.eval.every_epochs=0.0",
-            "--config.log_every=50",
-            "--config.checkpoint_every=100",
-        ),
+        {"width": 96, "depth": 4, "heads": 4},
+        fields={
+            "epochs": 0.0,
+            "steps": 300,
+            "batch": 16,
+            "data.length": 128,
+            "data.valid": 96,
+            **optimizer,
+            "eval.batch": 32,
+            "eval.every_epochs": 0.0,
+            "log_every": 50,
+            "checkpoint_every": 100,
+        },
         says="width 96, depth 4, 300 steps of 16 windows of 128 tokens",
     )
 
@@ -116,7 +133,7 @@ def _small_text(optimizer: tuple[str, ...]) -> Small:
 TABLES = {
     "table1": Table(
         "ViTs of ten sizes on CIFAR-10, 100 epochs",
-        _VIT,
+        cifar10_vit,
         "accuracy %",
         (
             _size(96, 6, 3, 84.75, 87.90, 3.15),
@@ -138,14 +155,14 @@ TABLES = {
             _size(384, 12, 6, 84.40, 92.17, 7.77, "the text has a gain of over 6"),
             _size(384, 12, 12, 86.39, 92.30, 5.91),
         ),
-        flags=_BFLOAT16,
+        fields=_BFLOAT16,
         small=SMALL,
         doubt="the text calls this table 4 and has gains of 2.5 to 6 %, where the largest is 7.77; "
         f"{_STARTS}; {_SCALE}",
     ),
     "table2": Table(
         "ablations on CIFAR-10, ViT-Ti",
-        _VIT,
+        cifar10_vit,
         "accuracy %",
         (
             Row("our initialization", _ABLATED, {"mimetic": 91.38}),
@@ -161,71 +178,81 @@ TABLES = {
             _ablation("GPSA (4 heads) + value, out ∝ -cI", "gpsa_4_value_out", 91.21, _GPSA),
             Row(
                 "pretrained attention and position embeddings",
-                f"{_ABLATED.replace('heads=6', 'heads=3')},pretrained=FILE.npz",
+                {**_TI, "pretrained": "FILE.npz"},
                 {"pretrained": 91.15},
                 doubt="which checkpoint isn't stated; this row has the 3 heads of published ViT-Ti "
                 "files, the others 6",
                 needs=_PRETRAINED,
             ),
         ),
-        flags=_BFLOAT16,
+        fields=_BFLOAT16,
         small=SMALL,
         doubt=f"{_HEADS}; {_SCALE}",
     ),
     "table3": Table(
         "ImageNet-1k under two recipes",
-        "configs/imagenet_resnet_style.py",
+        imagenet_resnet_style,
         "accuracy %",
         (
             _pair(
-                "ResNet-style, ViT-Ti, batch 640", "variant=Ti,batch=640", 70.28, 73.08, gain=2.8
+                "ResNet-style, ViT-Ti, batch 640",
+                {"variant": "Ti", "batch": 640},
+                70.28,
+                73.08,
+                gain=2.8,
             ),
             _pair(
-                *("ResNet-style, ViT-Ti, batch 1024", "variant=Ti,batch=1024", 67.80, 71.92, 4.1),
+                *(
+                    "ResNet-style, ViT-Ti, batch 1024",
+                    {"variant": "Ti", "batch": 1024},
+                    67.80,
+                    71.92,
+                    4.1,
+                ),
                 doubt="the learning rate of this batch isn't stated: that of 640 is taken",
             ),
             _pair(
-                *("DeiT-style, ViT-Ti, batch 1024", "variant=Ti", 72.08, 72.65, 0.57),
-                config="configs/imagenet_deit.py",
+                *("DeiT-style, ViT-Ti, batch 1024", {"variant": "Ti"}, 72.08, 72.65, 0.57),
+                config=imagenet_deit,
             ),
             _pair(
-                *("DeiT-style, ViT-S, batch 1024", "variant=S", 79.83, 80.36, 0.53),
-                config="configs/imagenet_deit.py",
+                *("DeiT-style, ViT-S, batch 1024", {"variant": "S"}, 79.83, 80.36, 0.53),
+                config=imagenet_deit,
             ),
         ),
     ),
     "table4": Table(
         "other data sets, ViT-Ti, 100 epochs",
-        "configs/tiny_imagenet_vit.py",
+        tiny_imagenet_vit,
         "accuracy %",
         (
-            _pair("Tiny ImageNet", "width=192,depth=12,heads=3,patch=4", 45.24, 50.87, 5.63),
-            _pair("CIFAR-100", _TI, 60.94, 67.33, 6.39, config="configs/cifar100_vit.py"),
+            _pair("Tiny ImageNet", {**_TI, "patch": 4}, 45.24, 50.87, 5.63),
+            _pair("CIFAR-100", _TI, 60.94, 67.33, 6.39, config=cifar100_vit),
             _pair(
                 *("SVHN", _TI, 96.40, 96.79, 0.39),
                 doubt="neither the use of the extra images nor that of flips is stated",
-                config="configs/svhn_vit.py",
+                config=svhn_vit,
             ),
         ),
-        flags=_BFLOAT16,
+        fields=_BFLOAT16,
         small=SMALL,
         doubt=_SCALE,
     ),
     "scale": Table(
         "positions of scale γ = 1 and 2 on CIFAR-10, ViT-Ti",
-        _VIT,
+        cifar10_vit,
         "accuracy %",
         (
             Row("γ = 1", _TI, arms=("sincos", "mimetic")),
-            Row("γ = 2", f"{_TI},scale=2", arms=("sincos", "mimetic")),
+            Row("γ = 2", {**_TI, "scale": 2}, arms=("sincos", "mimetic")),
         ),
-        flags=_BFLOAT16,
+        fields=_BFLOAT16,
         small=SMALL,
         doubt="section 5.1: about 0.5 % from 1 to about 2, without the scores",
     ),
     "table5": Table(
         "other initializations and LayerScale on CIFAR-10, ViT-Ti",
-        _VIT,
+        cifar10_vit,
         "accuracy %",
         (
             Row(
@@ -247,50 +274,50 @@ TABLES = {
             _layer_scale("LayerScale, our version", "skip", 88.68),
             Row("our initialization", _ABLATED, {"mimetic": 91.38}),
         ),
-        flags=_BFLOAT16,
+        fields=_BFLOAT16,
         small=SMALL,
         doubt=f"{_HEADS}; {_SCALE}",
     ),
     "table6": Table(
         "language models",
-        _PTB,
+        ptb_char,
         "perplexity",
         (
             _pair(
-                *("Penn Treebank, characters", "width=384,depth=12,heads=8,chars=raw"),
+                *("Penn Treebank, characters", {**_TEXT, "chars": "raw"}),
                 *(1.233, 1.210),
                 score="bits/char",
                 doubt="the optimizer isn't stated, Bai et al.'s is SGD; their program's characters "
                 "are taken, which spell out <eos>",
-                small=_small_text(("--config.optimizer.learning_rate=8e-3",)),
+                small=_small_text({"optimizer.learning_rate": 8e-3}),
             ),
             _pair(
-                *("Penn Treebank, words", "width=384,depth=12,heads=8", 84.84, 82.34),
+                *("Penn Treebank, words", _TEXT, 84.84, 82.34),
                 doubt="neither the optimizer nor the rates of dropout are stated",
-                config="configs/ptb_word.py",
+                config=ptb_word,
             ),
             _pair(
-                *("WikiText-103", "width=410,depth=16,heads=10", 28.87, 28.21),
+                *("WikiText-103", {"width": 410, "depth": 16, "heads": 10}, 28.87, 28.21),
                 doubt="batch, windows and dropout are those of words of Penn Treebank, as the text "
                 'has it ("the same hyperparameters"); 50 epochs',
-                flags=_BFLOAT16,
-                config="configs/wikitext103.py",
+                fields=_BFLOAT16,
+                config=wikitext103,
                 small=Small(
-                    "width=96,depth=4,heads=4",
-                    flags=(
-                        "--config.model.dtype=float32",
-                        "--config.epochs=0.0",
-                        "--config.steps=100",
-                        "--config.batch=4",
-                        "--config.data.length=64",
-                        "--config.data.valid=48",
-                        "--config.optimizer.learning_rate=2e-3",
-                        "--config.optimizer.warmup=10",
-                        "--config.eval.batch=4",
-                        "--config.eval.every_epochs=0.0",
-                        "--config.log_every=50",
-                        "--config.checkpoint_every=50",
-                    ),
+                    {"width": 96, "depth": 4, "heads": 4},
+                    fields={
+                        "model.dtype": "float32",
+                        "epochs": 0.0,
+                        "steps": 100,
+                        "batch": 4,
+                        "data.length": 64,
+                        "data.valid": 48,
+                        "optimizer.learning_rate": 2e-3,
+                        "optimizer.warmup": 10,
+                        "eval.batch": 4,
+                        "eval.every_epochs": 0.0,
+                        "log_every": 50,
+                        "checkpoint_every": 50,
+                    },
                     says="width 96, depth 4, 100 steps of 4 windows of 64 words; its vocabulary "
                     "makes each minutes",
                 ),
@@ -298,26 +325,24 @@ TABLES = {
             *(
                 _pair(
                     f"Penn Treebank, {kind}, SGD",
-                    f"width=384,depth=12,heads=8,{arguments}optimizer=sgd",
+                    {**_TEXT, **arguments, "optimizer": "sgd"},
                     *(base, init),
                     score=score,
                     doubt="Bai et al.'s SGD, the optimizer of the set-up that the text names",
                     config=config,
-                    small=_small_text(()),
+                    small=_small_text({}),
                 )
                 for kind, arguments, base, init, score, config in (
-                    ("characters", "chars=raw,", 1.233, 1.210, "bits/char", _PTB),
-                    ("words", "", 84.84, 82.34, "", "configs/ptb_word.py"),
+                    ("characters", {"chars": "raw"}, 1.233, 1.210, "bits/char", ptb_char),
+                    ("words", {}, 84.84, 82.34, "", ptb_word),
                 )
             ),
         ),
-        small=_small_text(
-            ("--config.optimizer.learning_rate=2e-3", "--config.optimizer.warmup=30")
-        ),
+        small=_small_text({"optimizer.learning_rate": 2e-3, "optimizer.warmup": 30}),
     ),
     "table7": Table(
         "internal resolutions on CIFAR-10, ViT-Ti",
-        _VIT,
+        cifar10_vit,
         "accuracy %",
         (
             _resolution(2, 32, 85.79, 90.46, 4.67, "table 1 has 86.07 and 90.78 for this ViT"),
@@ -329,18 +354,18 @@ TABLES = {
             _resolution(16, 128, 87.90, 91.90, 4.00),
             _resolution(32, 256, 86.27, 90.15, 3.88),
         ),
-        flags=_BFLOAT16,
+        fields=_BFLOAT16,
         small=Small(
-            "randaugment=",
+            {"randaugment": ""},
             SMALL.times,
-            SMALL.flags,
+            SMALL.fields,
             f"{SMALL.says}, no RandAugment (slow on a CPU at these sizes)",
         ),
         doubt=f"the number of heads isn't stated; 3 are taken, as ViT-Tiny has; {_SCALE}",
     ),
     "convolution": Table(
         "learned convolutions beside attention, without the initialization",
-        _VIT,
+        cifar10_vit,
         "accuracy %",
         (
             Row("plain attention", _TI, {"default": 88.1}),
@@ -349,7 +374,7 @@ TABLES = {
             Row("softmax(QK) + softmax(γC)", _TI, {"conv_softmax": 75.0}),
         ),
         controls=("default",),
-        flags=_BFLOAT16,
+        fields=_BFLOAT16,
         small=SMALL,
         doubt="numbers of section 6's text; size, sharing and initial values of C aren't stated, "
         f"nor is the ViT; {_STARTS}",
@@ -359,18 +384,18 @@ TABLES = {
 _COUNTED = "whether layers are counted from 0 or 1 isn't said; from 1 here"
 
 
-def _trained(label: str, arguments: str, *arms: str, config: str = _VIT) -> Row:
+def _trained(label: str, arguments: Arguments, *arms: str, config: ModuleType = cifar10_vit) -> Row:
     """Networks of a figure for which nothing is printed."""
-    flags = () if config.startswith("configs/imagenet") else _BFLOAT16
-    return Row(label, arguments, arms=arms, config=config, flags=flags)
+    fields = _BFLOAT16 if config is cifar10_vit else {}
+    return Row(label, arguments, arms=arms, config=config, fields=fields)
 
 
 _FILE = Row(
     "pretrained",
-    "width=192,depth=12,heads=3,patch=16,size=224,pretrained=FILE.npz",
+    {**_TI, "patch": 16, "size": 224, "pretrained": "FILE.npz"},
     arms=("pretrained_whole",),
-    config=_VIT,
-    flags=("--config.data.mean=(0.5,0.5,0.5)", "--config.data.std=(0.5,0.5,0.5)"),
+    config=cifar10_vit,
+    fields={"data.mean": (0.5, 0.5, 0.5), "data.std": (0.5, 0.5, 0.5)},
     needs=_PRETRAINED,
     small=Small(),
 )
@@ -383,7 +408,7 @@ _FILE_DOUBT = (
 
 _SMALL_MAPS = Small(
     times={"width": 0.5, "patch": 2},
-    flags=SMALL.flags,
+    fields=SMALL.fields,
     says="half the width, patches of twice the side, 400 steps of 64 images",
 )
 """All layers, since figures name some of them."""
@@ -437,17 +462,17 @@ FIGURES = {
         rows=(
             _trained(
                 "ResNet-style",
-                "variant=Ti,batch=1024",
+                {"variant": "Ti", "batch": 1024},
                 "default",
                 "mimetic",
-                config="configs/imagenet_resnet_style.py",
+                config=imagenet_resnet_style,
             ),
             _trained(
                 "DeiT-style",
-                "variant=Ti",
+                {"variant": "Ti"},
                 "default",
                 "mimetic",
-                config="configs/imagenet_deit.py",
+                config=imagenet_deit,
             ),
         ),
         doubt="its gain of 4.1 % is that of batch 1024",
@@ -490,7 +515,7 @@ FIGURES = {
         "attention weights of a ViT-Ti trained on CIFAR-10 without the initialization",
         "products",
         {"clip": 64},
-        (_trained("ViT-Ti, 12 heads", "width=192,depth=12,heads=12,patch=2", "default"),),
+        (_trained("ViT-Ti, 12 heads", {**_TI, "heads": 12}, "default"),),
         SMALL,
         doubt="heads 1-3 of 12 are drawn, where ViT-Tiny has 3",
     ),

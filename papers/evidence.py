@@ -9,110 +9,108 @@ and wasn't tuned for any arm.
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from papers.record import Figure, Row, Table
-
-_TEXT, _VIT = "configs/python_docs.py", "configs/cifar10_vit.py"
+from configs import cifar10_vit, ptb_char, python_docs
+from papers.record import Arguments, Fields, Figure, Row, Table
 
 _DEMO_RATES = ("4e-3", "8e-3", "1.6e-2")
 _CONTROLS = ("default", "norm_matched", "shuffled")
 _STRONG = ("strong", "norm_matched_strong")
 _HALVES = ("query_key", "norm_matched_query_key", "value_out", "norm_matched_value_out")
-_DROWNED = "--config.model.embedding_std=0.0"
-_SIZE = "width=96,depth=6,heads=3"
+_DROWNED = {"model.embedding_std": 0.0}
+_SIZE = {"width": 96, "depth": 6, "heads": 3}
 
 
-def _demo(*flags: str, arms: tuple[str, ...] = ()) -> Row:
+def _demo(label: str, fields: Fields, *arms: str) -> Row:
     """The demo's text with other settings."""
-    pairs = [flag.partition("=") for flag in flags]
-    label = ", ".join(f"{name.rpartition('.')[2]} {value}" for name, _, value in pairs)
-    return Row(
-        label.replace("_", " "), arms=arms, flags=tuple(f"--config.{flag}" for flag in flags)
-    )
+    return Row(label, arms=arms, fields=fields)
+
+
+def _at(rate: str) -> Fields:
+    return {"optimizer.learning_rate": float(rate)}
 
 
 _SEARCH = (
-    _demo(),
-    *(_demo(f"optimizer.learning_rate={rate}") for rate in _DEMO_RATES if rate != "8e-3"),
-    *(_demo(f"model.embedding_std={std}") for std in ("0.03125", "0.125")),
-    _demo("optimizer.schedule=cosine"),
-    _demo("optimizer.schedule=triangle", "optimizer.warmup=0"),
-    _demo("optimizer.clip=0.0"),
+    _demo("", {}),
+    *(_demo(f"learning rate {rate}", _at(rate)) for rate in _DEMO_RATES if rate != "8e-3"),
+    *(_demo(f"embedding std {std}", {"model.embedding_std": std}) for std in (0.03125, 0.125)),
+    _demo("schedule cosine", {"optimizer.schedule": "cosine"}),
+    _demo("schedule triangle, warmup 0", {"optimizer.schedule": "triangle", "optimizer.warmup": 0}),
+    _demo("clip 0.0", {"optimizer.clip": 0.0}),
 )
 
 
-def _images(label: str, arguments: str, *arms: str) -> Row:
+def _images(label: str, arguments: Arguments, *arms: str) -> Row:
     """A ViT of width 96 on a part of CIFAR-10."""
-    return Row(label, f"{_SIZE},randaugment=,{arguments}", arms=arms)
+    return Row(label, {**_SIZE, "randaugment": "", **arguments}, arms=arms)
 
 
 def _rate(rate: str) -> Row:
     """Two epochs at a learning rate; at 1e-3 these are the runs of `length`."""
-    flags = () if rate == "1e-3" else (f"--config.optimizer.learning_rate={rate}",)
-    row = _images(f"learning rate {rate}", "patch=4,epochs=2", "mimetic", "default")
-    return dataclasses.replace(row, flags=flags)
+    fields = {} if rate == "1e-3" else _at(rate)
+    row = _images(f"learning rate {rate}", {"patch": 4, "epochs": 2}, "mimetic", "default")
+    return dataclasses.replace(row, fields=fields)
 
 
-_EPOCHS = ("0.5", "1", "2", "4", "8")
-_LENGTHS = tuple(_images(f"{e} epochs", f"patch=4,epochs={e}", "mimetic") for e in _EPOCHS)
+_EPOCHS = (0.5, 1, 2, 4, 8)
+_LENGTHS = tuple(_images(f"{e} epochs", {"patch": 4, "epochs": e}, "mimetic") for e in _EPOCHS)
 _PATCHES = (8, 4, 2)
 _TOKENS = tuple(
-    _images(f"{(16 // patch) ** 2} tokens", f"size=16,patch={patch},epochs=4", "mimetic")
+    _images(f"{(16 // patch) ** 2} tokens", {"size": 16, "patch": patch, "epochs": 4}, "mimetic")
     for patch in _PATCHES
 )
 
 _RECIPES = (
-    _images("crop and flip", "patch=4,epochs=2", "mimetic", "default"),
+    _images("crop and flip", {"patch": 4, "epochs": 2}, "mimetic", "default"),
     Row(
         "also RandAugment and random erasing",
-        f"{_SIZE},patch=4,epochs=2",
+        {**_SIZE, "patch": 4, "epochs": 2},
         arms=("mimetic", "default"),
-        flags=("--config.data.augment.erase=0.25",),
+        fields={"data.augment.erase": 0.25},
     ),
 )
 
 _IMAGE_RATES = ("5e-4", "1e-3", "2e-3", "4e-3")
-_RECIPE = (
-    "--config.model.dtype=float32",
-    "--config.model.pool=mean",
-    "--config.data.subset=0.2",
-    "--config.data.augment.erase=0.0",
-    "--config.batch=128",
-    "--config.optimizer.learning_rate=1e-3",
-    "--config.eval.every=0",
-    "--config.eval.batch=500",
-    "--config.checkpoint_every=156",
-    "--config.log_every=78",
-    "--config.max_dispatch=26",
-)
+_RECIPE = {
+    "model.dtype": "float32",
+    "model.pool": "mean",
+    "data.subset": 0.2,
+    "data.augment.erase": 0.0,
+    "batch": 128,
+    "optimizer.learning_rate": 1e-3,
+    "eval.every": 0,
+    "eval.batch": 500,
+    "checkpoint_every": 156,
+    "log_every": 78,
+    "max_dispatch": 26,
+}
 _IMAGES = "10,000 images of CIFAR-10, crop and flip, width 96, depth 6, mean pooling"
 
-_ROTARY = "--config.model.positions=rotary"
-_QK_NORM = "--config.model.qk_norm=True"
-_GATED = ("--config.model.rms_norm=True", "--config.model.swiglu=True")
+_ROTARY = {"model.positions": "rotary"}
+_QK_NORM = {"model.qk_norm": True}
+_GATED = {"model.rms_norm": True, "model.swiglu": True}
 _TODAY = (
-    ("rotary positions", "2e-3", (_ROTARY,)),
-    ("QK norm", "4e-3", (_QK_NORM,)),
+    ("rotary positions", "2e-3", _ROTARY),
+    ("QK norm", "4e-3", _QK_NORM),
     ("RMSNorm and SwiGLU", "2e-3", _GATED),
-    ("all of these", "8e-3", (_ROTARY, _QK_NORM, *_GATED)),
-    ("Muon", "1.6e-2", ("--config.optimizer.name=muon",)),
+    ("all of these", "8e-3", {**_ROTARY, **_QK_NORM, **_GATED}),
+    ("Muon", "1.6e-2", {"optimizer.name": "muon"}),
 )
 """What language models have now, each with the best learning rate of the default arm: of factors of
 two around it, at seed 10. The highest that was tried was best for "all of these"."""
 
 _PTB = Row(
     "width 96",
-    "width=96,depth=4,heads=4,chars=raw,epochs=0.0",
+    {"width": 96, "depth": 4, "heads": 4, "chars": "raw", "epochs": 0.0},
     arms=("mimetic", *_STRONG, *_HALVES, "zero_out", "uniform"),
 )
 
 TABLES = {
     "demo": Table(
         "the demo's text, Python's documentation by characters, 200 steps, at three learning rates",
-        _TEXT,
+        python_docs,
         "bits/char",
         tuple(
-            _demo(f"optimizer.learning_rate={rate}", arms=("mimetic", "strong"))
-            for rate in _DEMO_RATES
+            _demo(f"learning rate {rate}", _at(rate), "mimetic", "strong") for rate in _DEMO_RATES
         ),
         controls=("default", "norm_matched", "norm_matched_strong"),
     ),
@@ -120,98 +118,98 @@ TABLES = {
         "embedding, learning rate, schedule and clipping of the demo's text by the default arm "
         "alone: their choice, on the validation text (configs/python_docs.py has its bits) at "
         "seeds 100 and 101",
-        _TEXT,
+        python_docs,
         "bits/char",
         _SEARCH,
         controls=("default",),
-        flags=("--config.eval.every=0",),
+        fields={"eval.every": 0},
         seeds=(100, 101),
     ),
     "today": Table(
         "what models of language have now: Python's documentation by characters, 200 steps, with "
         "an embedding of N(0, .01²), which added positions drown",
-        _TEXT,
+        python_docs,
         "bits/char",
         tuple(
             Row(
                 f"{label}, learning rate {rate}",
-                "steps=200",
+                {"steps": 200},
                 arms=("strong", "norm_matched_strong"),
-                flags=(_DROWNED, f"--config.optimizer.learning_rate={rate}", *flags),
+                fields={**_DROWNED, **_at(rate), **fields},
             )
-            for label, rate, flags in _TODAY
+            for label, rate, fields in _TODAY
         ),
         controls=("default",),
-        flags=("--config.eval.every=50", "--config.log_every=50"),
+        fields={"eval.every": 50, "log_every": 50},
         doubt="each row has the default arm's best rate, with one seed; the other arms' may differ",
     ),
     "images": Table(
         f"{_IMAGES}, patches of 4 pixels (64 tokens), 8 epochs",
-        _VIT,
+        cifar10_vit,
         "accuracy %",
         (
             _images(
                 "8 epochs",
-                "patch=4,epochs=8",
+                {"patch": 4, "epochs": 8},
                 *("sincos", "mimetic", "impulse", "norm_matched_impulse"),
             ),
         ),
         controls=_CONTROLS,
-        flags=_RECIPE,
+        fields=_RECIPE,
         doubt="the runs used jaxlib 0.10.2, which computes some sums wrong on CPUs; seed 0 again "
         "with 0.10.1: default 42.47, norm_matched 51.12 and mimetic 54.68 % instead of 42.48, "
         "51.12 and 54.60",
     ),
     "length": Table(
         f"the gain over the length of the training: {_IMAGES}, 64 tokens",
-        _VIT,
+        cifar10_vit,
         "accuracy %",
         _LENGTHS,
         controls=("norm_matched",),
-        flags=_RECIPE,
+        fields=_RECIPE,
     ),
     "tokens": Table(
         f"the gain over the number of tokens: {_IMAGES}, images of 16 pixels, 4 epochs",
-        _VIT,
+        cifar10_vit,
         "accuracy %",
         _TOKENS,
         controls=("norm_matched",),
-        flags=_RECIPE,
+        fields=_RECIPE,
     ),
     "images_rates": Table(
         f"does the gain survive each arm's own learning rate? {_IMAGES}, 64 tokens, 2 epochs",
-        _VIT,
+        cifar10_vit,
         "accuracy %",
         tuple(map(_rate, _IMAGE_RATES)),
         controls=("norm_matched",),
-        flags=_RECIPE,
+        fields=_RECIPE,
     ),
     "recipe": Table(
         "the gain over the strength of the recipe: 10,000 images of CIFAR-10, width 96, depth 6, "
         "mean pooling, 64 tokens, 2 epochs",
-        _VIT,
+        cifar10_vit,
         "accuracy %",
         _RECIPES,
         controls=("norm_matched",),
-        flags=_RECIPE,
+        fields=_RECIPE,
     ),
     "ptb": Table(
         "Penn Treebank by characters, 2,000 steps: which half of the initialization",
-        "configs/ptb_char.py",
+        ptb_char,
         "bits/char",
         (_PTB,),
         controls=_CONTROLS,
-        flags=(
-            "--config.steps=2000",
-            "--config.optimizer.learning_rate=2e-3",
-            "--config.batch=16",
-            "--config.data.length=128",
-            "--config.data.valid=96",
-            "--config.eval.batch=64",
-            "--config.eval.every_epochs=0.0",
-            "--config.eval.every=500",
-            "--config.checkpoint_every=500",
-        ),
+        fields={
+            "steps": 2000,
+            "optimizer.learning_rate": 2e-3,
+            "batch": 16,
+            "data.length": 128,
+            "data.valid": 96,
+            "eval.batch": 64,
+            "eval.every_epochs": 0.0,
+            "eval.every": 500,
+            "checkpoint_every": 500,
+        },
     ),
 }
 
@@ -235,7 +233,7 @@ FIGURES = {
         "accuracy over the length of a training",
         *("epochs of a training", "length"),
         [row.label for row in _LENGTHS],
-        map(float, _EPOCHS),
+        _EPOCHS,
     ),
     "over_tokens": _over(
         "accuracy over the number of tokens",
@@ -256,7 +254,7 @@ FIGURES = {
         "accuracy over α and β of value and out, then of query and key, one epoch",
         "grid",
         {},
-        (_images("1 epochs", "patch=4,epochs=1", "default", "grid"),),
+        (_images("1 epochs", {"patch": 4, "epochs": 1}, "default", "grid"),),
         table="evidence/length",
     ),
 }

@@ -6,6 +6,7 @@ middle one was the default's best, and further ones as long as its best is at an
 small and trainings short: what one CPU core trains in seconds.
 """
 
+from configs import league
 from papers.record import over_rates
 
 _ANY = (
@@ -60,11 +61,11 @@ LONG = ("league/long_text", "league/long_images")
 TABLES = {
     task: over_rates(
         title,
-        "configs/league.py",
+        league,
         score,
         _LADDER,
         first,
-        arguments=f"task={task}",
+        arguments={"task": task},
         arms=arms,
         seeds=seeds,
         trials=(100,),

@@ -6,32 +6,33 @@ It prints no tables: what CIFAR-10 gave is in figures alone, and of ImageNet-1k 
 the text. It states no hardware.
 """
 
+from types import ModuleType
+
+from configs import cifar_mlp_vit, convnext_cifar, imagenet_mlp, mlp_population
 from papers.record import Figure, Row, Small, Table
 
-_CONVNEXT, _VIT = "configs/convnext_cifar.py", "configs/cifar_mlp_vit.py"
-_IMAGENET, _POPULATION = "configs/imagenet_mlp.py", "configs/mlp_population.py"
-_BFLOAT16 = ("--config.model.dtype=bfloat16",)
+_BFLOAT16 = {"model.dtype": "bfloat16"}
 _B = "b isn't stated: half a standard deviation of the first kernel is taken"
 
 SMALL = Small(
-    flags=(
-        "--config.model.dtype=float32",
-        "--config.data.subset=0.02",
-        "--config.batch=32",
-        "--config.model.width=48",
-        "--config.model.depth=3",
-        "--config.model.patch=4",
-        "--config.eval.every=0",
-        "--config.checkpoint_every=0",
-        "--config.log_every=31",
-    ),
+    fields={
+        "model.dtype": "float32",
+        "data.subset": 0.02,
+        "batch": 32,
+        "model.width": 48,
+        "model.depth": 3,
+        "model.patch": 4,
+        "eval.every": 0,
+        "checkpoint_every": 0,
+        "log_every": 31,
+    },
     says="1,000 training images in batches of 32, width 48, depth 3, patches of 4 pixels",
 )
 
 
 SMALL_POPULATION = Small(
-    "epochs=3",
-    flags=("--config.data.subset=0.1",),
+    {"epochs": 3},
+    fields={"data.subset": 0.1},
     says="3 epochs of 5,000 training images, 234 steps",
 )
 
@@ -40,17 +41,17 @@ _NETWORKS = {"convnext": "ConvNeXt", "vit": "ViT"}
 
 def _population(model: str, *arms: str) -> Row:
     """Small networks of one kind, n of each arm."""
-    return Row(_NETWORKS[model], f"model={model}", arms=arms, config=_POPULATION)
+    return Row(_NETWORKS[model], {"model": model}, arms=arms, config=mlp_population)
 
 
-def _run(model: str, config: str, epochs: int, arms: tuple[str, ...]) -> Row:
+def _run(model: str, config: ModuleType, epochs: int, arms: tuple[str, ...]) -> Row:
     """A point of figure 2: a training of its own."""
     return Row(
         f"{model}, {epochs} epochs",
-        f"epochs={epochs}",
+        {"epochs": epochs},
         arms=("default", *arms),
         config=config,
-        flags=_BFLOAT16,
+        fields=_BFLOAT16,
     )
 
 
@@ -65,11 +66,11 @@ _RUNS = tuple(
     _run(model, config, epochs, arms)
     for model, config, arms in (
         (
-            *("ConvNeXt", _CONVNEXT),
+            *("ConvNeXt", convnext_cifar),
             ("mean_shift", "conv", "conv_mean_shift", *_noise("mean_shift", "conv")),
         ),
         (
-            *("ViT", _VIT),
+            *("ViT", cifar_mlp_vit),
             ("mean_shift", "mimetic", "mimetic_mean_shift", *_noise(*_BESIDE_ATTENTION)),
         ),
     )
@@ -79,7 +80,7 @@ _RUNS = tuple(
 TABLES = {
     "runs": Table(
         "completed trainings of 10, 20 and 50 epochs on CIFAR-10, figure 2",
-        _CONVNEXT,
+        convnext_cifar,
         "accuracy %",
         _RUNS,
         small=SMALL,
@@ -90,12 +91,12 @@ TABLES = {
     ),
     "imagenet": Table(
         "DeiT-S on ImageNet-1k, 100 epochs",
-        _IMAGENET,
+        imagenet_mlp,
         "accuracy %",
         (
             Row(
                 "DeiT-S",
-                "",
+                {},
                 {"default": 68.4, "mean_shift": 68.8},
                 {"mean_shift": 0.5},
                 arms=(*_BESIDE_ATTENTION, *_noise(*_BESIDE_ATTENTION)),
@@ -106,17 +107,17 @@ TABLES = {
     ),
     "anti_correlated": Table(
         "first kernels anti-correlated with the second on CIFAR-10",
-        _VIT,
+        cifar_mlp_vit,
         "accuracy %",
         tuple(
             Row(
                 f"{model}, 20 epochs",
-                "epochs=20",
+                {"epochs": 20},
                 arms=("anti_correlated", "norm_matched_anti_correlated"),
                 config=config,
-                flags=_BFLOAT16,
+                fields=_BFLOAT16,
             )
-            for model, config in (("ViT", _VIT), ("ConvNeXt", _CONVNEXT))
+            for model, config in (("ViT", cifar_mlp_vit), ("ConvNeXt", convnext_cifar))
         ),
         controls=("default",),
         small=SMALL,
@@ -125,7 +126,7 @@ TABLES = {
     ),
     "populations": Table(
         "small networks on CIFAR-10, of which figure 1 has the default's weights",
-        _POPULATION,
+        mlp_population,
         "accuracy %",
         (
             _population(
@@ -204,7 +205,7 @@ FIGURES = {
             Row(
                 "DeiT-S",
                 arms=("default", "mean_shift", "mimetic", "mimetic_mean_shift"),
-                config=_IMAGENET,
+                config=imagenet_mlp,
             ),
         ),
     ),
@@ -219,10 +220,10 @@ FIGURES = {
         (
             Row(
                 "ConvNeXt, 20 epochs",
-                "epochs=20",
+                {"epochs": 20},
                 arms=("sweep", "baselines"),
-                config=_CONVNEXT,
-                flags=_BFLOAT16,
+                config=convnext_cifar,
+                fields=_BFLOAT16,
             ),
         ),
         SMALL,

@@ -9,15 +9,17 @@ the tables of rates, which have seeds of their own.
 
 import dataclasses
 import itertools
+from types import ModuleType
 from typing import Any
 
-from papers.record import Figure, Row, Table
+from configs import copying, recall
+from papers.record import Arguments, Figure, Row, Table
 
-_COPYING = "configs/copying.py"
-_END = ("--config.eval.every=0",)
-_OFTEN = ("--config.eval.every=20",)
-_INDUCTION = "gpt,data=induction,length=8,vocabulary=8,steps=1600"
-_LARGE = ("--config.batch=128", "--config.data.num_test=1000")
+_END = {"eval.every": 0}
+_OFTEN = {"eval.every": 20}
+_INDUCTION = {"model": "gpt", "data": "induction", "length": 8, "vocabulary": 8, "steps": 1600}
+_MAMBA, _GPT = {"model": "mamba"}, {"model": "gpt"}
+_LARGE = {"batch": 128, "data.num_test": 1000}
 
 _CONTROLS = ("default", "norm_matched", "shuffled")
 _RATES = ("1e-3", "3e-3", "1e-2", "3e-2", "1e-1")
@@ -29,15 +31,18 @@ _PARTS = tuple(
     for count in range(1, 5)
     for parts in itertools.combinations(("a", "delta", "cb", "conv"), count)
 )
-_REFERENCE = "--config.model.embedding_std=0.02"
+_REFERENCE = {"model.embedding_std": 0.02}
 
 
-def _rates(model: str, *arms: str, rates: tuple[str, ...] = _RATES) -> tuple[Row, ...]:
+def _rates(arguments: Arguments, *arms: str, rates: tuple[str, ...] = _RATES) -> tuple[Row, ...]:
     """A row per learning rate."""
-    return tuple(Row(f"learning rate {rate}", f"{model},rate={rate}", arms=arms) for rate in rates)
+    return tuple(
+        Row(f"learning rate {rate}", {**arguments, "rate": float(rate)}, arms=arms)
+        for rate in rates
+    )
 
 
-def _table(title: str, rows: tuple[Row, ...], config: str = _COPYING, **fields: Any) -> Table:
+def _table(title: str, rows: tuple[Row, ...], config: ModuleType = copying, **fields: Any) -> Table:
     return Table(title, config, "answers %", rows, **fields)
 
 
@@ -45,7 +50,7 @@ TABLES = {
     "copying": _table(
         "copying 8 of 16 tokens, Mamba-2 of 2 layers, 240 steps: the head start, its controls and "
         "longer strings",
-        _rates("mamba", "mimetic", rates=("1e-2", "3e-2")),
+        _rates(_MAMBA, "mimetic", rates=("1e-2", "3e-2")),
         controls=_CONTROLS,
     ),
     "parts": _table(
@@ -53,7 +58,7 @@ TABLES = {
         (
             Row(
                 "learning rate 3e-2",
-                "mamba,rate=3e-2",
+                {**_MAMBA, "rate": 3e-2},
                 arms=_PARTS,
                 doubt="the default's best rate, not searched for each combination",
             ),
@@ -63,7 +68,7 @@ TABLES = {
     "state": _table(
         "copying, Mamba-2: does structure replace state?",
         tuple(
-            Row(f"state size {size}", f"mamba,rate=3e-2,state={size}", arms=("mimetic",))
+            Row(f"state size {size}", {**_MAMBA, "rate": 3e-2, "state": size}, arms=("mimetic",))
             for size in (16, 64, 128)
         ),
         controls=("default", "norm_matched"),
@@ -76,7 +81,7 @@ TABLES = {
             *(
                 Row(
                     f"8 tokens, learning rate {rate}",
-                    f"gpt,steps=400,rate={rate}",
+                    {**_GPT, "steps": 400, "rate": float(rate)},
                     arms=("mimetic", "strong", "vision", *_OF_NORMS, *_HALVES),
                     doubt="rates were searched for default, mimetic and vision only, with one seed",
                 )
@@ -84,7 +89,7 @@ TABLES = {
             ),
             Row(
                 "16 tokens, learning rate 1e-3",
-                "gpt,length=16,steps=1000,rate=1e-3",
+                {**_GPT, "length": 16, "steps": 1000, "rate": 1e-3},
                 arms=("mimetic", "strong", "vision", *_OF_NORMS, *_HALVES),
                 doubt="the rate is that of our first trial, not searched",
             ),
@@ -96,14 +101,14 @@ TABLES = {
         tuple(
             Row(
                 f"{positions} positions, learning rate {rate}",
-                f"gpt,positions={positions},steps=200,rate={rate}",
+                {**_GPT, "positions": positions, "steps": 200, "rate": float(rate)},
                 arms=("mimetic", "strong", "vision", *_OF_NORMS),
                 doubt="rates were searched for the default only, with one seed",
             )
             for positions in ("learned", "rotary")
             for rate in ("3e-3", "1e-2")
         ),
-        flags=_OFTEN,
+        fields=_OFTEN,
     ),
     "induction": _table(
         "induction, … a b … a → b, in 8 of 8 tokens by a transformer of 2 layers with sinusoidal "
@@ -111,33 +116,33 @@ TABLES = {
         (
             Row(
                 "learning rate 1e-3",
-                f"{_INDUCTION},rate=1e-3",
+                {**_INDUCTION, "rate": 1e-3},
                 arms=("mimetic", "strong", "vision", *_OF_NORMS),
                 doubt="rates were searched for the default only, with one seed",
             ),
         ),
-        config="configs/recall.py",
-        flags=_LARGE,
+        config=recall,
+        fields=_LARGE,
     ),
     "copying_rates": _table(
         "learning rates of copying, Mamba-2: their choice, at seeds 10 and 11",
-        _rates("mamba", "mimetic"),
+        _rates(_MAMBA, "mimetic"),
         controls=_CONTROLS,
-        flags=_END,
+        fields=_END,
     ),
     "copying_rates_02": _table(
         "learning rates of copying, Mamba-2 with the reference's embeddings (standard deviation "
         ".02): their choice, at seeds 10 and 11",
-        _rates("mamba", "default", "mimetic"),
+        _rates(_MAMBA, "default", "mimetic"),
         controls=(),
-        flags=(*_END, _REFERENCE),
+        fields={**_END, **_REFERENCE},
     ),
     "copying_rates_gpt": _table(
         "learning rates of copying, a transformer of 2 layers with sinusoidal positions: their "
         "choice, at seed 10",
-        _rates("gpt,steps=400", "default", "mimetic", "vision", rates=_GPT_RATES),
+        _rates({**_GPT, "steps": 400}, "default", "mimetic", "vision", rates=_GPT_RATES),
         controls=(),
-        flags=_OFTEN,
+        fields=_OFTEN,
     ),
     "positions_rates": _table(
         "learning rates of copying, a transformer of 2 layers with learned or rotary positions: "
@@ -146,21 +151,21 @@ TABLES = {
             dataclasses.replace(row, label=f"{positions} positions, {row.label}")
             for positions in ("learned", "rotary")
             for row in _rates(
-                f"gpt,positions={positions},steps=200",
+                {**_GPT, "positions": positions, "steps": 200},
                 "default",
                 rates=("1e-3", "3e-3", "1e-2", "3e-2"),
             )
         ),
         controls=(),
-        flags=("--config.eval.every=10",),
+        fields={"eval.every": 10},
     ),
     "induction_rates": _table(
         "learning rates of induction, a transformer of 2 layers with sinusoidal positions: their "
         "choice, at seed 10",
         _rates(_INDUCTION, "default", rates=("3e-4", "1e-3", "3e-3")),
-        config="configs/recall.py",
+        config=recall,
         controls=(),
-        flags=(*_LARGE, "--config.eval.every=50"),
+        fields={**_LARGE, "eval.every": 50},
     ),
 }
 

@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import MappingProxyType, ModuleType
+from typing import Any, TypeAlias
+
+Arguments: TypeAlias = Mapping[str, Any]
+"""Arguments of the `get_config` of a file of configs/, by name; arms are none of them."""
+
+Fields: TypeAlias = Mapping[str, Any]
+"""Values of fields of a configuration, by names such as "optimizer.warmup"."""
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""No arguments, no fields."""
+
+FILE, FIRST_STAGE = "FILE.npz", "FIRST_STAGE"
+"""Values of arguments that stand for a file of weights, and for a workdir of main.py."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,59 +26,64 @@ class Small:
     """How rows are scaled to what one CPU trains in minutes.
 
     Attributes:
-        arguments: of the config, which replace those of the row.
+        arguments: those that replace a row's.
         times: factors of a row's arguments, such as {"width": 0.5}; results are whole numbers.
-        flags: of main.py, after those of the table.
+        fields: after those of the table and the row.
         says: the scaling in words.
     """
 
-    arguments: str = ""
+    arguments: Arguments = dataclasses.field(default_factory=dict)
     times: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    flags: tuple[str, ...] = ()
+    fields: Fields = dataclasses.field(default_factory=dict)
     says: str = ""
 
-    def scaled(self, arguments: str) -> str:
+    def scaled(self, arguments: Arguments) -> Arguments:
         """A row's arguments, scaled down.
 
-        >>> Small("patch=4", {"width": 0.5}).scaled("width=192,depth=12,heads=3")
-        'width=96,depth=12,heads=3,patch=4'
+        >>> Small({"patch": 4}, {"width": 0.5}).scaled({"width": 192, "depth": 12})
+        {'width': 96, 'depth': 12, 'patch': 4}
         """
-        values = _pairs(arguments)
-        for name, factor in self.times.items():
-            if name in values:
-                values[name] = str(max(1, round(float(values[name]) * factor)))
-        return ",".join(f"{k}={v}" for k, v in {**values, **_pairs(self.arguments)}.items())
-
-
-def _pairs(text: str) -> dict[str, str]:
-    return dict(pair.split("=", 1) for pair in text.split(",") if pair)
+        given = {
+            name: max(1, round(value * self.times[name])) if name in self.times else value
+            for name, value in arguments.items()
+        }
+        return {**given, **self.arguments}
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A line or column of a published table: one comparison, of which the paper prints some arms.
+    """A comparison to train: a row of a table, or a line or column of a published one.
+
+    Papers state what is their row's own. `launch.rows.rows` adds what its table says for all rows;
+    such a row is complete, and those with the same `comparison` share their runs.
 
     Attributes:
         label: the row's name in the paper.
-        arguments: of the config, "name=value,..."; without `init`. FILE.npz stands for the file
-            that `needs` describes, FIRST_STAGE for the workdir of the training that it names.
+        arguments: of the config. FILE.npz stands for the file that `needs` describes, FIRST_STAGE
+            for the workdir of the training that it names.
         published: the printed score per arm of the config, in the table's unit.
         gains: the differences to the default that the paper prints beside them, per arm; signed
             as the scores are, where the sign is a color or an arrow.
         arms: others to train, or groups of the config's `init`: arms for which nothing is printed,
-            and the row's own controls.
+            and the row's own controls. Of a complete row all of them: those that it prints, its
+            own, then the table's controls.
         others: printed scores of what has no arm here, by the paper's name.
         best: whether each printed score is the best of the row's printed arms.
         score: the unit of its numbers, where it isn't the table's.
         doubt: what keeps the numbers from being taken literally, if anything.
-        flags: of main.py, for this row alone.
-        config: the row's config file, where it isn't the table's.
+        fields: of the configuration; of two that set the same one the later counts.
+        config: the row's file of configs/, where it isn't the table's.
         needs: what the row starts from, pretrained weights or a first stage; empty if nothing.
         small: how to scale it down, where the table's way doesn't serve.
+        table: its name, such as "attention/table1".
+        number: of the row in its table, from 1.
+        seeds: of its runs, unless others are asked for; none for those of its config file.
+        is_small: whether it is scaled down from the paper's.
+        file: what replaces FILE.npz or FIRST_STAGE, if given.
     """
 
     label: str
-    arguments: str = ""
+    arguments: Arguments = dataclasses.field(default_factory=dict)
     published: Mapping[str, float] = dataclasses.field(default_factory=dict)
     gains: Mapping[str, float] = dataclasses.field(default_factory=dict)
     arms: tuple[str, ...] = ()
@@ -72,10 +91,48 @@ class Row:
     best: bool = False
     score: str = ""
     doubt: str = ""
-    flags: tuple[str, ...] = ()
-    config: str = ""
+    fields: Fields = dataclasses.field(default_factory=dict)
+    config: ModuleType | None = None
     needs: str = ""
     small: Small | None = None
+    table: str = ""
+    number: int = 0
+    seeds: tuple[int, ...] = ()
+    is_small: bool = False
+    file: str = ""
+
+    @property
+    def key(self) -> str:
+        """One line that names its config, arguments and fields.
+
+        >>> from configs import cifar10_vit
+        >>> Row("", {"width": 96}, config=cifar10_vit, fields={"batch": 64}).key
+        'cifar10_vit:width=96 --config.batch=64'
+        """
+        given = ",".join(f"{name}={value}" for name, value in self.arguments.items())
+        fields = [f"--config.{name}={value}" for name, value in self.fields.items()]
+        return " ".join([f"{self.stem}:{given}".rstrip(":"), *fields])
+
+    @property
+    def stem(self) -> str:
+        """The name of its config file, without folder and suffix."""
+        assert self.config is not None
+        return pathlib.PurePath(str(self.config.__file__)).stem
+
+    @property
+    def comparison(self) -> tuple[str, bool, str]:
+        """What its runs are of: rows with the same share them."""
+        return self.key, self.is_small, self.file
+
+    @property
+    def lacks(self) -> str:
+        """What it starts from, if that isn't given."""
+        return "" if self.file else self.needs
+
+    def starting_from(self, file: str) -> Row:
+        """The row with a file, or the workdir of a first stage, if it starts from such."""
+        kind = FIRST_STAGE if pathlib.Path(file).is_dir() else FILE
+        return dataclasses.replace(self, file=file) if kind in self.arguments.values() else self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,11 +141,11 @@ class Table:
 
     Attributes:
         title: in a few words.
-        config: the config file of its rows, relative to the root of the repository.
+        config: the file of configs/ of its rows.
         score: the unit of its numbers, with the metric: "accuracy %".
         rows: as in the paper.
         controls: arms that every row is compared with, beside those that it prints.
-        flags: of main.py, for all rows.
+        fields: for all rows.
         small: how to scale it down; None where that makes no sense for all rows.
         doubt: of the whole table.
         hardware: as stated.
@@ -98,37 +155,37 @@ class Table:
             compared each on its own.
         first: numbers of the rows, from 1, that every arm tries; it goes on to the next row as long
             as its best is the last that it tried.
-        trial_flags: of main.py for these runs, after all others: another test split.
+        trial_fields: for these runs, after all others: another test split.
     """
 
     title: str
-    config: str
+    config: ModuleType
     score: str
     rows: tuple[Row, ...]
     controls: tuple[str, ...] = ("default", "norm_matched")
-    flags: tuple[str, ...] = ()
+    fields: Fields = dataclasses.field(default_factory=dict)
     small: Small | None = None
     doubt: str = ""
     hardware: str = ""
     seeds: tuple[int, ...] = ()
     trials: tuple[int, ...] = ()
     first: tuple[int, ...] = ()
-    trial_flags: tuple[str, ...] = ()
+    trial_fields: Fields = dataclasses.field(default_factory=dict)
 
 
 def over_rates(
     title: str,
-    config: str,
+    config: ModuleType,
     score: str,
     rates: Sequence[str],
     first: Sequence[str],
     *,
-    arguments: str,
+    arguments: Arguments,
     arms: tuple[str, ...],
     seeds: int,
     trials: tuple[int, ...] = (100, 101),
     needs: str = "",
-    flags: tuple[str, ...] = (),
+    fields: Fields = NOTHING,
 ) -> Table:
     """A table of our own whose rows are learning rates: each arm is compared at its own best one.
 
@@ -136,29 +193,34 @@ def over_rates(
         title, config, score: of the table.
         rates: of the rows, from the lowest.
         first: those that every arm tries.
-        arguments: of the config file.
+        arguments: of the config.
         arms: that are compared.
         seeds: how many.
         trials: seeds that choose the rate; none of them is compared.
         needs: what the rows take beside data.
-        flags: of main.py, for all rows.
+        fields: for all rows.
     """
-    flag = "--config.optimizer.learning_rate"
     return Table(
         title,
         config,
         score,
         tuple(
-            Row(f"learning rate {x}", arguments, arms=arms, flags=(f"{flag}={x}",), needs=needs)
-            for x in rates
+            Row(
+                f"learning rate {rate}",
+                arguments,
+                arms=arms,
+                fields={"optimizer.learning_rate": float(rate)},
+                needs=needs,
+            )
+            for rate in rates
         ),
         controls=(),
-        flags=flags,
+        fields=fields,
         seeds=tuple(range(seeds)),
         trials=trials,
         first=tuple(1 + rates.index(rate) for rate in first),
         # A text has a validation text anyway; sequences are drawn without end.
-        trial_flags=("--config.data.held_out=0.2",) if score == "accuracy %" else (),
+        trial_fields={"data.held_out": 0.2} if score == "accuracy %" else NOTHING,
     )
 
 
@@ -172,7 +234,7 @@ class Figure:
         options: its arguments; "examples" is the number of test examples of a figure of networks.
         rows: what must have been trained for it, each with its config file unless `table` has one;
             none for a figure that needs no training, or whose rows are those of `table`.
-        table: name of the table whose config, flags and controls the rows share.
+        table: name of the table whose config, fields and controls the rows share.
         small: how its rows are scaled down.
         starts: networks that are drawn as they start; those that need a file, where it is given.
         doubt: of what the paper shows.

@@ -7,11 +7,18 @@ Differences to the default are printed without a sign beside an arrow; theirs he
 Table 6 has sizes of data sets and no results.
 """
 
-from papers.record import Figure, Row, Small, Table
+from configs import (
+    convmixer_cifar,
+    imagenet_structured,
+    imagenet_swin,
+    mixer_cifar,
+    small_data_vit,
+    swin_cifar,
+    weight_selection_vit,
+)
+from papers.record import Arguments, Figure, Row, Small, Table
 
-_SMALL_DATA, _IMAGENET = "configs/small_data_vit.py", "configs/imagenet_structured.py"
-_SELECTION, _CONVMIXER = "configs/weight_selection_vit.py", "configs/convmixer_cifar.py"
-_BFLOAT16 = ("--config.model.dtype=bfloat16",)
+_BFLOAT16 = {"model.dtype": "bfloat16"}
 _V100 = "8 V100 SXM3 of 32 GB"
 _DEFAULT = (
     "the text starts from a truncated normal, the flags of the released code from PyTorch's "
@@ -24,27 +31,27 @@ _ALIGNED = (
     "these runs; what they had before isn't stated, so the aligned values are taken"
 )
 
-_STEPS = (
-    "--config.model.dtype=float32",
-    "--config.epochs=0.0",
-    "--config.steps=400",
-    "--config.batch=64",
-    "--config.optimizer.schedule=cosine",
-    "--config.eval.every=200",
-    "--config.checkpoint_every=200",
-    "--config.log_every=50",
-)
+_STEPS = {
+    "model.dtype": "float32",
+    "epochs": 0.0,
+    "steps": 400,
+    "batch": 64,
+    "optimizer.schedule": "cosine",
+    "eval.every": 200,
+    "checkpoint_every": 200,
+    "log_every": 50,
+}
 SMALL = Small(
-    flags=(
-        *_STEPS,
-        "--config.data.size=32",
-        "--config.model.width=96",
-        "--config.model.depth=6",
-        "--config.model.patch=4",
-        "--config.optimizer.warmup_epochs=0.0",
-        "--config.optimizer.warmup=40",
-        "--config.eval.every_epochs=0.0",
-    ),
+    fields={
+        **_STEPS,
+        "data.size": 32,
+        "model.width": 96,
+        "model.depth": 6,
+        "model.patch": 4,
+        "optimizer.warmup_epochs": 0.0,
+        "optimizer.warmup": 40,
+        "eval.every_epochs": 0.0,
+    },
     says="images of 32 pixels in patches of 4, width 96, depth 6, 400 steps of 64 images along a "
     "cosine",
 )
@@ -52,12 +59,12 @@ SMALL = Small(
 
 _SMALL_CONVMIXER = Small(
     times={"width": 0.25},
-    flags=(
-        *_STEPS,
-        "--config.model.depth=4",
-        "--config.model.patch=4",
-        "--config.optimizer.learning_rate=1e-3",
-    ),
+    fields={
+        **_STEPS,
+        "model.depth": 4,
+        "model.patch": 4,
+        "optimizer.learning_rate": 1e-3,
+    },
     says="a quarter of the width, depth 4, patches of 4 pixels, 400 steps of 64 images along a "
     "cosine from 1e-3",
 )
@@ -69,7 +76,7 @@ _OF_MIMETIC = ("norm_matched_mimetic",)
 
 def _row(
     label: str,
-    arguments: str,
+    arguments: Arguments,
     default: float,
     mimetic: tuple[float, float],
     impulse: tuple[float, float],
@@ -91,7 +98,7 @@ def _selected(
     """Three lines of a column of table 4."""
     return Row(
         f"{label}, from 1K",
-        f"stage=select,data={data},heads=mixed,teacher=FIRST_STAGE",
+        {"stage": "select", "data": data, "heads": "mixed", "teacher": "FIRST_STAGE"},
         {"default": default, "mimetic": mimetic[0], "impulse": impulse[0]},
         {"mimetic": mimetic[1], "impulse": impulse[1]},
         arms=("norm_matched",),
@@ -104,7 +111,7 @@ def _selected_21k(label: str, data: str, score: float, gain: float) -> Row:
     """The fourth line of a column of table 4."""
     return Row(
         f"{label}, from 21K",
-        f"stage=select,data={data},teacher=FILE.npz",
+        {"stage": "select", "data": data, "teacher": "FILE.npz"},
         {"mixed": score},
         {"mixed": gain},
         arms=("whole",),
@@ -119,7 +126,7 @@ def _convmixer(
     """Half a line of table 7."""
     return Row(
         f"width {width}, filters of {size}",
-        f"width={width},filter_size={size}",
+        {"width": width, "filter_size": size},
         {"default": trained, "random": random, "impulse": impulse, "box": box},
         arms=("norm_matched_box",),
     )
@@ -130,15 +137,15 @@ _FILTERS = ("impulse", "positive_filters", "norm_matched_positive_filters")
 TABLES = {
     "table1": Table(
         "ViT-Ti on small and medium data sets",
-        _SMALL_DATA,
+        small_data_vit,
         "accuracy %",
         (
-            _row("Food-101", "data=food101", 77.95, (81.78, 3.83), (81.85, 3.90)),
-            _row("CIFAR-10", "data=cifar10", 92.29, (93.50, 1.21), (94.67, 2.38)),
-            _row("CIFAR-100", "data=cifar100", 71.67, (75.16, 3.49), (77.02, 5.35)),
-            _row("STL-10", "data=stl10", 61.86, (68.54, 6.68), (70.21, 8.35)),
-            _row("Flowers", "data=oxford_flowers102", 64.60, (71.62, 7.02), (73.18, 8.58)),
-            _row("Pets", "data=oxford_iiit_pet", 26.58, (47.63, 21.05), (50.84, 24.26)),
+            _row("Food-101", {"data": "food101"}, 77.95, (81.78, 3.83), (81.85, 3.90)),
+            _row("CIFAR-10", {"data": "cifar10"}, 92.29, (93.50, 1.21), (94.67, 2.38)),
+            _row("CIFAR-100", {"data": "cifar100"}, 71.67, (75.16, 3.49), (77.02, 5.35)),
+            _row("STL-10", {"data": "stl10"}, 61.86, (68.54, 6.68), (70.21, 8.35)),
+            _row("Flowers", {"data": "oxford_flowers102"}, 64.60, (71.62, 7.02), (73.18, 8.58)),
+            _row("Pets", {"data": "oxford_iiit_pet"}, 26.58, (47.63, 21.05), (50.84, 24.26)),
         ),
         small=SMALL,
         doubt=f"{_DEFAULT}; {_MIXED}; another source has 600 epochs for STL-10, Flowers and Pets, "
@@ -147,9 +154,9 @@ TABLES = {
     ),
     "positive_filters": Table(
         "random positive filters of sum one in place of impulses",
-        _SMALL_DATA,
+        small_data_vit,
         "accuracy %",
-        (Row("CIFAR-10", "data=cifar10", arms=_FILTERS),),
+        (Row("CIFAR-10", {"data": "cifar10"}, arms=_FILTERS),),
         small=SMALL,
         doubt="a sentence of section 4.1 without numbers: often inefficient. The paper states "
         "neither the filters' distribution nor data: uniform entries here",
@@ -157,14 +164,14 @@ TABLES = {
     ),
     "table2": Table(
         "ViTs on ImageNet-1k",
-        _IMAGENET,
+        imagenet_structured,
         "accuracy %",
         (
-            _row("ViT-Ti", "variant=Ti,row=sqrt1", 72.71, (72.90, 0.19), (72.76, 0.05)),
-            _row("ViT-S", "variant=S,row=sqrt1", 79.68, (80.26, 0.58), (80.40, 0.72)),
+            _row("ViT-Ti", {"variant": "Ti", "row": "sqrt1"}, 72.71, (72.90, 0.19), (72.76, 0.05)),
+            _row("ViT-S", {"variant": "S", "row": "sqrt1"}, 79.68, (80.26, 0.58), (80.40, 0.72)),
             _row(
                 "ViT-B",
-                "variant=B,row=sqrt1",
+                {"variant": "B", "row": "sqrt1"},
                 76.25,
                 (79.12, 2.87),
                 (80.48, 4.23),
@@ -177,45 +184,45 @@ TABLES = {
     ),
     "table3": Table(
         "Swin Transformers and an MLP-Mixer",
-        "configs/swin_cifar.py",
+        swin_cifar,
         "accuracy %",
         (
             Row(
                 "Swin-B on ImageNet-1k",
-                "",
+                {},
                 {"default": 83.14, "mimetic": 83.14, "impulse": 83.55},
                 {"impulse": 0.41},
                 arms=_OF_MIMETIC,
                 doubt=_MIXED,
-                config="configs/imagenet_swin.py",
+                config=imagenet_swin,
             ),
             Row(
                 "Swin-T on CIFAR-10",
-                "",
+                {},
                 {"default": 89.85, "mimetic": 89.24, "impulse": 91.19},
                 {"mimetic": -0.61, "impulse": 1.34},
                 arms=_OF_MIMETIC,
-                flags=_BFLOAT16,
+                fields=_BFLOAT16,
                 small=Small(
-                    flags=(
-                        *_STEPS,
-                        "--config.model.width=32",
-                        "--config.model.depths=(2,2,2,2)",
-                        "--config.optimizer.learning_rate=1e-3",
-                    ),
+                    fields={
+                        **_STEPS,
+                        "model.width": 32,
+                        "model.depths": (2, 2, 2, 2),
+                        "optimizer.learning_rate": 1e-3,
+                    },
                     says="a third of the width, depths 2, 2, 2, 2, 400 steps of 64 images along a "
                     "cosine from 1e-3",
                 ),
             ),
             Row(
                 "MLP-Mixer on CIFAR-10",
-                "",
+                {},
                 {"default": 87.00, "impulse": 88.78},
                 {"impulse": 1.78},
-                flags=_BFLOAT16,
-                config="configs/mixer_cifar.py",
+                fields=_BFLOAT16,
+                config=mixer_cifar,
                 small=Small(
-                    flags=(*_STEPS, "--config.model.width=128", "--config.model.depth=3"),
+                    fields={**_STEPS, "model.width": 128, "model.depth": 3},
                     says="a quarter of the width, depth 3, 400 steps of 64 images along a cosine",
                 ),
             ),
@@ -225,7 +232,7 @@ TABLES = {
     ),
     "table4": Table(
         "weight selection for a ViT-Ti from ViT-S",
-        _SELECTION,
+        weight_selection_vit,
         "accuracy %",
         (
             _selected("Food-101", "food101", 85.42, (86.32, 0.90), (87.43, 2.01)),
@@ -245,12 +252,12 @@ TABLES = {
     ),
     "table5": Table(
         "ViT-B on ImageNet-1k under three settings",
-        _IMAGENET,
+        imagenet_structured,
         "accuracy %",
         (
             _row(
                 "rate 7e-4, no repeats",
-                "variant=B,row=sqrt1",
+                {"variant": "B", "row": "sqrt1"},
                 76.25,
                 (79.12, 2.87),
                 (80.48, 4.23),
@@ -258,7 +265,7 @@ TABLES = {
             ),
             _row(
                 "rate 1e-3, no repeats",
-                "variant=B,row=linear1",
+                {"variant": "B", "row": "linear1"},
                 80.09,
                 (80.17, 0.08),
                 (81.55, 1.07),
@@ -266,7 +273,7 @@ TABLES = {
             ),
             _row(
                 "rate 1e-3, 3 repeats",
-                "variant=B,row=linear3",
+                {"variant": "B", "row": "linear3"},
                 81.24,
                 (80.56, -0.68),
                 (81.83, 0.59),
@@ -277,7 +284,7 @@ TABLES = {
     ),
     "table7": Table(
         "ConvMixers with frozen filters on CIFAR-10",
-        _CONVMIXER,
+        convmixer_cifar,
         "accuracy %",
         (
             _convmixer(256, 3, 91.76, 90.72, 90.68, 81.70),
@@ -287,7 +294,7 @@ TABLES = {
             _convmixer(512, 5, 93.90, 92.72, 91.91, 81.19),
             _convmixer(512, 8, 92.96, 90.09, 89.61, 80.10),
         ),
-        flags=_BFLOAT16,
+        fields=_BFLOAT16,
         small=_SMALL_CONVMIXER,
         doubt="the text says that frozen models are evaluated without any training: it means the "
         "filters alone. Neither rate nor epochs are stated",
@@ -297,20 +304,20 @@ TABLES = {
 
 _CONVMIXER_OF_5 = Row(
     "ConvMixer 256/8, filters of 5",
-    "width=256,filter_size=5",
+    {"width": 256, "filter_size": 5},
     arms=("default",),
-    config=_CONVMIXER,
-    flags=_BFLOAT16,
+    config=convmixer_cifar,
+    fields=_BFLOAT16,
 )
 
 
 def _maps(*arms: str) -> tuple[Row, ...]:
     """Networks on CIFAR-10 as they start."""
-    return (Row("", "data=cifar10", arms=arms, config=_SMALL_DATA),)
+    return (Row("", {"data": "cifar10"}, arms=arms, config=small_data_vit),)
 
 
 _SMALL_MAPS = Small(
-    flags=("--config.data.size=32", "--config.model.patch=4"),
+    fields={"data.size": 32, "model.patch": 4},
     says="images of 32 pixels in patches of 4",
 )
 _LOST = (
@@ -360,7 +367,12 @@ FIGURES = {
         "training curves of ViT-B on ImageNet-1k",
         "curves",
         rows=tuple(
-            Row(row.label, row.arguments, arms=("default", "mimetic", "impulse"), config=_IMAGENET)
+            Row(
+                row.label,
+                row.arguments,
+                arms=("default", "mimetic", "impulse"),
+                config=imagenet_structured,
+            )
             for row in TABLES["table5"].rows
         ),
     ),
@@ -369,7 +381,10 @@ FIGURES = {
         "curves",
         rows=tuple(
             Row(
-                row.label, row.arguments, arms=("default", "mimetic", "impulse"), config=_SMALL_DATA
+                row.label,
+                row.arguments,
+                arms=("default", "mimetic", "impulse"),
+                config=small_data_vit,
             )
             for row in TABLES["table1"].rows
         ),

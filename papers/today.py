@@ -7,7 +7,8 @@ is trained as it stands, scaled down to what one CPU core trains in seconds.
 import dataclasses
 from collections.abc import Mapping
 
-from papers.record import Table, over_rates
+from configs import rotary, today
+from papers.record import NOTHING, Fields, Table, over_rates
 
 _LADDER = (
     *("3.125e-5", "6.25e-5", "1.25e-4", "2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3"),
@@ -37,30 +38,29 @@ def _table(
     first: tuple[str, ...],
     arms: tuple[str, ...],
     sizes: Mapping[str, int] = {},
-    flags: tuple[str, ...] = (),
+    fields: Fields = NOTHING,
     trials: tuple[int, ...] = (100, 101),
 ) -> Table:
-    arguments = ",".join(f"{name}={value}" for name, value in {"task": task, **sizes}.items())
     return over_rates(
         f"scaled down: {data}",
-        "configs/today.py",
+        today,
         score,
         _LADDER,
         first,
-        arguments=arguments,
+        arguments={"task": task, **sizes},
         arms=arms,
         seeds=5,
         trials=trials,
-        flags=flags,
+        fields=fields,
     )
 
 
 def _text(
-    width: int, steps: int, first: tuple[str, ...], flags: tuple[str, ...] = (), by: str = ""
+    width: int, steps: int, first: tuple[str, ...], fields: Fields = NOTHING, by: str = ""
 ) -> Table:
     data = f"Python's documentation by characters, {_MODERN}, {width}/2, {steps} steps{by}"
     sizes = {"width": width, "steps": steps}
-    return _table("text", data, "test bits/char", first, _ALL, sizes, flags)
+    return _table("text", data, "test bits/char", first, _ALL, sizes, fields)
 
 
 def _images(depth: int, patch: int, steps: int, *lower: str) -> Table:
@@ -103,13 +103,13 @@ def _heads(
     first: tuple[str, ...] = ("4e-3", "8e-3", "1.6e-2"),
     arms: tuple[str, ...] = _FEW,
     steps: int = 200,
-    flags: tuple[str, ...] = (),
+    fields: Fields = NOTHING,
     trials: tuple[int, ...] = _TRIALS,
 ) -> Table:
     """Heads that look at a distance, in models with rotary positions."""
     title = f"{data}, {_MODERN}, 64/2 of 4 heads, {steps:,} steps"
     sizes = {"width": 64, "steps": steps}
-    return _table(task, title, score, first, arms, sizes, flags, trials)
+    return _table(task, title, score, first, arms, sizes, fields, trials)
 
 
 _HEADS = {
@@ -134,7 +134,7 @@ _HEADS = {
     "heads_muon": _heads(
         "text",
         "Python's documentation by characters, Muon",
-        flags=("--config.optimizer.name=muon",),
+        fields={"optimizer.name": "muon"},
     ),
     "heads_copying": _heads("copying", "copying strings of 8", "answers %", arms=_CIRCUITS),
     "heads_recall": _heads("recall", "recall of 4 pairs", "answers %", steps=400, arms=_CIRCUITS),
@@ -161,11 +161,11 @@ def _large(text: str, data: str, steps: int, *first: str, arms: tuple[str, ...] 
     return over_rates(
         f"{data} by characters, GPT 384/12 with rotary positions, RMSNorm and SwiGLU, {steps:,} "
         "steps of 32 x 512",
-        "configs/rotary.py",
+        rotary,
         "test bits/char",
         ("1.25e-4", "2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3"),
         first,
-        arguments=f"text={text},steps={steps}",
+        arguments={"text": text, "steps": steps},
         arms=arms,
         seeds=3,
         trials=(100,),
@@ -178,7 +178,7 @@ _TEXTS = {
     "wide": _text(64, 200, ("4e-3", "8e-3", "1.6e-2")),
     "long": _text(32, 800, ("8e-3", "1.6e-2", "3.2e-2")),
     "wide_long": _text(64, 800, ("4e-3", "8e-3", "1.6e-2")),
-    "muon": _text(32, 200, ("4e-3", "8e-3", "1.6e-2"), ("--config.optimizer.name=muon",), ", Muon"),
+    "muon": _text(32, 200, ("4e-3", "8e-3", "1.6e-2"), {"optimizer.name": "muon"}, ", Muon"),
     "ptb": _ptb(200, _LEADING),
     "ptb_long": _ptb(800, _AGAIN),
 }

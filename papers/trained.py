@@ -6,7 +6,8 @@ stands, scaled down to what one CPU core trains in seconds.
 
 from typing import Any
 
-from papers.record import Table, over_rates
+from configs import trained
+from papers.record import NOTHING, Arguments, Table, over_rates
 
 _MLP = ("default", "anti", "correlated", "profile")
 _BOTH = (
@@ -28,16 +29,16 @@ _TASKS = {
 
 
 def _table(
-    task: str, length: str, arms: tuple[str, ...], arguments: str = "", **options: Any
+    task: str, length: str, arms: tuple[str, ...], arguments: Arguments = NOTHING, **options: Any
 ) -> Table:
     data, score, first = _TASKS[task]
     return over_rates(
         f"scaled down: {data}, {length}",
-        "configs/trained.py",
+        trained,
         score,
         _LADDER,
         first,
-        arguments=f"task={task}{arguments}",
+        arguments={"task": task, **arguments},
         arms=arms,
         seeds=5,
         **options,
@@ -52,14 +53,14 @@ TABLES = {
             *(*_MLP, "norm_matched_mimetic", "mimetic", "norm_matched_fit", "fit"),
             *("fit_profile", "selection"),
         ),
-        ",teacher=FILE.npz",
+        {"teacher": "FILE.npz"},
         trials=(100,),
         needs="a file (FILE.npz) of DINOv2's ViT-S/14",
     ),
     "digits": _table("digits", "100 steps", _BOTH, trials=(100,)),
-    "long_digits": _table("digits", "400 steps", _MLP, ",steps=400"),
-    "long_images": _table("images", "4 epochs", _MLP, ",steps=624"),
+    "long_digits": _table("digits", "400 steps", _MLP, {"steps": 400}),
+    "long_images": _table("images", "4 epochs", _MLP, {"steps": 624}),
     "text": _table("text", "200 steps", (*_BOTH, "norm_matched_strong", "strong")),
-    "long": _table("text", "800 steps", _MLP[:3], ",steps=800"),
+    "long": _table("text", "800 steps", _MLP[:3], {"steps": 800}),
     "ptb": _table("ptb", "200 steps", _MLP[:3]),
 }

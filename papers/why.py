@@ -4,15 +4,17 @@ Each arm trains at its own best rate, as in papers/today.py. Every row is traine
 scaled down to what one CPU core trains in seconds.
 """
 
+from types import ModuleType
 from typing import Any
 
-from papers.record import Table, over_rates
+from configs import today, trained
+from papers.record import NOTHING, Fields, Table, over_rates
 
 _LADDER = ("5e-4", "1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2", "3.2e-2", "6.4e-2")
 _UNITS = ("default", "along", "against", "mixed", "permuted_mixed", "by_depth")
 _GATES = ("gate_per_input", "norm_matched_gate_per_input")
 _MODERN = "RMSNorm, SwiGLU and QK norm"
-_ADDED = ("--config.model.positions=sinusoidal",)
+_ADDED = {"model.positions": "sinusoidal"}
 
 
 def _exclusive(*starts: str) -> tuple[str, ...]:
@@ -22,18 +24,18 @@ def _exclusive(*starts: str) -> tuple[str, ...]:
     return ("default", "exclusive_default", *arms, *noise)
 
 
-def _table(title: str, config: str, score: str, first: tuple[str, ...], **options: Any) -> Table:
+def _table(
+    title: str, config: ModuleType, score: str, first: tuple[str, ...], **options: Any
+) -> Table:
     options = {"seeds": 5, "trials": (100, 101, 102), **options}
-    return over_rates(
-        f"scaled down: {title}", f"configs/{config}.py", score, _LADDER, first, **options
-    )
+    return over_rates(f"scaled down: {title}", config, score, _LADDER, first, **options)
 
 
-def _text(positions: str, arms: tuple[str, ...], flags: tuple[str, ...] = ()) -> Table:
+def _text(positions: str, arms: tuple[str, ...], fields: Fields = NOTHING) -> Table:
     data = f"Penn Treebank by characters, GPT 32/2 with {positions}, {_MODERN}, 200 steps"
-    rates = ("4e-3", "8e-3", "1.6e-2") if flags else ("8e-3", "1.6e-2", "3.2e-2")
+    rates = ("4e-3", "8e-3", "1.6e-2") if fields else ("8e-3", "1.6e-2", "3.2e-2")
     return _table(
-        data, "today", "test bits/char", rates, arguments="task=ptb", arms=arms, flags=flags
+        data, today, "test bits/char", rates, arguments={"task": "ptb"}, arms=arms, fields=fields
     )
 
 
@@ -41,9 +43,9 @@ TABLES = {
     "exclusive": _text("added positions", _exclusive("strong", "strong_value_out"), _ADDED),
     "exclusive_digits": _table(
         "8x8 digits, 16 tokens, ViT 64/4, 100 steps",
-        *("trained", "accuracy %"),
+        *(trained, "accuracy %"),
         ("1e-3", "2e-3", "4e-3"),
-        arguments="task=digits",
+        arguments={"task": "digits"},
         arms=_exclusive("mimetic"),
     ),
     "units": _text("rotary positions", (*_UNITS, *_GATES)),

@@ -82,8 +82,7 @@ ARGUMENTS = [
 
 def get(spec: str) -> ConfigDict:
     """The configuration that `--config=configs/NAME.py:ARGUMENTS` is."""
-    name, _, text = spec.partition(":")
-    return importlib.import_module(f"configs.{name}").get_config(text)
+    return shipped.load(spec)
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """The control of an arm is found by its scheme, and is its own noise in every configuration."""
 
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,8 @@ from ml_collections import ConfigDict
 
 import mimetic_jax
 from configs import arms
-from launch.registry import Spec, entries
+from launch.rows import load
+from launch.rows import rows as rows_of
 from mimetic_jax.command import shipped
 from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, to_dict
 from mimetic_jax.train import config as configs
@@ -18,6 +20,7 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.controls import controls
 from mimetic_jax.tree import paths
 from papers import TABLES
+from papers.record import Row
 
 OTHERS = ("images", "text", "schemes", "league", "trained", "today")
 """Of data of one's own, for looking, and those whose tasks are rows."""
@@ -30,21 +33,21 @@ def rows() -> Iterator[Any]:
     """The comparison of every shipped file, and those of the rows of papers."""
     for name in shipped.names():
         if name not in OTHERS:
-            yield pytest.param(Spec(f"configs/{name}.py"), (), id=name)
+            module = importlib.import_module(f"configs.{name}")
+            yield pytest.param(Row(name, config=module), id=name)
     seen = set()
     for name in TABLES:
-        for entry in entries(name):
-            spec, init = entry.spec, entry.init
-            size = spec.arguments if TABLES[name].trials else ""
-            if not entry.row.needs and (spec.config, size, init) not in seen:
-                seen.add((spec.config, size, init))  # other sizes and rates have the same schemes
-                yield pytest.param(spec, init, id=f"{name} {entry.number}", marks=pytest.mark.slow)
+        for row in rows_of(name):
+            size = str(row.arguments) if TABLES[name].trials else ""
+            if not row.needs and (row.config, size, row.arms) not in seen:
+                seen.add((row.config, size, row.arms))  # other sizes and rates: the same schemes
+                yield pytest.param(row, id=f"{name} {row.number}", marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("spec", "init"), list(rows()))
-def test_a_control_has_the_norms_of_its_arm(spec, init):
+@pytest.mark.parametrize("row", list(rows()))
+def test_a_control_has_the_norms_of_its_arm(row):
     """And where they differ it is noise, not the same numbers."""
-    config = small(spec.load(init))
+    config = small(load(row))
     if config.data.name == "text_char":
         config.data.dir = "README.md"
     comparison = Comparison(config, say=lambda _: None)
@@ -60,8 +63,8 @@ def test_a_control_has_the_norms_of_its_arm(spec, init):
         assert differs, f"{control} has no noise where {name} has structure"
     for name, arm in config.arms.items():
         structure = "scheme" in arm and arms.noise(arm)["scheme"] != tuple(arm["scheme"])
-        if structure and not init and name not in WITHOUT_STRUCTURE:
-            assert name in found, f"{spec.config} compares {name} with the default alone"
+        if structure and not row.arms and name not in WITHOUT_STRUCTURE:
+            assert name in found, f"{row.label} compares {name} with the default alone"
 
 
 def small(config: ConfigDict) -> ConfigDict:

@@ -69,6 +69,7 @@ SIMULATED = """
 import contextlib, dataclasses, pathlib, sys, time
 import papers
 from launch import reproduce, runs
+from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.record import Record
 from tests.launch.test_reproduce import TABLE
 
@@ -81,11 +82,14 @@ class Instant:
     def claimed(self, workdir):
         pass
 
-    def train_all(self, trained):
+    def train_all(self, trained, ended):
         for run in trained:
+            if preemption.should_stop():
+                raise preemption.Preempted("stopped between two runs")
             time.sleep(0.01)
             run.path.parent.mkdir(parents=True, exist_ok=True)
             run.path.touch()
+            ended(run)
         return []
 
 

@@ -71,7 +71,7 @@ def measurements() -> list[Measurement]:
 
 def cifar(heads: int) -> ConfigDict:
     """The self-attention paper's ViT-Tiny on CIFAR-10, in bfloat16."""
-    config = cifar10_vit.get_config(f"width=192,depth=12,heads={heads}")
+    config = cifar10_vit.get_config(width=192, depth=12, heads=heads)
     config.model.dtype = "bfloat16"
     return config
 

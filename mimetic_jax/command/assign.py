@@ -27,32 +27,54 @@ def set_field(config: ConfigDict, flag: str) -> None:
     Raises:
         InputError: there is no such field, or the value has another type or is missing.
     """
+    assign(config, *parse_field(config, flag))
+
+
+def parse_field(config: ConfigDict, flag: str) -> tuple[str, Any]:
+    """The name of the field that a flag sets, such as "optimizer.warmup", and its value.
+
+    Raises:
+        InputError: as `set_field`, but for values of another type.
+    """
     name, equals, text = flag.lstrip("-").removeprefix("config.").partition("=")
-    arms, dot, rest = name.partition(".")
+    arm, path = _parts(config, name)
     if not equals:
-        if (arms == "arms" and dot) or check_name(config, name.split(".")) is not bool:
+        if arm or check_name(config, path) is not bool:
             raise InputError(f"{flag} has no value: write {flag}=VALUE")
         text = "true"
+    return name, _value(config, path, text)
+
+
+def assign(config: ConfigDict, name: str, value: Any) -> None:
+    """Set a field, or that of an arm, by its name.
+
+    Raises:
+        InputError: there is no such field, or the value has another type.
+    """
+    arm, path = _parts(config, name)
+    check_name(config, path)
     try:
-        if arms == "arms" and dot:
-            _set_of_arm(config, rest, text)
-        else:
-            config.update_from_flattened_dict({name: _value(config, name.split("."), text)})
+        if not arm:
+            config.update_from_flattened_dict({name: value})
+            return
+        for section in reversed([arm, *path]):
+            value = {section: value}
+        with config.arms.unlocked():
+            config.arms.update(value)
     except TypeError as error:
-        raise InputError(f"{flag}: {str(error).splitlines()[0]}") from error
+        raise InputError(f"--config.{name}={value}: {str(error).splitlines()[0]}") from error
 
 
-def _set_of_arm(config: ConfigDict, name: str, text: str) -> None:
+def _parts(config: ConfigDict, name: str) -> tuple[str, list[str]]:
+    """The arm of a field, if it is one of an arm, and its path."""
+    if not name.startswith("arms."):
+        return "", name.split(".")
+    name = name.removeprefix("arms.")
     known = [arm for arm in config.arms if name.startswith(f"{arm}.")]
     arm = max(known, key=len, default=name.partition(".")[0])  # a name may have dots in it
-    *sections, field = name.removeprefix(arm).strip(".").split(".")
-    if not field:
+    if not (path := name.removeprefix(arm).strip(".")):
         raise InputError(f"--config.arms.{name} names no field: write --config.arms.{arm}.FIELD")
-    value = _value(config, [*sections, field], text)
-    for section in reversed([arm, *sections]):
-        field, value = section, {field: value}
-    with config.arms.unlocked():
-        config.arms.update({field: value})
+    return arm, path.split(".")
 
 
 def _value(config: ConfigDict, path: Sequence[str], text: str) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import ast
+import contextlib
+import importlib.util
+import inspect
 import pathlib
 import re
-import runpy
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from mimetic_jax.base.errors import InputError, innermost, unknown
 from mimetic_jax.base.exits import Answered
@@ -78,20 +80,99 @@ def load(config: str) -> ConfigDict:
     return read(path_of(name), arguments)
 
 
-def read(file: pathlib.Path, arguments: str) -> ConfigDict:
-    """The configuration of a file, or the error that names the file if that is at fault.
+def read(file: pathlib.Path, text: str = "") -> ConfigDict:
+    """The configuration of a file, with arguments from a command line.
 
     Raises:
-        Answered: for the arguments "help", with their names and defaults.
+        Answered: for the text "help", with the arguments and their defaults.
+        InputError: see `module_of` and `parsed`.
+    """
+    module = module_of(file)
+    if text == "help":
+        raise Answered(explained(file))
+    return configuration(module, parsed(module, text))
+
+
+def module_of(file: pathlib.Path) -> ModuleType:
+    """The module of a config file.
+
+    Raises:
+        InputError: the file is missing, or can't be read.
     """
     make_importable()
+    if not file.is_file():
+        raise InputError(f"there is no config file {str(file)!r}")
+    spec = importlib.util.spec_from_file_location(str(file), file)
+    assert spec is not None
+    assert spec.loader is not None
+    # Modules and dataclasses that it defines look their names up there.
+    sys.modules[str(file)] = module = importlib.util.module_from_spec(spec)
+    with _reading(module):
+        spec.loader.exec_module(module)
+        module.get_config  # noqa: B018
+    return module
+
+
+def configuration(module: ModuleType, arguments: Mapping[str, Any]) -> ConfigDict:
+    """What the `get_config` of a config file returns for some arguments.
+
+    Raises:
+        InputError: names the file if that is at fault.
+    """
+    with _reading(module):
+        return module.get_config(**arguments)
+
+
+@contextlib.contextmanager
+def _reading(module: ModuleType) -> Iterator[None]:
     try:
-        return runpy.run_path(str(file))["get_config"](*([arguments] if arguments else []))
-    except (InputError, Answered):
+        yield
+    except InputError:
         raise
     except Exception as error:  # it is a program
         reason = f"{type(error).__name__}: {innermost(error)}"
-        raise InputError(f"config file {file} can't be read ({reason})") from error
+        raise InputError(f"config file {module.__file__} can't be read ({reason})") from error
+
+
+def _defaults(module: ModuleType) -> dict[str, Any]:
+    """The arguments of `get_config`, with their defaults."""
+    signature = inspect.signature(module.get_config)
+    return {
+        name: "" if parameter.default is parameter.empty else parameter.default
+        for name, parameter in signature.parameters.items()
+        if parameter.kind is not parameter.POSITIONAL_ONLY
+    }
+
+
+def parsed(module: ModuleType, text: str) -> dict[str, Any]:
+    """The arguments of `--config=FILE.py:NAME=VALUE,...`, typed like their defaults.
+
+    The first one may be without its name. Names in a tuple are joined by "+".
+
+    >>> parsed(module_of(path_of("copying")), "gpt,rate=1e-3,init=default+mimetic")
+    {'model': 'gpt', 'rate': 0.001, 'init': ('default', 'mimetic')}
+
+    Raises:
+        InputError: for an unknown name, with the nearest one, or a value of another type.
+    """
+    defaults, values = _defaults(module), dict[str, Any]()
+    for item in filter(None, text.split(",")):
+        name, equals, value = item.partition("=")
+        if not (equals or values or name in defaults) and defaults:
+            name, equals, value = next(iter(defaults)), "=", name
+        if name not in defaults:
+            raise unknown("config argument", name, defaults)
+        kind = type(defaults[name])
+        try:
+            if not equals or (kind is bool and value not in ("True", "False")):
+                raise ValueError
+            if kind is tuple:
+                values[name] = tuple(value.split("+"))
+            else:
+                values[name] = value == "True" if kind is bool else kind(value)
+        except ValueError:
+            raise InputError(f"config argument {item!r}: {name} takes a {kind.__name__}") from None
+    return values
 
 
 def explained(file: pathlib.Path) -> str:
@@ -106,18 +187,15 @@ def explained(file: pathlib.Path) -> str:
       patch=2
       steps=200
     <BLANKLINE>
-    Arguments: width, depth, heads, patch, steps.
+    Arms are default, norm_matched and mimetic.
     """
-    try:
-        read(file, "help")
-    except Answered as answer:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        function = next(node for node in tree.body if getattr(node, "name", "") == "get_config")
-        title = (ast.get_docstring(tree) or "").partition("\n")[0]
-        said = ast.get_docstring(function) if isinstance(function, ast.FunctionDef) else None
-        about = [paragraph(" ".join(part.split()), "") for part in (said or "").split("\n\n")]
-        return "\n\n".join([paragraph(title), str(answer), *about]).rstrip()
-    raise InputError(f"{file} takes no arguments by configs.default.arguments")
+    module = module_of(file)
+    title = (module.__doc__ or "").strip().partition("\n")[0]
+    defaults = _defaults(module).items()
+    given = [f"  {k}={'+'.join(v) if isinstance(v, tuple) else v}" for k, v in defaults]
+    said = inspect.getdoc(getattr(module.get_config, "func", module.get_config)) or ""
+    about = [paragraph(" ".join(part.split()), "") for part in said.split("\n\n")]
+    return "\n\n".join([paragraph(title), "\n".join(given), *about]).rstrip()
 
 
 def listing() -> str:
@@ -169,10 +247,9 @@ def usage() -> str:
 
 def _titles() -> dict[str, str]:
     """The first line of the docstring of each file that has a configuration, by name."""
-    paths = sorted(folder().glob("*.py"))
-    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in folder().glob("*.py")}
     return {
-        name: (ast.get_docstring(tree) or "").partition("\n")[0]
-        for name, tree in trees.items()
-        if "get_config" in (getattr(node, "name", "") for node in tree.body)
+        name: text.removeprefix('"""').partition("\n")[0]
+        for name, text in sorted(texts.items())
+        if re.search("^(def get_config|get_config = )", text, re.MULTILINE)
     }

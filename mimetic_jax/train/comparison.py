@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -191,8 +191,14 @@ class Comparison:
         """The runs of a workdir, all arms of a seed before the next seed."""
         return [Run.of(workdir, arm, seed) for seed in self.config.seeds for arm in self.arms]
 
-    def train_all(self, runs: Sequence[Run]) -> list[str]:
+    def train_all(
+        self, runs: Sequence[Run], ended: Callable[[Run], None] = lambda run: None
+    ) -> list[str]:
         """Train what isn't finished of runs; returns those whose loss ceased to be finite.
+
+        Args:
+            runs: of this comparison.
+            ended: called with each run whose group has ended, now or before.
 
         Raises:
             Preempted: if the process was asked to stop; what was trained is saved.
@@ -204,10 +210,13 @@ class Comparison:
             label = f"{number} {group[0]}{others}"
             if agreed(all(run.finished() for run in group)):
                 self.say(f"{label}: finished before")
-                continue
-            if preemption.should_stop():
-                raise preemption.Preempted("stopped between two runs")
-            diverged += [str(run) for run in self._train(group, label)]
+            else:
+                if preemption.should_stop():
+                    raise preemption.Preempted("stopped between two runs")
+                diverged += [str(run) for run in self._train(group, label)]
+            for run in runs:
+                if run in group:
+                    ended(run)
         return diverged
 
     def _groups(self, runs: Sequence[Run]) -> list[tuple[Run, ...]]:

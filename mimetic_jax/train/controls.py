@@ -7,12 +7,33 @@ the two is then due to structure, and to nothing else.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from mimetic_jax.train.schema import affecting
+from mimetic_jax.train.schema import digest
 
 _Record = Mapping[str, Any]
+
+
+def control_of(record: _Record) -> tuple[str, ...]:
+    """Digests of the arms of which an arm is a control: more, the more of its places are noise.
+
+    Args:
+        record: of the arm, as `config.recorded_arms` returns it.
+    """
+    schemes = record["scheme"]
+    places = [
+        at
+        for at, one in enumerate(schemes)
+        if one.keys() == {"scheme", "like"} and one["scheme"] == "NormMatched"
+    ]
+    found = []
+    for count in range(1, len(places) + 1):
+        for chosen in itertools.combinations(places, count):
+            meant = [one["like"] if at in chosen else one for at, one in enumerate(schemes)]
+            found.append(digest({**record, "scheme": meant}))
+    return tuple(found)
 
 
 def controls(arms: Mapping[str, _Record]) -> dict[str, str]:
@@ -33,31 +54,17 @@ def controls(arms: Mapping[str, _Record]) -> dict[str, str]:
     ... })
     {'mimetic': 'noise'}
     """
-    found: dict[str, str] = {}
-    others = {name: _besides_schemes(record) for name, record in arms.items()}
-    for name, record in arms.items():
-        replaced = {
-            other: _replaced(record["scheme"], arms[other]["scheme"])
-            for other in arms
-            if others[other] == others[name]
-        }
-        # Of two, the one that is noise in more places: it lacks all of the arm's structure.
-        best = max(replaced, key=lambda other: replaced[other])
-        if replaced[best]:
-            found[name] = best
+    digests = {name: digest(record) for name, record in arms.items()}
+    return matched(digests, {name: control_of(record) for name, record in arms.items()})
+
+
+def matched(
+    digests: Mapping[str, str], controlled: Mapping[str, tuple[str, ...]]
+) -> dict[str, str]:
+    """The control of each arm that has one, from digests of the arms and of what they control."""
+    found = {}
+    for name, mark in digests.items():
+        known = [other for other, marks in controlled.items() if mark in marks]
+        if known:  # of two, the one that is noise in more places: it lacks more of the structure
+            found[name] = max(known, key=lambda other: len(controlled[other]))
     return found
-
-
-def _besides_schemes(record: _Record) -> dict[str, Any]:
-    fields = affecting(record, "result")
-    del fields["scheme"]
-    return fields
-
-
-def _replaced(schemes: list[_Record], control: list[_Record]) -> int:
-    """In how many places the control has noise of the scheme; 0 if it isn't one."""
-    if len(schemes) != len(control):
-        return 0
-    pairs = [pair for pair in zip(schemes, control, strict=True) if pair[0] != pair[1]]
-    noise = ({"scheme": "NormMatched", "like": scheme} for scheme, _ in pairs)
-    return len(pairs) if list(noise) == [other for _, other in pairs] else 0

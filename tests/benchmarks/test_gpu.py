@@ -31,7 +31,7 @@ PEER = {"peer": "PyTorch 9", "seconds_per_step": 0.5, "groups": 3, "peak_memory_
 
 
 def tiny() -> ConfigDict:
-    config = digits_vit.get_config(f"width=16,depth=1,heads=2,patch=4,steps={STEPS}")
+    config = digits_vit.get_config(width=16, depth=1, heads=2, patch=4, steps=STEPS)
     config.seeds = (0,)
     config.max_dispatch = config.log_every = config.checkpoint_every = config.eval.every = 4
     arms = {arm: config.arms[arm] for arm in ("mimetic", "default")}
@@ -40,7 +40,7 @@ def tiny() -> ConfigDict:
 
 
 def tiny_text(folder: pathlib.Path) -> ConfigDict:
-    config = ptb_char.get_config("width=16,depth=1,heads=2,init=default")
+    config = ptb_char.get_config(width=16, depth=1, heads=2, init=("default",))
     config.data.dir, config.seeds, config.batch = str(folder), (0,), 4
     config.data.length, config.data.valid = 12, 8
     return config

@@ -11,7 +11,7 @@ import pytest
 
 from configs.default import default
 from launch import reproduce
-from launch.registry import Spec
+from launch.rows import load
 from mimetic_jax import InputError, zoo
 from mimetic_jax.command import experiment, shipped
 from mimetic_jax.command.assign import set_field
@@ -129,8 +129,8 @@ def test_main_and_rows_of_ones_own_read_fields_alike(words, field, value):
     assert dict(leaves(ours))[field] == value
     if field != "seeds":  # which has a flag of its own there
         given = reproduce.parse(["configs/digits_vit.py", "--", *words])
-        spec = Spec("configs/digits_vit.py", flags=given.flags)
-        assert configs.to_json(spec.load(())) == configs.to_json(ours)
+        (row,) = reproduce.rows_of(given)
+        assert configs.to_json(load(row)) == configs.to_json(ours)
 
 
 @pytest.mark.parametrize(

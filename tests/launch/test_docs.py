@@ -14,6 +14,7 @@ import scipy.stats
 
 from launch import docs
 from launch.results import Results
+from launch.rows import rows as rows_of
 from mimetic_jax.base.errors import InputError
 from papers import TABLES
 
@@ -21,8 +22,10 @@ ROOT = pathlib.Path(__file__).parents[2]
 SCORE = re.compile(r"\| (\d+\.\d+)(?: ± (\d+\.\d+))? \((\d+)\)")
 DIFFERENCE = re.compile(r"([+-]\d+\.\d+) \[([+-]\d+\.\d+), ([+-]\d+\.\d+)\]")
 DIGITS = (2, 3)
-TRIALS = {(pathlib.Path(t.config).stem, seed) for t in TABLES.values() for seed in t.trials}
-ASKED = {(pathlib.Path(t.config).stem, t.seeds) for t in TABLES.values() if t.trials}
+TRIALS = {
+    (t.config.__name__.rpartition(".")[2], seed) for t in TABLES.values() for seed in t.trials
+}
+ASKED = {(t.config.__name__.rpartition(".")[2], t.seeds) for t in TABLES.values() if t.trials}
 """Where arms choose their row, the seeds that are compared: some tables ask again with others."""
 COMPARED = re.compile(r"league:task=\w+|[^: ]+")
 """Of a line's config: arms of the league are compared within a task, others within a file."""
@@ -148,12 +151,11 @@ def test_every_difference_is_that_of_lines(scores, blocks):
 @pytest.mark.parametrize("table", ["evidence/images", "evidence/ptb"])
 def test_intervals_have_the_spread_of_all_arms(table):
     """Against a two-way analysis of variance of the lines; but for arms that vary more."""
-    key = f"{pathlib.Path(TABLES[table].config).stem}:{TABLES[table].rows[0].arguments}"
-    flags = " ".join((*TABLES[table].flags, *TABLES[table].rows[0].flags))
+    key = rows_of(table)[0].key
     by_arm: dict[str, dict[int, float]] = defaultdict(dict)
     for path in ROOT.glob("results/*.jsonl"):
         for line in map(json.loads, path.read_text().splitlines()):
-            if line.get("config") == f"{key} {flags}" and not line["small"] and line["seed"] < 3:
+            if line.get("config") == key and not line["small"] and line["seed"] < 3:
                 by_arm[line["arm"]][line["seed"]] = line["value"]
     rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
     shown = {row["arm"] for row in rows if row["table"] == table}

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from launch import docs, league, registry, reproduce, runs
+from launch import docs, league, reproduce, runs
+from launch import rows as registry
 from launch.results import Line, Results
 from mimetic_jax.train.statistics import Difference, holm
 from papers import TABLES
@@ -15,6 +16,7 @@ from papers import TABLES
 TASK = "league/digits"
 ARMS = ("default", "mimetic", "norm_matched_mimetic", "gpt2")
 FIRST = TABLES[TASK].first
+RATES = [row.fields["optimizer.learning_rate"] for row in TABLES[TASK].rows]
 BEST = {
     "default": FIRST[1],
     "mimetic": FIRST[-1],
@@ -39,16 +41,16 @@ def call(tmp_path, monkeypatch):
     def train(queue, jobs, seconds=0.0):
         for job in jobs:
             trained.append(job)
-            row = 1 + [r.flags[0] for r in TABLES[TASK].rows].index(job.spec.flags[0])
+            row = 1 + RATES.index(job.row.fields["optimizer.learning_rate"])
             gain = {"mimetic": 5.0, "gpt2": 0.1}.get(job.arm, 0.0)
             value = (
                 60 + gain - abs(row - BEST[job.arm]) + np.sin(7 * job.seed + sum(map(ord, job.arm)))
             )
-            about = {"config": job.spec.key, "small": False, "score": "accuracy", "seconds": 1}
-            about["digest"] = queue.marks[job.spec][job.arm].result
+            about = {"config": job.row.key, "small": False, "score": "accuracy", "seconds": 1}
+            about |= queue._made[job.row.comparison][job.arm]
             curve = [(0, 10.0), (50, 5 + value / 2), (100, value)]
             queue.results.append(
-                job.spec, Line(arm=job.arm, seed=job.seed, value=value, curve=curve, **about)
+                job.row, Line(arm=job.arm, seed=job.seed, value=value, curve=curve, **about)
             )
         return {}
 
@@ -72,15 +74,16 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
     number = sum(map(len, TRIED.values()))
     trials, compared = jobs[:number], jobs[number:]
     assert {job.seed for job in trials} == set(TABLES[TASK].trials)
-    flags = [row.flags[0] for row in TABLES[TASK].rows]
-    tried = {(job.arm, 1 + flags.index(job.spec.flags[0])) for job in trials}
+    tried = {
+        (job.arm, 1 + RATES.index(job.row.fields["optimizer.learning_rate"])) for job in trials
+    }
     assert tried == {(arm, number) for arm, numbers in TRIED.items() for number in numbers}
-    assert all("--config.data.held_out=0.2" in job.spec.flags for job in trials)
+    assert {job.row.fields["data.held_out"] for job in trials} == {0.2}
     seeds = TABLES[TASK].seeds
     assert not set(seeds) & set(TABLES[TASK].trials)
-    rows = registry.entries(TASK)
-    expected = {(rows[BEST[arm] - 1].spec, arm, seed) for arm in ARMS for seed in seeds}
-    assert {(job.spec, job.arm, job.seed) for job in compared} == expected
+    rows = registry.rows(TASK)
+    expected = {(rows[BEST[arm] - 1].comparison, arm, seed) for arm in ARMS for seed in seeds}
+    assert {(job.row.comparison, job.arm, job.seed) for job in compared} == expected
     assert {job.arm for job in compared[: len(seeds)]} == {"default"}  # its spread is known first
     assert call()[0] == []  # everything has its line
     shown = capsys.readouterr().out
@@ -134,7 +137,7 @@ def test_an_arm_that_misses_a_trial_is_not_compared(call):
     (results.folder / "league.jsonl").write_text("\n".join(without) + "\n")
     again = Results(results.folder)
     chosen = league.chosen(TASK, again)
-    assert {arm for entry in chosen for arm in entry.init} == set(ARMS) - {"gpt2"}
+    assert {arm for row in chosen for arm in row.arms} == set(ARMS) - {"gpt2"}
 
 
 def test_one_row_is_no_choice(call):

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import types
 
 import jax
 import numpy as np
@@ -20,42 +19,49 @@ import pytest
 import scipy.stats
 
 import papers
-from launch import (
-    draw,
-    listing,
-    marks,
-    registry,
-    reproduce,
-    results,
-    runs,
-    tables,
-)
-from launch.registry import Entry, Spec
+from configs import cifar10_vit
+from launch import draw, reproduce, results, runs, tables
+from launch import rows as registry
 from launch.results import Line, Results
+from launch.rows import folder, load, made
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.schema import digest
 from mimetic_jax.train.store.files import Lines, path_of
+from papers import record
 from papers.record import Row, Small, Table
+from tests.launch import tiny
 
 ROOT = pathlib.Path(__file__).parents[2]
-TINY = "tests/launch/tiny.py"
 PUBLISHED = {"default": 80.0, "mimetic": 82.5}
 TABLE = Table(
     "tiny",
-    TINY,
+    tiny,
     "accuracy %",
-    (Row("width 16", "width=16,steps=8", PUBLISHED), Row("width 32", "width=32,steps=8")),
+    (
+        Row("width 16", {"width": 16, "steps": 8}, PUBLISHED),
+        Row("width 32", {"width": 32, "steps": 8}),
+    ),
     small=Small(times={"width": 0.5, "steps": 0.5}, says="half of everything"),
 )
 STARTED = Table(
     "started",
-    TINY,
+    tiny,
     "accuracy %",
     (
-        Row("from a file", "steps=4,teacher=FILE.npz", {"started": 81.0}, needs="a file of a ViT"),
-        Row("from a run", "steps=4,teacher=FIRST_STAGE", {"started": 82.0}, needs="a first stage"),
+        Row(
+            "from a file",
+            {"steps": 4, "teacher": "FILE.npz"},
+            {"started": 81.0},
+            needs="a file of a ViT",
+        ),
+        Row(
+            "from a run",
+            {"steps": 4, "teacher": "FIRST_STAGE"},
+            {"started": 82.0},
+            needs="a first stage",
+        ),
     ),
     controls=(),
 )
@@ -66,7 +72,7 @@ def a_table_of_ours(monkeypatch):
     monkeypatch.setitem(papers.TABLES, "tests/tiny", TABLE)
 
 
-@pytest.mark.parametrize("module", [listing, registry, reproduce, results, tables])
+@pytest.mark.parametrize("module", [record, registry, reproduce, results, tables])
 def test_doctests(module):
     assert doctest.testmod(module).failed == 0
 
@@ -75,14 +81,14 @@ def test_doctests(module):
 
 
 def test_a_scaled_row_is_another_comparison():
-    full, small = (row("tests/tiny", 1, s)[0].spec for s in (False, True))
-    assert small.arguments == "width=8,steps=4"
-    assert full.folder != small.folder
+    full, small = (row("tests/tiny", 1, s)[0] for s in (False, True))
+    assert small.arguments == {"width": 8, "steps": 4}
+    assert folder(full) != folder(small)
 
 
 def row(name, number, small=False):
     """A row of a table, in a list."""
-    return [registry.entries(name, small)[number - 1]]
+    return [registry.rows(name, small)[number - 1]]
 
 
 def ended(call):
@@ -94,7 +100,7 @@ def ended(call):
 
 
 def test_a_new_field_that_is_off_leaves_the_digest():
-    record = configs.to_json(configs.arms_of(Spec(TINY).load(()))["mimetic"])
+    record = configs.to_json(configs.arms_of(tiny.get_config())["mimetic"])
     off = {name for name, value in record.items() if name != "scheme" and not value}
     assert len(off) > 3
     assert digest({name: record[name] for name in record if name not in off}) == digest(record)
@@ -146,8 +152,7 @@ def finished(tmp_path_factory):
 def test_runs_that_train_together_are_one_job_and_a_line_each(tmp_path):
     """They are trained once, found again by whoever asks, and drawn from their weights."""
     (entry,) = row("tests/tiny", 1)
-    flags = ("--config.together=2", "--config.steps=2")
-    entry = dataclasses.replace(entry, spec=Spec(TINY, "", flags))
+    entry = dataclasses.replace(entry, arguments={}, fields={"together": 2, "steps": 2})
 
     def queue(folder, seeds=(0, 1)):
         results, workdir = Results(tmp_path / folder), path_of(tmp_path / "runs")
@@ -269,9 +274,10 @@ def test_sigterm_saves_and_stops(tmp_path):
 
 def test_missing_data_stops_its_rows_and_no_others(tmp_path):
     (ours,) = row("tests/tiny", 1)
-    spec = Spec("configs/cifar10_vit.py", "width=12,depth=1")
-    theirs = Entry("attention/table1", 1, Row("x"), spec, ("default",))
-    wider = dataclasses.replace(theirs, spec=Spec(theirs.spec.config, "width=24,depth=1"))
+    theirs, wider = (
+        Row("x", {"width": width, "depth": 1}, arms=("default",), config=cifar10_vit)
+        for width in (12, 24)
+    )
     call = Call(tmp_path, [theirs, wider, ours], only=("default",))
     ((reason, names),) = call.train().items()
     assert reason.startswith("cifar10 needs the folder")
@@ -283,7 +289,7 @@ def test_missing_data_stops_its_rows_and_no_others(tmp_path):
 def test_an_unknown_arm_and_a_row_that_needs_more(tmp_path):
     with pytest.raises(InputError, match="did you mean 'mimetic'"):
         Call(tmp_path, only=("mimetik",))
-    entry = dataclasses.replace(row("tests/tiny", 1)[0], row=Row("x", needs="a file of somebody's"))
+    entry = dataclasses.replace(row("tests/tiny", 1)[0], needs="a file of somebody's")
     call = Call(tmp_path, [entry], only=())
     assert call.queue.jobs() == []
     (said,) = call.said
@@ -344,7 +350,7 @@ def test_a_row_starts_from_the_content_of_a_file(rows_that_start, tmp_path):
     assert started(tmp_path, 1, copy).queue.jobs() == []
     other = vit_file(tmp_path / "b" / "vit.npz", seed=1)
     (job,) = started(tmp_path, 1, other).queue.jobs()
-    assert not call.queue.folder(job.spec).exists()  # a workdir of its own
+    assert not call.queue.folder(job.row).exists()  # a workdir of its own
     # Its table, and the document of all, need no file.
     rows = row("tests/started", 1)
     (shown,) = cells(tables.table(rows, call.results))[2:]
@@ -366,11 +372,11 @@ def test_arms_that_choose_their_row_start_from_a_file(capsys, monkeypatch, tmp_p
 def test_a_row_starts_from_the_runs_of_a_first_stage(finished, rows_that_start, tmp_path):
     (stage,) = (finished.folder / "runs").iterdir()
     queue = started(tmp_path, 2, stage).queue
-    ((spec, config),) = queue.configs.items()
+    ((comparison, config),) = queue.configs.items()
     assert config.arms.started.init_from == f"{stage}/runs/default/{{seed}}"
     record = json.loads((stage / "config.json").read_text())["config"]
-    mark = queue.marks[spec]["started"]
-    assert mark.weights == digest({**record, "arms": {}})  # its default overrides nothing
+    mark = queue._made[comparison]["started"]
+    assert mark["weights"] == digest({**record, "arms": {}})  # its default overrides nothing
 
     def of_another(**changed):
         """The mark of the student of a teacher with other fields."""
@@ -382,14 +388,13 @@ def test_a_row_starts_from_the_runs_of_a_first_stage(finished, rows_that_start, 
         (other / "config.json").write_text(json.dumps(claim))
         registry.mark_of.cache_clear()
         again = started(tmp_path, 2, other).queue
-        marks.marks.cache_clear()
-        return again.marks[next(iter(again.configs))]["started"]
+        return next(iter(again._made.values()))["started"]
 
     arms = {**record["arms"], "another": {"batch": 64}}
     for same in ({"seeds": [7], "name": "x"}, {"arms": arms}):
-        assert of_another(**same)[::3] == mark[::3]
+        assert of_another(**same) == mark
     for other in ({"batch": 64}, {"arms": {**arms, "default": {"batch": 64}}}):
-        assert of_another(**other).result != mark.result
+        assert of_another(**other)["digest"] != mark["digest"]
     with pytest.raises(InputError, match=r"unknown arm in --file=.*teacher 'default'.* another"):
         of_another(arms={"another": {}})
 
@@ -404,8 +409,7 @@ def test_students_find_their_runs_when_their_teacher_gets_more_arms(
     claim = json.loads((stage / "config.json").read_text())
     claim["config"]["arms"]["another"] = {"batch": 64}
     (stage / "config.json").write_text(json.dumps(claim))
-    for cached in (registry.mark_of, marks.marks):
-        cached.cache_clear()
+    registry.mark_of.cache_clear()
     assert started(tmp_path, 2, stage).queue.jobs() == []
     # And their table, which isn't given the teacher.
     rows = row("tests/started", 2)
@@ -419,7 +423,6 @@ def test_students_find_their_runs_when_their_teacher_gets_more_arms(
         (["tests/tiny", "--row=1"], "vit.npz", "vit.npz: tests/tiny needs no file"),
         (["tests/started", "--row=1"], "no.npz", "no.npz: there is no such file"),
         (["tests/started", "--row=1"], "vit.pt", "vit.pt is none of .npz, .safetensors"),
-        (["tests/started", "--row=1"], "a,b.npz", "can't hold its comma"),
         (["tests/started", "--row=2"], "vit.npz", "tests/started needs a first stage"),
         (["tests/started", "--row=1"], "stage", "tests/started needs a file of a ViT"),
         (["tests/started", "--row=2"], "empty", "not a workdir of main.py: it has no config.json"),
@@ -429,7 +432,7 @@ def test_weights_that_do_not_serve_are_one_line(
     call, file, words, finished, rows_that_start, capsys, monkeypatch, tmp_path
 ):
     monkeypatch.chdir(ROOT)
-    for name in ("vit.npz", "vit.pt", "a,b.npz"):
+    for name in ("vit.npz", "vit.pt"):
         (tmp_path / name).touch()
     (tmp_path / "empty").mkdir()
     (tmp_path / "stage").symlink_to(next((finished.folder / "runs").iterdir()))
@@ -469,7 +472,8 @@ def test_a_damaged_line_is_named_and_nothing_is_overwritten(tmp_path, capsys, mo
     call = ["tests/tiny", f"--results={tmp_path}", f"--workdir={tmp_path}/w"]
     assert ended(call) == 2
     assert re.search(r"error: .*tiny\.jsonl line 2 is not a JSON object", capsys.readouterr().err)
-    whole.rewrite([{"config": "x", "digest": "y", "seed": 0}])
+    key = row("tests/tiny", 1)[0].key
+    whole.rewrite([{"config": key, "small": False, "digest": "y", "seed": 0}])
     text = path.read_text()
     assert ended(call) == 2
     assert re.search(r"line 1 has no \w+", capsys.readouterr().err)
@@ -484,12 +488,12 @@ def write(folder, scores, digest="", small=False):
     """Lines of the tiny table's first row; of its own digests unless another is given."""
     (entry,) = row("tests/tiny", 1, small)
     found = Results(folder)
-    own = marks.marks(entry.spec, entry.init)
-    about = {"config": entry.spec.key, "small": small, "score": "accuracy", "command": "c"}
+    own = made(entry, configs.arms_of(load(entry)))
+    about = {"config": entry.key, "small": small, "score": "accuracy", "command": "c"}
     for arm, values in scores.items():
         for seed, value in enumerate(values):
-            of_arm = {"arm": arm, "digest": digest or own[arm].result}
-            found.append(entry.spec, Line(seed=seed, value=value, **of_arm, **about))
+            of_arm = {"arm": arm, **own[arm], **({"digest": digest} if digest else {})}
+            found.append(entry, Line(seed=seed, value=value, **of_arm, **about))
     return entry, Results(folder)
 
 
@@ -521,7 +525,7 @@ def test_published_and_ours_with_their_differences(tmp_path):
 
 
 def test_rows_without_runs_keep_their_published_numbers(tmp_path):
-    rows = registry.entries("tests/tiny")
+    rows = registry.rows("tests/tiny")
     shown = cells(tables.table(rows, Results(tmp_path)))
     assert shown[2:] == [["1. width 16", "mimetic", "80.00 → 82.50"]]
 
@@ -529,12 +533,12 @@ def test_rows_without_runs_keep_their_published_numbers(tmp_path):
 def test_seeds_of_arms_of_one_configuration_are_together(tmp_path):
     """Those of its own name come first; with the same seed those of another name don't count."""
     entry, found = write(tmp_path, {"mimetic": [84.0, 84.0, 87.0]})
-    digest = marks.marks(entry.spec, entry.init)["mimetic"].result
-    about = {"config": entry.spec.key, "small": False, "score": "accuracy", "digest": digest}
+    digest = made(entry, configs.arms_of(load(entry)))["mimetic"]["digest"]
+    about = {"config": entry.key, "small": False, "score": "accuracy", "digest": digest}
     for seed, value in ((2, 0.0), (3, 90.0)):
-        found.append(entry.spec, Line(seed=seed, value=value, arm="vo_40_40", **about))
+        found.append(entry, Line(seed=seed, value=value, arm="vo_40_40", **about))
     for arm, expected in (("mimetic", [84, 84, 87, 90]), ("vo_40_40", [84, 84, 0, 90])):
-        runs = found.runs(entry.spec, arm, digest)
+        runs = found.runs(entry, arm, digest)
         assert [runs[seed].value for seed in range(4)] == expected
     call = Call(tmp_path, [entry], seeds=range(4), only=("mimetic",))
     call.results = call.queue.results = found
@@ -546,7 +550,7 @@ def test_runs_of_another_configuration_are_not_mixed_in(tmp_path):
     write(tmp_path, {"default": [80.0]})
     text = tables.table([entry], Results(tmp_path))
     assert "80.00 (1)" in text
-    assert len(found.of(entry.spec)) == 2
+    assert len(found.of(entry)) == 2
 
 
 def test_scaled_rows_are_named(tmp_path):
@@ -560,7 +564,7 @@ def test_a_score_of_the_best_of_several_arms_is_one_line(tmp_path):
     """Beside each of ours: the best of them would be better by chance."""
     arms = {"default": 89.9, "mimetic": 89.9}
     entry, found = write(tmp_path, {"default": [80.0], "mimetic": [85.0]})
-    entry = dataclasses.replace(entry, row=Row("scales", published=arms, best=True))
+    entry = dataclasses.replace(entry, label="scales", published=arms, best=True)
     rows = cells(tables.table([entry], found))
     assert [row[1:4] for row in rows[2:]] == [
         ["best of 2", "89.90", ""],
@@ -575,24 +579,27 @@ def test_a_score_of_the_best_of_several_arms_is_one_line(tmp_path):
 def test_the_list_has_every_row_and_number(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     monkeypatch.delitem(papers.TABLES, "tests/tiny")
-    lines = list(listing.listing(Results(tmp_path)))
+    nothing = Results(tmp_path)
+    lines = list(registry.listing(nothing))
+    assert len(lines) == len(papers.TABLES) + len(papers.FIGURES) + 2 * len(papers.PAPERS)
     text = "\n".join(lines)
-    for table in papers.TABLES.values():
+    for name, table in papers.TABLES.items():
         assert table.title in text
-        for row in table.rows:
-            assert f" {row.label}: " in text
+        listed = list(registry.rows_listed(name, nothing))
+        assert table.title in listed[0]
+        for row, line in zip(table.rows, listed[1:], strict=True):
+            assert f" {row.label}: " in line
+    text = "\n".join(registry.rows_listed("attention/table1", nothing))
     assert "96/6/3: default 84.75, mimetic 87.9; not run" in text
 
 
 def states(folder):
     """What the list says of the tiny rows, without numbers."""
-    lines = listing.listing(Results(folder))
+    lines = registry.rows_listed("tests/tiny", Results(folder))
     return [re.search(r"; (.*)|: (no number.*)", line)[0] for line in lines if " width " in line]
 
 
-def test_the_list_has_the_state_of_each_row(tmp_path, monkeypatch):
-    paper = types.SimpleNamespace(TABLES={"tiny": TABLE})
-    monkeypatch.setattr(listing, "PAPERS", {"tests": paper})
+def test_the_list_has_the_state_of_each_row(tmp_path):
     state = functools.partial(states, tmp_path / "results")
     assert state() == ["; not run", ": no number; not run"]
 
@@ -656,7 +663,7 @@ def test_rows_of_a_table_may_be_several(rows, labels, capsys, monkeypatch, tmp_p
 def test_a_workdir_in_a_bucket_keeps_its_scheme():
     pytest.importorskip("gcsfs")
     flags = reproduce.parse(["--workdir=gs://bucket/runs"])
-    assert str(flags.workdir / Spec(TINY, "").folder).startswith("gs://bucket/runs/tiny")
+    assert str(flags.workdir / folder(*row("tests/tiny", 1))).startswith("gs://bucket/runs/tiny")
 
 
 def test_elsewhere_than_at_the_root_is_one_line(tmp_path):
@@ -683,12 +690,11 @@ def test_a_figure_of_formulas_takes_no_training(tmp_path, capsys, monkeypatch):
 
 
 def test_a_scaled_figure_of_starts_is_of_a_scaled_network(monkeypatch):
-    small = Small(times={"width": 0.5}, flags=("--config.model.depth=2",))
-    start = Row("", "width=16", arms=("default", "mimetic"), config=TINY)
+    small = Small(times={"width": 0.5}, fields={"model.depth": 2})
+    start = Row("", {"width": 16}, arms=("default", "mimetic"), config=tiny)
     figure = papers.record.Figure("maps", "impulse_maps", small=small, starts=(start,))
     monkeypatch.setitem(papers.FIGURES, "tests/figure", figure)
-    (entry,) = registry.entries("tests/figure", True, figure.starts)
-    config = entry.spec.load(entry.init)
+    config = load(*registry.rows("tests/figure", True, figure.starts))
     assert (config.model.width, config.model.depth) == (8, 2)
     assert list(config.arms) == ["default", "mimetic"]
 
@@ -717,7 +723,7 @@ def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys, monkeypat
 
 def test_panels_of_a_grid_are_read_off_the_schemes(tmp_path):
     """Names of the arms say α and ±β in hundredths; the arm in the middle is in both panels."""
-    rows = registry.entries("evidence/image_grid")
+    rows = registry.rows("evidence/image_grid")
     panels = draw._panels(rows, Call(tmp_path, rows, only=()).queue)
     for pair, arms in panels.items():
         assert len(set(arms.values())) == 9
@@ -729,15 +735,15 @@ def test_panels_of_a_grid_are_read_off_the_schemes(tmp_path):
 
 def test_a_figure_of_runs_draws_them(finished, tmp_path):
     figure = papers.record.Figure(
-        "curves", "curves", rows=(Row("tiny", "width=16,steps=8", config=TINY),)
+        "curves", "curves", rows=(Row("tiny", {"width": 16, "steps": 8}, config=tiny),)
     )
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(papers.FIGURES, "tests/figure", figure)
-        (entry,) = registry.entries("tests/figure")
-        entry = dataclasses.replace(entry, init=("default", "mimetic", "norm_matched"))
+        (entry,) = registry.rows("tests/figure")
+        entry = dataclasses.replace(entry, arms=("default", "mimetic", "norm_matched"))
         found = Results(finished.folder / "results")
         wanted = runs.Queue([entry], found, path_of(tmp_path), seeds=(0, 1))
-        wanted.configs[entry.spec].epochs = 2.0  # as the steps of a training of two epochs
+        wanted.configs[entry.comparison].epochs = 2.0  # as the steps of a training of two epochs
         png, csv = draw.draw("tests/figure", wanted, [entry], tmp_path)
         with pytest.raises(InputError, match="no run of tests/figure is finished"):
             draw.draw("tests/figure", wanted, [], tmp_path)

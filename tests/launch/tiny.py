@@ -1,17 +1,16 @@
 """A configuration whose runs take seconds, with arms chosen as those of the papers' are."""
 
 from configs import arms
-from configs.default import arguments, default
+from configs.default import default
 from mimetic_jax.schemes import Mimetic, NormMatched, SinCos
 
 
-def get_config(text=""):
-    args = arguments(text, width=16, steps=8, teacher="", init="all")
+def get_config(width=16, steps=8, teacher="", init=arms.ALL):
     config = default()
     config.name = "tiny"
     config.batch = 128
-    config.steps = args.steps
-    config.model.update(width=args.width, depth=1, heads=2, patch=4)
+    config.steps = steps
+    config.model.update(width=width, depth=1, heads=2, patch=4)
     config.max_dispatch = config.log_every = config.checkpoint_every = config.eval.every = 4
     config.eval.batch = 120
     positions = SinCos()
@@ -20,11 +19,11 @@ def get_config(text=""):
         "norm_matched": {"scheme": (positions, NormMatched(Mimetic()))},
         "mimetic": {"scheme": (positions, Mimetic())},
     }
-    if args.teacher:
-        of_run = "" if args.teacher.endswith(".npz") else "/runs/default/{seed}"
+    if teacher:
+        of_run = "" if teacher.endswith(".npz") else "/runs/default/{seed}"
         compared["started"] = {
-            "init_from": f"{args.teacher}{of_run}",
+            "init_from": f"{teacher}{of_run}",
             "init_parts": ("attention",),
         }
-    config.arms = arms.chosen(args.init, compared)
+    config.arms = arms.chosen(init, compared)
     return config

@@ -107,7 +107,7 @@ def memory(config, vocabulary=0):
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_memory_of_vit_b_is_shared_out():
-    config = imagenet_deit.get_config("variant=B")
+    config = imagenet_deit.get_config(variant="B")
     config.batch = config.eval.batch = 8
     config.model.scan = True  # compiles fast
     held, temporary = memory(config)
@@ -120,7 +120,7 @@ def test_memory_of_vit_b_is_shared_out():
 @pytest.mark.timeout(400)
 def test_memory_of_a_language_model_is_shared_out():
     """What is held; the loss needs the embedding whole, 523 MiB, and its gradients."""
-    config = wikitext103.get_config("width=512,heads=8")
+    config = wikitext103.get_config(width=512, heads=8)
     config.batch = config.eval.batch = 8
     held, temporary = memory(config, vocabulary=267_735)
     for before, after in itertools.pairwise(held):

@@ -1,25 +1,23 @@
 """The papers as data: complete, consistent, and of configurations that exist."""
 
+import dataclasses
 import doctest
 import pathlib
 import re
-import sys
 from decimal import Decimal
+from types import ModuleType
 
 import pytest
-from absl import flags
-from ml_collections import config_flags
 
 import papers
-from launch import registry, tables
+from launch import tables
+from launch.results import Results
+from launch.rows import load, made, rows
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 from papers import FIGURES, TABLES
 from papers.record import Row, Table
-
-# How ml_collections loads a config file.
-pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
 ROOT = pathlib.Path(papers.__file__).parent.parent
 
@@ -43,9 +41,6 @@ ROWS = {
     "mlp/runs": 6,
     "mlp/imagenet": 1,
     "mlp/anti_correlated": 2,
-    "rivals/procedural": 4,
-    "rivals/conditioned": 3,
-    "rivals/course": 4,
     "mlp/populations": 2,
 }
 
@@ -77,33 +72,43 @@ TRUTHS = [
     ("structured/table5", 3, "mimetic", 80.56, -0.68),
     ("structured/table7", 6, "impulse", 89.61, None),
     ("mlp/imagenet", 1, "mean_shift", 68.8, 0.5),
-    ("rivals/procedural", 4, "mimetic", 70.72, None),
-    ("rivals/conditioned", 2, "conditioned", 82.7, None),
-    ("rivals/course", 3, "mimetic", 55.59, None),
 ]
 
 EVERY = [(name, table, row) for name, table in TABLES.items() for row in table.rows]
 
 
-def forms(name: str) -> list[registry.Entry]:
+def forms(name: str) -> list[Row]:
     """The rows of a table or figure, full and small."""
-    return [*registry.entries(name), *registry.entries(name, small=True)]
+    return [*rows(name), *rows(name, small=True)]
 
 
 def test_doctests() -> None:
     assert doctest.testmod(papers).failed == 0
 
 
-def test_no_jax_to_list_them() -> None:
-    """So that printing the registry is quick."""
-    of_papers = [module for name, module in sys.modules.items() if name.startswith("papers.")]
-    sources = [pathlib.Path(str(module.__file__)).read_text() for module in of_papers]
-    imported = {
-        line for text in sources for line in re.findall(r"^(?:from|import) \w+", text, re.M)
-    }
-    assert imported == {
-        f"from {name}" for name in ("__future__", "collections", "papers", "typing")
-    } | {"import dataclasses", "import itertools"}
+def test_stored_digests_are_those_of_todays_rows() -> None:
+    """A line is found by its row's key; its configuration is what that trains today."""
+    every = [row for name in (*TABLES, *FIGURES) for row in forms(name)]
+    trials = [
+        dataclasses.replace(row, fields={**row.fields, **TABLES[row.table].trial_fields})
+        for row in every
+        if row.table in TABLES and TABLES[row.table].trials
+    ]
+    results, known = Results(ROOT / "results"), set()
+    for row in (*every, *trials):
+        known |= {id(line) for line in results.of(row)}
+        newest = {line.arm: line for line in results.of(row)}
+        if not newest.keys() & set(row.arms):
+            continue
+        for arm, today in made(row, configs.arms_of(load(row))).items():
+            if arm in newest and not row.needs:  # those start from a file
+                line = newest[arm]
+                assert line.digest == today["digest"], (row.key, arm)
+                assert line.control_of == today["control_of"], (row.key, arm)
+    lines = [
+        line for path in ROOT.glob("results/*.jsonl") for line in path.read_text().splitlines()
+    ]
+    assert len(known) == sum('"digest"' in line for line in lines)
 
 
 def test_no_row_of_a_paper_is_lost() -> None:
@@ -122,21 +127,8 @@ def test_labels_are_unique() -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_configuration_has_the_arms_of_its_row(name: str) -> None:
-    for entry in forms(name):
-        arms = configs.arms_of(entry.spec.load(entry.init))
-        assert tuple(arms) == entry.init, entry.row.label
-
-
-@pytest.mark.parametrize("number", range(1, 4))
-def test_a_row_is_loaded_as_ml_collections_loads_it(number: int) -> None:
-    """Whose flags take the fields off a command line."""
-    entry = registry.entries("attention/table6", small=True)[number - 1]
-    file, text = ROOT / entry.spec.config, f"{entry.spec.arguments},init={'+'.join(entry.init)}"
-    argv = ["main.py", f"--config={file}:{text}", *entry.spec.flags]
-    values = flags.FlagValues()
-    holder = config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
-    assert values(argv) == ["main.py"]
-    assert configs.to_json(holder.value) == configs.to_json(entry.spec.load(entry.init))
+    for row in forms(name):
+        assert tuple(configs.arms_of(load(row))) == row.arms, row.label
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -144,12 +136,12 @@ def test_a_configuration_has_the_networks_of_its_figure(name: str) -> None:
     figure = FIGURES[name]
     plotted = figure.options.get("series", figure.options.get("panels", {}))
     points = {point for points in plotted.values() for point in points}
-    for entry in forms(name):
-        arms = configs.arms_of(entry.spec.load(entry.init)).keys()
-        assert entry.row.label in points or points <= arms
+    for row in forms(name):
+        arms = configs.arms_of(load(row)).keys()
+        assert row.label in points or points <= arms
         assert set(figure.options.get("lines", ())) <= arms
-    for entry in registry.entries(name, rows=figure.starts) if figure.starts else ():
-        assert tuple(configs.arms_of(entry.spec.load(entry.init))) == entry.init
+    for row in rows(name, of=figure.starts) if figure.starts else ():
+        assert tuple(configs.arms_of(load(row))) == row.arms
 
 
 def test_figures_are_drawn_by_known_functions() -> None:
@@ -207,32 +199,31 @@ def test_numbers_read_anew(
 
 def test_published_numbers_are_here_alone() -> None:
     """Docstrings of config files have none of a row of theirs."""
-    scores: dict[str, set[str]] = {}
+    scores: dict[ModuleType, set[str]] = {}
     for name, table, row in EVERY:
         if not name.startswith("evidence/"):
             printed = {tables.printed(score) for score in row.published.values()}
             scores.setdefault(row.config or table.config, set()).update(printed)
-    for file, printed in scores.items():
-        header = (ROOT / file).read_text().split('"""')[1].partition("\nDiffers")[0]
-        assert printed.isdisjoint(re.findall(r"\d+\.\d+\b", header)), file
+    for config, printed in scores.items():
+        header = str(config.__doc__).partition("\nDiffers")[0]
+        assert printed.isdisjoint(re.findall(r"\d+\.\d+\b", header)), config
 
 
 def test_a_file_is_named_where_one_is_needed() -> None:
     for _, _, row in EVERY:
-        assert ("FILE.npz" in row.arguments) == ("FILE.npz" in row.needs)
+        given = row.arguments.values()
+        assert ("FILE.npz" in given) == ("FILE.npz" in row.needs)
         first_stage = bool(row.needs) and "FILE." not in row.needs
-        assert ("FIRST_STAGE" in row.arguments) == first_stage == (":stage=" in row.needs)
+        assert ("FIRST_STAGE" in given) == first_stage == (":stage=" in row.needs)
 
 
 def test_one_network_has_one_score() -> None:
     """Tables that print the same arm of the same comparison agree, but for what a doubt names."""
-    seen: dict[tuple[str, ...], float] = {}
+    seen: dict[tuple[object, ...], float] = {}
     conflicts = {}
     for name, table, row in EVERY:
-        if name.startswith("rivals"):  # other people's trainings
-            continue
         for arm, score in row.published.items():
-            key = (row.config or table.config, *sorted(row.arguments.split(",")), arm)
+            key = (row.config or table.config, str(sorted(row.arguments.items())), arm)
             if seen.setdefault(key, score) != score:
                 conflicts[name, row.label, arm] = (seen[key], score)
     assert conflicts == {("attention/convolution", "plain attention", "default"): (86.07, 88.1)}
@@ -243,8 +234,10 @@ def test_one_network_has_one_score() -> None:
 @pytest.mark.parametrize("name", [*TABLES, *FIGURES])
 def test_checks_of_every_row_pass(name: str) -> None:
     """Those of main.py before it loads anything."""
-    joined: dict[registry.Spec, dict[str, None]] = {}
-    for entry in forms(name):
-        joined.setdefault(entry.spec, {}).update(dict.fromkeys(entry.init))
-    for spec, init in joined.items():
-        Comparison(spec.load([*init]), say=lambda line: None)
+    joined: dict[object, Row] = {}
+    for row in forms(name):
+        arms = joined[row.comparison].arms if row.comparison in joined else ()
+        every = tuple(dict.fromkeys((*arms, *row.arms)))
+        joined[row.comparison] = dataclasses.replace(row, arms=every)
+    for row in joined.values():
+        Comparison(load(row), say=lambda line: None)

@@ -1,8 +1,8 @@
 import json
+import types
 
 import pytest
 
-from configs.default import arguments
 from mimetic_jax import InputError
 from mimetic_jax.command import shipped
 from mimetic_jax.schemes import Mimetic, SinCos
@@ -10,10 +10,19 @@ from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 
 
+def of(width=1, lr=0.1, flip=False, text="", init=("all",)):
+    """What `get_config` of a config file may be."""
+
+
+MODULE = types.SimpleNamespace(get_config=of)
+
+
 def test_arguments_are_typed_like_their_defaults():
-    args = arguments("width=96,lr=3e-3,flip=True,init=x=y", width=1, lr=0.1, flip=False, init="")
-    assert args.to_dict() == {"width": 96, "lr": 3e-3, "flip": True, "init": "x=y"}
-    assert arguments(None, width=1).width == 1
+    found = shipped.parsed(MODULE, "width=96,lr=3e-3,flip=True,text=x=y,init=a+b")
+    expected = {"width": 96, "lr": 3e-3, "flip": True, "text": "x=y", "init": ("a", "b")}
+    assert found == expected
+    assert shipped.parsed(MODULE, "") == {}
+    assert shipped.parsed(MODULE, "7,lr=1") == {"width": 7, "lr": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -21,11 +30,13 @@ def test_arguments_are_typed_like_their_defaults():
     [
         ("widht=2", "did you mean 'width'"),
         ("flip=yes", "flip takes a bool"),
+        ("lr=1,flip", "flip takes a bool"),
+        ("wide", "width takes a int"),
     ],
 )
 def test_bad_arguments(text, words):
     with pytest.raises(InputError, match=words):
-        arguments(text, width=1, flip=False)
+        shipped.parsed(MODULE, text)
 
 
 def test_arms_override_what_they_name(tiny):

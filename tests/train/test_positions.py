@@ -9,7 +9,7 @@ from mimetic_jax.train.comparison import Comparison
 
 
 def comparison(scheme, task="text", **fields):
-    config = today.get_config(f"task={task},init=default,width=32,depth=2")
+    config = today.get_config(task=task, init=("default",), width=32, depth=2)
     config.model.update(fields)
     config.arms = {"heads": {"scheme": (scheme,)}}
     return Comparison(config, say=lambda _: None)
