@@ -345,7 +345,6 @@ RECIPES = {
         "model.pool": "token",
         "model.drop_path": 0.0,
         "optimizer.weight_decay": 0.01,
-        "optimizer.decay_rules": (),
         "optimizer.clip": 1.0,
     },
     "cifar10_vit:patch=8,size=128": {

@@ -162,11 +162,11 @@ def collectives(text: str) -> collections.Counter[str]:
 
 def _lowered(arm: Arm) -> jax.stages.Lowered:
     program, arrays, runs = arm.program, arm.program.feed.shapes(), arm.config.together
-    lanes = () if runs == 1 else (program.lanes(runs),)
+    lanes = () if runs == 1 else (runs,)
     key = jax.eval_shape(lambda: jnp.broadcast_to(jax.random.key(0), lanes))
     count, scales = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct(lanes, jnp.float32)
-    steps = program.run_steps if runs == 1 else program.run_together
-    return steps.lower(program.shapes_of(runs), arrays, key, key, count, scales)
+    together = program.together(runs)
+    return together.run_steps.lower(together.shapes, arrays, key, key, count, scales)
 
 
 def _compiled(lowered: jax.stages.Lowered, target: Target) -> str:

@@ -370,7 +370,7 @@ class Comparison:
         """The arm, checked; it shares the program of an arm that differs in its start alone."""
         key = _key(config, "program"), dataset.info
         if key not in self._programs:
-            axes = {name: config.mesh[name] for name in ("data", "fsdp", "tensor", "runs")}
+            axes = {name: config.mesh[name] for name in ("data", "fsdp", "tensor")}
             mesh = make_mesh(**axes, devices=self._devices)
             task, feed = TASKS[config.task].build(config, dataset.info, mesh)
             _check_together(config, feed)
@@ -389,10 +389,9 @@ class Comparison:
             if strays := left_out(model.name, [field for field in model if field != "name"]):
                 yield f"{model.name} has no field {', '.join(strays)}: left out of config.model"
             names = [path for path, _ in paths.flatten(arm.program.shapes.params)[0]]
-            for field in ("decay_rules", "rate_rules"):
-                for expression, _ in arm.config.optimizer[field]:
-                    if not any(re.search(expression, name) for name in names):
-                        yield f"optimizer.{field}: no parameter's path has {expression!r}"
+            for expression, _ in arm.config.optimizer.rate_rules:
+                if not any(re.search(expression, name) for name in names):
+                    yield f"optimizer.rate_rules: no parameter's path has {expression!r}"
 
 
 def _with_own(config: ConfigDict, data: Any, model: Any) -> ConfigDict:

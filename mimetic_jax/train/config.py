@@ -113,11 +113,7 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     check_given("data.dir", config.data.get("dir"))
     if config.init_parts and not config.init_from:
         raise InputError(f"init_parts {tuple(config.init_parts)} of nothing: give init_from")
-    for section, field in (
-        ("optimizer", "decay_rules"),
-        ("optimizer", "rate_rules"),
-        ("mesh", "rules"),
-    ):
+    for section, field in (("optimizer", "rate_rules"), ("mesh", "rules")):
         for expression, _ in config[section][field]:
             try:
                 re.compile(expression)
@@ -125,10 +121,6 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
                 raise InputError(
                     f"{section}.{field}: {expression!r} is not a regular expression: {error}"
                 ) from error
-    if config.together % config.mesh.runs:
-        raise InputError(
-            f"mesh.runs {config.mesh.runs} doesn't divide the {config.together} runs of together"
-        )
 
 
 def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedule:

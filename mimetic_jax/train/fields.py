@@ -161,9 +161,6 @@ class Optimizer(Section):
     eps: float = field(1e-8, "Adam's ε", NOT_NEGATIVE)
     clip: float = field(0.0, "largest global norm of the gradient; 0: no limit", NOT_NEGATIVE)
     no_decay: bool = field(False, "no weight decay on biases, norms and what the model names")
-    decay_rules: tuple[tuple[str, Annotated[float, NOT_NEGATIVE]], ...] = field(
-        (), "((regular expression of paths, factor of weight_decay), …); the first match counts"
-    )
     rate_rules: tuple[tuple[str, Annotated[float, NOT_NEGATIVE]], ...] = field(
         (), "((regular expression of paths, factor of learning_rate), …); 0 freezes"
     )
@@ -185,7 +182,6 @@ class MeshAxes(Section):
     )
     fsdp: int = field(1, "devices over which parameters are sharded", DEVICES)
     tensor: int = field(1, "devices over which heads and hidden units are sharded", DEVICES)
-    runs: int = field(1, "devices over which runs that train together are sharded", DEVICES)
     rules: tuple[tuple[str, Placement], ...] = field(
         (), "((regular expression of paths, placement), …); empty: the model's own"
     )

@@ -52,12 +52,12 @@ class Group:
     ) -> None:
         first, made = arms[runs[0].arm], [made_by(arms[run.arm], run.seed) for run in runs]
         self.config, self.program, self._data = first.config, first.program, first.data
+        self._together = self.program.together(len(runs))
         self.journal = Journal(runs, made, self.config, self.program, on_metrics)
-        self._keys = self.program.keys([run.seed for run in runs])
+        self._keys = self._together.keys([run.seed for run in runs])
         wait_for_all("run folder")  # process 0 makes it
         self.checkpoints = Checkpoints(runs[0].checkpoints, self.config.keep_checkpoints)
-        shapes = self.program.shapes_of(len(runs))
-        if restored := self.checkpoints.restore(shapes):
+        if restored := self.checkpoints.restore(self._together.shapes):
             self._states, record = restored
             where = f"a checkpoint in {runs[0].folder}"
             saved = from_json(Saved, record, where)
@@ -69,7 +69,7 @@ class Group:
         else:
             self.journal.begin()
             starts = (initial_state(arms[run.arm], run.seed, say) for run in runs)
-            self._states = self.program.stacked(starts, len(runs))
+            self._states = self._together.joined(starts)
 
     def steps(self, arrays: Any, count: int) -> Any:
         """Take steps in one dispatch; the metrics are on their way.
@@ -79,19 +79,19 @@ class Group:
             count: of steps; 0 compiles.
         """
         scales = self.journal.rate_scales
-        self._states, metrics = self.program.take(self._states, arrays, self._keys, count, scales)
+        self._states, metrics = self._together.take(self._states, arrays, self._keys, count, scales)
         return metrics
 
     def history(self, metrics: Any, count: int) -> History:
         """Metrics of a dispatch of so many steps on the host, [K, steps]."""
-        runs, host = len(self.journal.runs), jax.device_get(metrics)
-        return {name: np.atleast_2d(values)[:runs, :count] for name, values in host.items()}
+        host = jax.device_get(metrics)
+        return {name: np.atleast_2d(values)[:, :count] for name, values in host.items()}
 
     def evaluate(self) -> tuple[list[Evaluation], list[Evaluation]]:
         """A test of each run, and of its averaged parameters where there are any."""
-        states, runs = self._states, len(self.journal.runs)
+        states = self._states
         every = [states.variables, *([] if states.ema is None else [states.ema])]
-        found, *averaged = (self.program.evaluate(each, self._data, runs) for each in every)
+        found, *averaged = (self._together.evaluate(each, self._data) for each in every)
         return found, averaged[0] if averaged else []
 
     def session(self) -> Session:
@@ -109,6 +109,7 @@ def restored(group: Sequence[Run], arm: Arm) -> list[TrainState | None]:
     """The states of a group's newest checkpoint, run by run; None without any checkpoint."""
     if group[0].checkpoints.exists():
         with contextlib.closing(Checkpoints(group[0].checkpoints)) as checkpoints:
-            if found := checkpoints.restore(arm.program.shapes_of(len(group))):
-                return [arm.program.lane(found[0], i) for i in range(len(group))]
+            together = arm.program.together(len(group))
+            if found := checkpoints.restore(together.shapes):
+                return [*together.parted(found[0])]
     return [None] * len(group)

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from mimetic_jax.base.chips import peak_flops
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.feed.feed import Examples, Feed, Sums, place
+from mimetic_jax.data.feed.feed import Feed, place
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.train.cluster import mesh as meshes
 from mimetic_jax.train.config import schedule_of
@@ -24,6 +24,7 @@ from mimetic_jax.train.optimizer import make_optimizer
 from mimetic_jax.train.state import TrainState, augmentation_key, order_key, stream
 from mimetic_jax.train.step import Metrics, make_train_step
 from mimetic_jax.train.tasks.task import Evaluation, Task
+from mimetic_jax.train.together import Together
 from mimetic_jax.tree.rewrite import Plan, plan, rewrite
 from mimetic_jax.tree.rules import Rule
 
@@ -43,8 +44,7 @@ class Program:
             configuration's or else the model's own, and numbers of heads.
         sharding_rules: likewise.
         shapes: the state's shapes and dtypes, with shardings: what a checkpoint restores into.
-        run_steps: some steps of one run, compiled: see `_run_steps`.
-        run_together: the same of several; states, keys and factors have an axis of runs in front.
+        run_steps: `dispatch`, compiled.
 
     Args:
         config: of an arm, checked; only fields that affect programs are read.
@@ -73,7 +73,7 @@ class Program:
             betas=rates.betas,
             eps=rates.eps,
             clip=rates.clip,
-            decay_rules=(*rates.decay_rules, *spared),
+            decay_rules=spared,
             rate_rules=rates.rate_rules,
             roles=self.leaves["rules"],
         )
@@ -100,19 +100,9 @@ class Program:
         self._draw = jax.jit(self.task.init, out_shardings=placed.variables)
         self._init_optimizer = jax.jit(self.optimizer.init, out_shardings=placed.opt_state)
         self.run_steps = jax.jit(
-            self._run_steps, donate_argnums=0, out_shardings=(placed, self._everywhere)
+            self.dispatch, donate_argnums=0, out_shardings=(placed, self._everywhere)
         )
-        # Several runs: the same function, mapped over an axis in front, which "runs" of the mesh
-        # shards where it has that axis.
-        axis = meshes.RUNS if meshes.RUNS in mesh.shape else None
-        self._over_runs = functools.partial(jax.vmap, spmd_axis_name=axis)
-        self._by_run = NamedSharding(mesh, P(axis))
-        self._placed = jax.tree.map(lambda where: NamedSharding(mesh, P(axis, *where.spec)), placed)
-        self.run_together = jax.jit(
-            self._over_runs(self._run_steps, in_axes=(0, None, 0, 0, None, 0)),
-            donate_argnums=0,
-            out_shardings=(self._placed, self._by_run),
-        )
+        self._together: dict[int, Together] = {}
 
     def draw(self, seed: int) -> dict[str, Any]:
         """The model's variables by its own initialization."""
@@ -155,51 +145,27 @@ class Program:
         """
         return plan(self.shapes.params, scheme, **self.leaves, grid=self.task.grid())
 
-    def lanes(self, runs: int) -> int:
-        """The length of the axis of so many runs: what the mesh's axis "runs" divides."""
-        return runs + -runs % self.mesh.shape.get(meshes.RUNS, 1)
+    def together(self, runs: int) -> Program | Together:
+        """The program of so many runs at once; of one run, this."""
+        if runs == 1:
+            return self
+        if runs not in self._together:
+            self._together[runs] = Together(self, runs)
+        return self._together[runs]
 
     def keys(self, seeds: Sequence[int]) -> tuple[jax.Array, jax.Array]:
-        """The keys of data and dropout that `take` is called with; without an axis of one run."""
-        if len(seeds) == 1:
-            return stream(seeds[0], "data"), stream(seeds[0], "dropout")
-        seeds = [*seeds, *[seeds[-1]] * (self.lanes(len(seeds)) - len(seeds))]
-        numbers = jnp.asarray(seeds, jnp.uint32)
-        data, dropout = (
-            jax.device_put(jax.vmap(functools.partial(stream, name=name))(numbers), self._by_run)
-            for name in ("data", "dropout")
-        )
-        return data, dropout
+        """The keys of data and dropout that `take` is called with, of one seed."""
+        (seed,) = seeds
+        return stream(seed, "data"), stream(seed, "dropout")
 
-    def stacked(self, states: Iterable[TrainState], runs: int) -> TrainState:
-        """The states of so many runs with an axis in front; of one run, its state as it is."""
-        if runs == 1:
-            return next(iter(states))
-        every = [jax.device_get(state) for state in states]
-        every += [every[-1]] * (self.lanes(runs) - runs)
-        return jax.tree.map(
-            lambda where, *leaves: place(np.stack(leaves), where), self._placed, *every
-        )
+    def joined(self, states: Iterable[TrainState]) -> TrainState:
+        """The states of as many runs as this trains, as one: of a single run, its own."""
+        (state,) = states
+        return state
 
-    def shapes_of(self, runs: int) -> TrainState:
-        """Shapes and shardings of `stacked`."""
-        if runs == 1:
-            return self.shapes
-        return jax.tree.map(
-            lambda leaf, where: jax.ShapeDtypeStruct(
-                (self.lanes(runs), *leaf.shape), leaf.dtype, sharding=where
-            ),
-            self.shapes,
-            self._placed,
-        )
-
-    def lane(self, states: TrainState, run: int) -> TrainState:
-        """The state of one of several runs, or of one alone."""
-        if states.step.ndim == 0:
-            return states
-        return jax.tree.map(
-            lambda leaf, one: jax.device_put(leaf[run], one.sharding), states, self.shapes
-        )
+    def parted(self, states: TrainState) -> list[TrainState]:
+        """The inverse of `joined`."""
+        return [states]
 
     def take(
         self,
@@ -209,37 +175,21 @@ class Program:
         count: int,
         rate_scales: Sequence[float],
     ) -> tuple[TrainState, Metrics]:
-        """Take `count` ≤ max_dispatch steps of each run; metrics [K, max_dispatch], or of one run.
+        """`count` ≤ max_dispatch steps; metrics [max_dispatch].
 
         Args:
-            states: of `stacked`, which are gone afterwards.
+            states: of `joined`, which are gone afterwards.
             arrays: of the feed's session.
             keys: of `keys`.
             count: of steps.
-            rate_scales: the factor of each run's learning rate.
+            rate_scales: the factor of the learning rate, of each run.
         """
-        if len(rate_scales) == 1:
-            scale = jnp.float32(rate_scales[0])
-            return self.run_steps(states, arrays, *keys, jnp.int32(count), scale)
-        scales = np.resize(np.asarray(rate_scales, np.float32), self.lanes(len(rate_scales)))
-        scales = jax.device_put(scales, self._by_run)
-        return self.run_together(states, arrays, *keys, jnp.int32(count), scales)
+        scale = jnp.float32(rate_scales[0])
+        return self.run_steps(states, arrays, *keys, jnp.int32(count), scale)
 
-    def evaluate(self, variables: Any, data: Any, runs: int = 1) -> list[Evaluation]:
-        """A test of each of so many runs: means over the test set, every example counted once."""
-        if runs == 1:
-            return [self.task.evaluation(self.feed.test(self.task.sums, variables, data))]
-        sums = self.feed.test(self._sums, variables, data)
-        return [
-            self.task.evaluation({name: values[run] for name, values in sums.items()})
-            for run in range(runs)
-        ]
-
-    def _sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
-        """`Task.sums` of each of several runs."""
-        return self._over_runs(self.task.sums, in_axes=(0, None, None))(
-            variables, examples, weights
-        )
+    def evaluate(self, variables: Any, data: Any) -> list[Evaluation]:
+        """A test of each run: means over the test set, every example counted once."""
+        return [self.task.evaluation(self.feed.test(self.task.sums, variables, data))]
 
     @functools.cached_property
     def flops_per_step(self) -> float:
@@ -266,7 +216,7 @@ class Program:
             return 0.0
         return self.flops_per_step / self.task.per_step / (peak * self.mesh.size)
 
-    def _run_steps(
+    def dispatch(
         self,
         state: TrainState,
         arrays: Any,

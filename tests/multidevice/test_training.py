@@ -8,11 +8,9 @@ from configs.default import default, model
 from mimetic_jax import data
 from mimetic_jax.data.text.corpus import Corpus
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.state import stream
-from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks import TASKS
-from tests.training import evaluations, program_of
+from tests.training import program_of
 
 SMALL = {"width": 16, "depth": 2, "patch": 2, "scan": True}
 MODELS = {
@@ -78,42 +76,3 @@ def test_data_fsdp_and_tensor_together(name, accumulate):
     if name not in WHOLE:
         kernels = [x for x in jax.tree.leaves(same.params["blocks"]) if x.ndim > 2 and x.size > 64]
         assert not any(kernel.is_fully_replicated for kernel in kernels)
-
-
-def comparison_on(devices, seeds=11):
-    config = default()
-    config.seeds, config.together, config.mesh.runs = tuple(range(seeds)), 8, devices
-    config.batch, config.steps, config.max_dispatch = 16, 4, 4
-    config.model = model("vit", width=16, depth=1, heads=2, patch=4, dropout=0.1)
-    config.optimizer.name, config.optimizer.weight_decay = "sgd", 0.0
-    config.eval.batch = 180
-    config.log_every = config.checkpoint_every = 2
-    return Comparison(config, lambda line: None, devices=jax.devices()[:devices])
-
-
-@pytest.mark.slow
-def test_eight_devices_have_the_runs_of_one(tmp_path):
-    """The second group of three runs is filled up for eight devices, and what fills is gone."""
-    found = {}
-    for devices in (1, 8):
-        comparison, workdir = comparison_on(devices), tmp_path / str(devices)
-        comparison.train(workdir)
-        runs = [Run.of(workdir, "run", seed) for seed in range(11)]
-        assert [len(run.group) for run in runs] == 8 * [8] + 3 * [3]
-        tested = [evaluations(run)[-1]["eval_loss"] for run in runs]
-        found[devices] = (
-            [jax.device_get(state.params) for _, state in comparison.states(runs)],
-            tested,
-        )
-    (params, tested), (others, theirs) = found.values()
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), params, others)
-    np.testing.assert_allclose(tested, theirs, rtol=1e-5)
-
-
-def test_devices_exchange_nothing():
-    program = comparison_on(8).arms["run"].program
-    arrays, keys = program.feed.shapes(), program.keys(range(8))
-    count, scales = jax.ShapeDtypeStruct((), np.int32), jax.ShapeDtypeStruct((8,), np.float32)
-    lowered = program.run_together.lower(program.shapes_of(8), arrays, *keys, count, scales)
-    text = lowered.compile().as_text()
-    assert not [name for name in ("all-reduce", "all-gather", "all-to-all") if f" {name}(" in text]

@@ -96,7 +96,6 @@ def test_an_arm_is_named_as_a_folder_can_be(tiny, name):
         ({"name": " "}, "name is empty: the workdir is runs/NAME"),
         ({"optimizer.schedule": "triangle"}, "the triangle schedule takes no warm-up: 2 steps"),
         ({"label_smoothing": 0.1, "task": "text"}, "label_smoothing 0.1 is for images, not for t"),
-        ({"together": 3, "mesh.runs": 2}, "mesh.runs 2 doesn't divide the 3 runs of together"),
     ],
 )
 def test_checks(tiny, overrides, words):

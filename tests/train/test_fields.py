@@ -84,7 +84,7 @@ def test_a_field_takes_nothing_else():
         ("optimizer.learning_rate", -0.1, "learning_rate -0.1 is not a finite number of at least"),
         ("optimizer.betas", (), r"optimizer.betas \(\) is not a sequence of 2"),
         ("optimizer.rate_rules", (("a",),), r"rate_rules\[0\] \('a',\) is not a sequence of 2"),
-        ("optimizer.decay_rules", (("a(", 1.0),), r"'a\(' is not a regular expression: missing"),
+        ("optimizer.rate_rules", (("a(", 1.0),), r"'a\(' is not a regular expression: missing"),
         ("mesh.rules", (("k", ("fsdp", "model")),), "mesh.rules"),
         ("optimizer.plateau", "half", "optimizer.plateau.*did you mean 'halve'"),
         ("init_parts", ("atention",), "did you mean 'attention'"),

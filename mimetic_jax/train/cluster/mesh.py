@@ -19,29 +19,23 @@ from mimetic_jax.tree import paths
 BATCH = P(("data", "fsdp"))
 """A batch is sharded over both axes: every device computes, whichever holds the parameters."""
 
-RUNS = "runs"
-"""The axis over which the runs of a group are sharded: each device trains some of them."""
-
 
 def make_mesh(
     data: int = -1,
     fsdp: int = 1,
     tensor: int = 1,
     *,
-    runs: int = 1,
     devices: Sequence[jax.Device] | None = None,
 ) -> Mesh:
-    """A mesh of three axes, and of a fourth in front where `runs` isn't 1.
+    """A mesh of three axes.
 
     "data" holds replicas, "fsdp" shards parameters that are gathered where they are used, "tensor"
-    shards heads and hidden units, each of which is computed on one device. "runs" shards runs that
-    train together, which exchange nothing.
+    shards heads and hidden units, each of which is computed on one device.
 
     Args:
         data: size of the first axis; −1 for what the others leave.
         fsdp: size of the second.
         tensor: size of the third.
-        runs: size of that in front.
         devices: all of JAX's unless given.
 
     Raises:
@@ -52,15 +46,14 @@ def make_mesh(
         {'data': 1, 'fsdp': 1, 'tensor': 1}
     """
     devices = jax.devices() if devices is None else devices
-    count, fixed = len(devices), fsdp * tensor * runs
-    sizes = f"data {data} x fsdp {fsdp} x tensor {tensor}" + f" x runs {runs}" * (runs != 1)
-    if min(fsdp, tensor, runs) < 1 or (data < 1 and data != -1):
+    count, fixed = len(devices), fsdp * tensor
+    sizes = f"data {data} x fsdp {fsdp} x tensor {tensor}"
+    if min(fsdp, tensor) < 1 or (data < 1 and data != -1):
         raise InputError(f"mesh axes must be positive (data may be -1): {sizes}")
     rows = count // fixed if data == -1 else data
     if rows * fixed != count:
         raise InputError(f"a mesh of {sizes} doesn't fit {count} devices")
-    axes = {RUNS: runs} if runs > 1 else {}
-    axes |= {"data": rows, "fsdp": fsdp, "tensor": tensor}
+    axes = {"data": rows, "fsdp": fsdp, "tensor": tensor}
     # Auto axes: GSPMD propagates from the few shardings we state.
     return jax.make_mesh(
         tuple(axes.values()),
