@@ -17,6 +17,17 @@ Fields: TypeAlias = Mapping[str, Any]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """No arguments, no fields."""
 
+
+def theirs(name: str, default: float, mimetic: float, score: float) -> Mapping[str, float]:
+    """What another paper has for its own initialization, from a secondary source: `Row.others`.
+
+    - procedural warm-up: Shinnick et al. Can You Learn to See Without Images? CVPR 2026.
+    - conditioned: Conditioned Initialization for Attention. ICLR 2026, submission 25196.
+    - course project: a public README; it trained with the structured paper's released code.
+    """
+    return {f"{name} (its default {default:.2f}, mimetic {mimetic:.2f})": score}
+
+
 FILE, FIRST_STAGE = "FILE.npz", "FIRST_STAGE"
 """Values of arguments that stand for a file of weights, and for a workdir of main.py."""
 
@@ -67,7 +78,8 @@ class Row:
         arms: others to train, or groups of the config's `init`: arms for which nothing is printed,
             and the row's own controls. Of a complete row all of them: those that it prints, its
             own, then the table's controls.
-        others: printed scores of what has no arm here, by the paper's name.
+        others: printed scores of what has no arm here, by the paper's name, and of other papers:
+            of theirs the recipe isn't known, so what their default reaches is in the name.
         best: whether each printed score is the best of the row's printed arms.
         score: the unit of its numbers, where it isn't the table's.
         doubt: what keeps the numbers from being taken literally, if anything.
