@@ -252,6 +252,12 @@ def depth_dependence(scheme: Scheme) -> str:
     return ""
 
 
+def name_of(scheme: Scheme) -> str:
+    """The name of a scheme, with that of the scheme inside: "NormMatched(Mimetic)"."""
+    name, inner = type(scheme).__name__, getattr(scheme, "like", None)
+    return f"{name}({name_of(inner)})" if isinstance(inner, Scheme) else name
+
+
 def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
     """Those of query, key, value and out among the roles of a block; none if there is only one.
 

@@ -87,6 +87,8 @@ each column and number of state, `ssm_dt_bias` the bias of Δ before softplus,
 `ssm_norm` the scale of the gated norm."""
 
 
+ATTENTION = ("query", "key", "value", "out")
+
 NORMS = frozenset(
     ("attention_gain", "mlp_gain", "shared_gain", "attention_scale", "mlp_scale", "post_norm")
 )
