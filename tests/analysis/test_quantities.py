@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.signal
+from mimetic_jax.weights.conv import conv_filters
 
 from mimetic_jax import InputError, weights
 from mimetic_jax.analysis.attention import attention_maps
@@ -14,7 +15,6 @@ from mimetic_jax.analysis.reachable import equal_factors, reachable
 from mimetic_jax.analysis.residual import KINDS, channel_mixing_residuals, mixing_residual
 from mimetic_jax.analysis.span import impulse_subsets
 from mimetic_jax.models import Model
-from mimetic_jax.weights.conv import conv_filters
 from tests.analysis.networks import drawn
 
 
