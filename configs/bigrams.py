@@ -41,7 +41,7 @@ class Bigrams(Scheme):
         """The scheme of a text, tokens [N] below V.
 
         >>> Bigrams.of(np.array([0, 1, 0, 1]), 2).counts
-        ((0, 2), (1, 0))
+        ((0.0, 2.0), (1.0, 0.0))
         """
         pairs = np.asarray(tokens[:-1], np.int64) * vocabulary + tokens[1:]
         counts = np.bincount(pairs, minlength=vocabulary**2).reshape(vocabulary, vocabulary)

@@ -176,14 +176,6 @@ FIGURES = {
         doubt="3-4 layers, width 16-32, expansion 2; neither epochs nor the order in which weights "
         "are unrolled are stated. --seeds=0-9999 has as many networks",
     ),
-    "figure1_whole": Figure(
-        "covariance of MLP weights over 10,000 small networks, all entries",
-        "covariance",
-        {"clip": None},
-        rows=(_population("convnext", "default"), _population("vit", "default")),
-        small=SMALL_POPULATION,
-        doubt="as figure 1, of which figure1 shows the first 8 channels and hidden units",
-    ),
     "figure2": Figure(
         "accuracy on CIFAR-10 of trainings of x epochs, of 5 seeds",
         "sweep",

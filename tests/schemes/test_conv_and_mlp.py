@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.signal
 
 import mimetic_jax
 from mimetic_jax import InputError
@@ -85,6 +86,29 @@ def test_random_filters_have_that_energy_on_average_and_impulses_are_everywhere(
     assert energies(filters(ConvFilters(), 5, 5000)).mean() == pytest.approx(1 / 3, rel=0.02)
     impulses = np.count_nonzero(filters(ConvFilters("impulse"), 5, 5000), axis=2)
     assert impulses.min() > 100
+
+
+def test_fixed_filters_restore_what_a_block_makes_unless_they_are_one():
+    """Proposition 1 of the structured paper: for an input of rank r, channel mixing alone restores
+    any filters where r disjoint subsets of the fixed ones span all filters. Boxes don't span.
+    """
+    draws, side, width, rank = np.random.default_rng(0), 12, 64, 2
+    x = draws.normal(size=(side, side, rank)) @ draws.normal(size=(rank, width))
+
+    def mixed(kernels):
+        per_channel = zip(
+            np.moveaxis(x, -1, 0), np.moveaxis(np.asarray(kernels), -1, 0), strict=True
+        )
+        return np.stack([scipy.signal.correlate2d(*one, "same").ravel() for one in per_channel], 1)
+
+    target = mixed(draws.normal(size=(3, 3, width))) @ draws.normal(size=(width, 8))
+    rests = {}
+    for kind in ("random", "impulse", "box"):
+        spatial = mixed(filters(ConvFilters(kind), 3, width))
+        solved, *_ = np.linalg.lstsq(spatial, target, rcond=1e-10)
+        rests[kind] = np.linalg.norm(spatial @ solved - target) / np.linalg.norm(target)
+    assert max(rests["random"], rests["impulse"]) < 1e-8
+    assert rests["box"] > 0.5
 
 
 def mlps(dim=8, hidden=16, layers=2):
