@@ -356,7 +356,7 @@ def test_a_loop_over_layers_draws_what_each_layer_would_draw():
 
 def test_a_scheme_that_hides_its_dependence_on_depth_fails_in_a_loop():
     @dataclasses.dataclass(frozen=True)
-    class Undeclared(Scheme):
+    class Hidden(Scheme):
         def writes(self, roles):
             return roles & {"mlp_in"}
 
@@ -366,4 +366,4 @@ def test_a_scheme_that_hides_its_dependence_on_depth_fails_in_a_loop():
             }
 
     with pytest.raises(jax.errors.TracerBoolConversionError):
-        jax.jit(lambda key: rewrite(key, stacked(2), Undeclared()))(KEY)
+        jax.jit(lambda key: rewrite(key, stacked(2), Hidden()))(KEY)
