@@ -171,8 +171,7 @@ def named_if_traced(scheme: Scheme) -> Iterator[None]:
         if not traced:
             raise
         raise InputError(
-            f"{type(scheme).__name__}.{traced[0]} can't be traced by jit or vmap: give a "
-            "number"
+            f"{type(scheme).__name__}.{traced[0]} can't be traced by jit or vmap: give a number"
         ) from error
 
 
