@@ -30,12 +30,12 @@ class Remote:
     """A file to download, which needs no account.
 
     Attributes:
-        url: of it.
-        md5: of its bytes, as published or as other libraries check it.
+        url: its address.
+        md5: the checksum of its bytes, as published or as other libraries check it.
         folder: below the data folder, that it belongs into.
         gives: for an archive that must be unpacked, what it unpacks to; else "".
-        arrays: of an archive, the arrays to store as `gives`, from the folder that it is unpacked
-            in; None if they are what it unpacks to.
+        arrays: makes the arrays to store as `gives` of the folder that an archive is unpacked in;
+            None if `gives` is what it unpacks to.
     """
 
     url: str

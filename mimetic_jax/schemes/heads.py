@@ -36,8 +36,8 @@ class HeadIdentity(Scheme):
 
     Attributes:
         beta: β, signed.
-        power: of 1 / D.
-        share: of a head's columns, its last ones, which get the identity.
+        power: the power of 1 / D.
+        share: the share of a head's columns, its last ones, that get the identity.
 
     Example:
         >>> sorted(HeadIdentity().writes(frozenset({"query", "key", "value", "query_bias"})))

@@ -34,8 +34,8 @@ class Independent(_Kernels):
 
     Attributes:
         std: the factor that all kernels share.
-        power: of 1 / fan_in.
-        depth: of 1 / 2L, where residual branches end.
+        power: the power of 1 / fan_in.
+        depth: the power of 1 / 2L in the last kernels of residual branches.
         spectral: whether kernels that narrow have less, so that spectral norms are those of
             √(fan_out / fan_in).
         uniform: whether the distribution is uniform instead of normal.

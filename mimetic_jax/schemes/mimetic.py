@@ -47,8 +47,8 @@ class Mimetic(Scheme):
             its own, with fresh Z as in query and key, instead of one target for all heads together:
             the sum over heads has a larger diagonal. Query heads that share a value head carry
             equal parts of its product.
-        positive: of these heads, the share whose product leans to +|β| I, the first ones, where
-            that of the others leans to −|β| I, as trained models have heads of both signs; a
+        positive: the share of these heads, the first ones, whose product leans to +|β| I; that of
+            the others leans to −|β| I, as trained models have heads of both signs; a
             number, a sequence with one number per layer, or a function of relative depth.
 
     Example:

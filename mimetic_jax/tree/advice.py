@@ -61,8 +61,10 @@ def advice_on_groups(tree: Tree) -> str:
 
 def no_match(tree: Tree, scheme: Scheme) -> str:
     """Why a scheme finds nothing, and what to do."""
+    if not tree.paths:
+        return f"{name_of(scheme)} matches nothing: the tree has no leaves"
     seen = ", ".join(tree.paths[:8]) + (", …" if len(tree.paths) > 8 else "")
-    message = f"{name_of(scheme)} matches nothing among the paths {seen or '(none)'}"
+    message = f"{name_of(scheme)} matches nothing among the paths {seen}"
     if found := hint(tree, scheme):
         return message + found
     if roles_to_write(scheme, ATTENTION):

@@ -283,8 +283,8 @@ def find_rule(
     """The first of some rules that describes a leaf, and the path of its block.
 
     Args:
-        path: of the leaf.
-        rules: in their order.
+        path: the path of a leaf.
+        rules: rules, in their order.
         among: the paths of all leaves, for rules that need another leaf beside theirs.
 
     >>> query = Rule("query/kernel", "query", "d h k")

@@ -59,7 +59,7 @@ def query_key(
             attention) the noise is drawn per group and its query heads start equal, because
             one key can't match several targets.
         alpha: α ≥ 0, the noise.
-        beta: β, the identity; any finite sign.
+        beta: β, the identity, of either sign.
         noise: "normal" (the paper) or "uniform" (the released port), of the same variance.
         degenerate: what truncation keeps when α = 0, where all singular values are equal:
             the "first_k" coordinates (what LAPACK returns, hence the port) or a "random_basis".

@@ -181,11 +181,11 @@ def impulse_query_key(
             ("positive"): entries u / Σ u, u uniform, where M = amplitude · entry. The paper calls
             that inefficient. On 14×14 tokens and K = 64 a row of the map is at a total variation
             distance of .77 from its filter, where it is .15 for an impulse.
-        amplitude: of the logits at the impulse.
+        amplitude: the logits at the impulse.
         noise: standard deviation of the other logits, normal and truncated at ±3⅓ of it.
         norm: Frobenius norm of each head's query and of its key.
-        rank: of the pseudo-inverse and so of the product; K unless given. At a lower rank the
-            surplus query columns are noise and the surplus key columns zero, so that no unit is
+        rank: the rank of the pseudo-inverse and so of the product; K unless given. At a lower rank
+            the surplus query columns are noise and the surplus key columns zero, so that no unit is
             dead. For sin-cos tables about 10 is best: the weakest direction takes most of the
             norm, and if it is too weak the map becomes flat.
 

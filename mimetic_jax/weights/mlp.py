@@ -27,7 +27,7 @@ def mean_shift(kernel: jax.Array, b: float = 0.5) -> jax.Array:
 
     Args:
         kernel: W₁ [D, F], for row vectors.
-        b: the mean in standard deviations; any finite sign.
+        b: the mean in standard deviations, of either sign.
 
     Returns:
         [D, F] float32; a kernel of zeros stays zero.

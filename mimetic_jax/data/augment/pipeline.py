@@ -40,8 +40,8 @@ class Augmentation:
         crop_scale: least and greatest area of a random resized crop, as parts of the image's; empty
           for none. It excludes `crop`.
         crop_ratio: least and greatest width / height of the crop of crop_scale.
-        interpolation: of resizing and, as in timm, of timm's RandAugment: "bilinear", "bicubic", or
-          "random" for either.
+        interpolation: that of resizing and, as in timm, of timm's RandAugment: "bilinear",
+          "bicubic", or "random" for either.
         randaugment: a policy as `policy.parse_policy` reads it, such as "torchvision-n2-m9",
           "rand-m9-mstd0.5-inc1" or "kentaroy-n2-m14"; empty for none.
         randaugment_first: apply it before crop and flip, as kentaroy47's program does, so that
@@ -102,7 +102,7 @@ def augment_batch(
 
     Args:
         augmentation, mixing: the operations; static.
-        key: of the augmentation of all steps.
+        key: the key of the augmentation of all steps.
         step: may be traced.
         images: uint8 [B, h, w, C].
         labels: int32 [B].
