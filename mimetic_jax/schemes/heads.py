@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.base import LATER, Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.kernels import semi_orthogonal
 from mimetic_jax.schemes.mimetic import pair_roles, pair_sizes
@@ -49,8 +49,8 @@ class HeadIdentity(Scheme):
     """
 
     beta: Annotated[float, ANY_SIGN] = 0.5
-    power: Annotated[float, NOT_NEGATIVE] = 0.5
-    share: Annotated[float, _SHARE] = 1.0
+    power: Annotated[float, NOT_NEGATIVE] = dataclasses.field(default=0.5, metadata=LATER)
+    share: Annotated[float, _SHARE] = dataclasses.field(default=1.0, metadata=LATER)
 
     @classmethod
     def induction(cls, beta: float = 1.0, share: float = 0.5) -> Self:

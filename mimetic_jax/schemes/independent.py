@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self
 
 import jax
 
-from mimetic_jax.schemes.base import attention_kernels
+from mimetic_jax.schemes.base import LATER, attention_kernels
 from mimetic_jax.schemes.kernels import OUTPUTS, Shape, _Kernels, dense_kernels, fans, uniform
 from mimetic_jax.weights.checks import NOT_NEGATIVE, POSITIVE
 
@@ -56,7 +56,7 @@ class Independent(_Kernels):
     depth: float = 0.0
     spectral: bool = False
     uniform: bool = False
-    mlp: bool = True
+    mlp: bool = dataclasses.field(default=True, metadata=LATER)
 
     @property
     def by_depth(self) -> bool:  # type: ignore[override]

@@ -13,12 +13,14 @@ import numpy as np
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.base import LATER, Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.depth import PerLayer
 from mimetic_jax.weights.attention import Degenerate, Noise, Orientation
-from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE
+from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, number
 from mimetic_jax.weights.factor import Method
+
+_HEADS = Range(0, 1, reason="a share of the heads")
 
 Alpha = Annotated[PerLayer, NOT_NEGATIVE]
 Beta = Annotated[PerLayer, ANY_SIGN]
@@ -69,8 +71,8 @@ class Mimetic(Scheme):
     zero_bias: bool = True
     method: Method = "exact"
     orientation: Orientation = "paper"
-    per_head: bool = False
-    positive: Annotated[PerLayer, Range(0, 1, reason="a share of the heads")] | None = None
+    per_head: bool = dataclasses.field(default=False, metadata=LATER)
+    positive: Annotated[PerLayer, _HEADS] | None = dataclasses.field(default=None, metadata=LATER)
 
     @classmethod
     def port(cls) -> Self:
@@ -186,7 +188,7 @@ def _value_out_by_head(
     groups, repeats = sizes["num_kv_heads"], sizes["num_heads"] // sizes["num_kv_heads"]
     out_HxKxD = left_DxHxK.transpose(1, 2, 0) / repeats
     if scheme.positive is not None:  # −(αZ + βI) has the law of αZ − βI
-        count = round(scheme.positive * groups)
+        count = round(number("positive", scheme.positive, _HEADS) * groups)
         signs = np.where(np.arange(groups) < count, 1, -1) * (-1 if scheme.beta_vo < 0 else 1)
         out_HxKxD *= np.repeat(signs, repeats)[:, None, None].astype(np.float32)
     return right_DxGxK, out_HxKxD
