@@ -79,7 +79,7 @@ def controlled(name: str, *schemes: Scheme) -> Arms:
 
 
 _WITHOUT_STRUCTURE = (
-    *(s.SinCos, s.ConstantBias, s.ZeroOut, s.ZeroOutputs, s.Independent, s.UniformAttention),
+    *(s.SinCos, s.ConstantBias, s.ZeroOut, s.Independent),
     *(s.TFixup, s.CompleteP, s.NormMatched, s.Permuted, s.Shuffled),
 )
 """Schemes that stay in a control: positions, biases, zeros, and kernels of independent entries."""
@@ -309,7 +309,7 @@ def language() -> Arms:
         "value_out": (value_out,),
         "zero_out": (s.ZeroOut(),),
         # It replaced the identity form in a GPT speed run: all four kernels, 0.5 D^-1/2.
-        "uniform": (s.UniformAttention(),),
+        "uniform": (s.Independent(0.5, uniform=True, mlp=False),),
         "strong": (STRONG,),
         "vision": (Mimetic(),),
     }
@@ -392,7 +392,7 @@ def league(kind: str, width: int) -> Arms:
     own, other = Mimetic(), mimetic_language()
     if is_gpt:
         own, other = other, own
-    shift, zeros = MeanShift(), s.ZeroOutputs()
+    shift, zeros = MeanShift(), s.ZeroOut(mlp=True)
     of_mup = {"optimizer": {"rate_rules": mup(width)}}
     arms: Arms = {
         "default": (),
@@ -409,7 +409,7 @@ def league(kind: str, width: int) -> Arms:
         "idinit": (s.IDInit(),),
         "mean_shift": (shift,),
         "zero_out": (s.ZeroOut(),),
-        "uniform": (s.UniformAttention(),),
+        "uniform": (s.Independent(0.5, uniform=True, mlp=False),),
         "t_fixup": (s.TFixup(decoder=is_gpt),),
         "zero": (s.Zero(),),
         "dct": (s.DCT(),),

@@ -14,11 +14,11 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from configs import arms
+from configs.bigrams import Bigrams
 from configs.default import check_choice
 from configs.recipes import TEXTS, few_images, sequences
 from mimetic_jax import schemes as s
 from mimetic_jax.data.text.corpus import load_text
-from mimetic_jax.weights import bigram_counts
 
 TASKS = (*TEXTS, "copying", "recall", "induction", "images", "vision")
 
@@ -66,11 +66,12 @@ def _language(init: arms.Names, heads: int) -> ConfigDict:
     query_key = s.mimetic_language(alpha_vo=None, beta_vo=None)
     copying, anti = s.OrthogonalValueOut(1.0, 0.1, 0.5), s.CorrelatedMLP(-0.5)
     shifted = {"key_shift": 0.5}
+    by_head = s.Mimetic(None, None, 0.2, -0.2, per_head=True)
     structured: arms.Arms = {
         "identity": (s.HeadIdentity(),),
         "identity_copying": (s.HeadIdentity(), copying),
-        "induction": {"scheme": (s.InductionHead(), copying), "model": shifted},
-        "each": (query_key, s.ValueOutPerHead(0.2, -0.2)),
+        "induction": {"scheme": (s.HeadIdentity.induction(), copying), "model": shifted},
+        "each": (query_key, by_head),
         "mimetic": (s.mimetic_language(),),
         "strong": (arms.STRONG,),
     }
@@ -100,9 +101,8 @@ def _language(init: arms.Names, heads: int) -> ConfigDict:
 def _bigrams() -> arms.Arms:
     """The embedding of the text's bigrams, and its control."""
     corpus = load_text(TEXTS["text"], None)
-    counts = tuple(map(tuple, bigram_counts(corpus.train, len(corpus.vocabulary)).tolist()))
     return {
-        name: (s.Bigrams(counts, shuffled),)
+        name: (Bigrams.of(corpus.train, len(corpus.vocabulary), shuffled),)
         for name, shuffled in (("bigrams", False), ("bigrams_shuffled", True))
     }
 

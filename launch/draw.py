@@ -15,8 +15,6 @@ from mimetic_jax.analysis import population
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import EXAMPLES, Network, networks
 from mimetic_jax.analysis.figures import DRAW
-from mimetic_jax.analysis.rank import stable_ranks
-from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.tensor_files import read_file
 from mimetic_jax.schemes import Mimetic
@@ -31,8 +29,6 @@ _OF_NETWORKS = {
     "products": lambda model, variables, inputs: variables["params"],
     "attention_maps": attention_maps,
     "impulse_maps": attention_maps,
-    "stable_rank": stable_ranks,
-    "residual": channel_mixing_residuals,
 }
 """What figures of networks draw of each, from its model, its variables and test examples."""
 

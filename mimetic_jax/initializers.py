@@ -292,7 +292,7 @@ def mean_shift(
     `per_input`, W + b s z_n for each input n, z normal.
 
     Args:
-        b: the mean in standard deviations of the kernel; any finite sign (≥ 0 with `per_input`).
+        b: the mean in standard deviations of the kernel, of either sign (≥ 0 with `per_input`).
         base: initializer of W; LeCun normal, Flax's default, unless given.
         per_input: a random mean per input (eq. 1) instead of one for the kernel (eq. 2). After a
             LayerNorm only this form changes the output at initialization: see

@@ -361,21 +361,6 @@ FIGURES = {
         {"widths": (256, 512), "sizes": (3, 5, 8)},
         doubt="what its axes show is lost in the text at hand; this is proposition 1's condition",
     ),
-    "proposition1": Figure(
-        "what channel mixing alone can't restore of a trained block with other, fixed filters",
-        "residual",
-        {"examples": 16},  # whose pixels are the equations for hundreds of unknowns
-        rows=(_CONVMIXER_OF_5,),
-        small=_SMALL_CONVMIXER,
-        doubt="the paper draws no such figure: it tests its proposition's claim on networks",
-    ),
-    "remark1": Figure(
-        "stable rank of the input of each layer of a ConvMixer",
-        "stable_rank",
-        rows=(_CONVMIXER_OF_5,),
-        small=_SMALL_CONVMIXER,
-        doubt="stated without numbers",
-    ),
     "figure3": Figure(
         "attention maps at the start, of three layers",
         "impulse_maps",

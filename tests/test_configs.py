@@ -294,7 +294,6 @@ SHARED_BY_TIMM = {
     "data.augment.crop_ratio": (3 / 4, 4 / 3),
     "data.augment.flip": True,
     "data.augment.randaugment": "rand-m9-mstd0.5-inc1",
-    "data.augment.cutout": 0,
     "data.augment.erase": 0.25,
     "data.augment.erase_mode": "pixel",
     "data.augment.erase_mixed": False,

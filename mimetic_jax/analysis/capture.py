@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -104,26 +103,6 @@ def watched(model: Model, variables: Mapping[str, Any], inputs: jax.Array, watch
     """
     with nn.intercept_methods(watcher):
         return model(variables, inputs)[0]
-
-
-def entering(
-    name: str, model: Model, variables: Mapping[str, Any], inputs: jax.Array
-) -> list[jax.Array]:
-    """What enters the submodules of a model of `plain` whose name matches, in order of the calls.
-
-    The name is a regular expression, of the whole name.
-    """
-    found: list[jax.Array] = []
-
-    def watcher(
-        call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext
-    ) -> Any:
-        if context.method_name == "__call__" and re.fullmatch(name, context.module.name or ""):
-            found.append(args[0])
-        return call(*args, **kwargs)
-
-    watched(model, variables, inputs, watcher)
-    return found
 
 
 def chunks(inputs: jax.Array, most: int = _PER_CALL) -> Iterator[jax.Array]:

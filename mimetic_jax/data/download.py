@@ -10,10 +10,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import pickle
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from mimetic_jax.base.errors import InputError, check_given, error_text, unknown
 from mimetic_jax.base.exits import reported
@@ -26,16 +30,19 @@ class Remote:
     """A file to download, which needs no account.
 
     Attributes:
-        url: of it.
-        md5: of its bytes, as published or as other libraries check it.
+        url: its address.
+        md5: the checksum of its bytes, as published or as other libraries check it.
         folder: below the data folder, that it belongs into.
         gives: for an archive that must be unpacked, what it unpacks to; else "".
+        arrays: makes the arrays to store as `gives` of the folder that an archive is unpacked in;
+            None if `gives` is what it unpacks to.
     """
 
     url: str
     md5: str
     folder: str = ""
     gives: str = ""
+    arrays: Callable[[Path], dict[str, np.ndarray]] | None = None
 
     @property
     def name(self) -> str:
@@ -65,15 +72,38 @@ def _archive(url: str, md5: str, gives: str) -> tuple[Remote, ...]:
     return (Remote(url, md5, gives=gives),)
 
 
+def cifar_arrays(folder: Path) -> dict[str, np.ndarray]:
+    """The arrays of CIFAR's "python version", unpacked in a folder; of CIFAR-100 the fine labels.
+
+    Reading pickles runs what is in them: only for the published files, by their checksum.
+
+    Returns:
+        train_images uint8 [N, 32, 32, 3], train_labels int32 [N], and those of the test.
+    """
+    found = {}
+    for part, names in {
+        "train": ("data_batch_[1-5]", "train"),
+        "test": ("test_batch", "test"),
+    }.items():
+        paths = sorted(path for name in names for path in folder.glob(f"*/{name}"))
+        batches = [pickle.loads(path.read_bytes(), encoding="bytes") for path in paths]
+        rows = np.concatenate([batch[b"data"] for batch in batches])
+        labels = [batch.get(b"fine_labels", batch.get(b"labels")) for batch in batches]
+        # A row holds one color plane after the other.
+        images = rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        found[f"{part}_images"] = np.ascontiguousarray(images)
+        found[f"{part}_labels"] = np.concatenate(labels).astype(np.int32)
+    return found
+
+
 REMOTE = {
-    "cifar10": _archive(
-        f"{_CIFAR}/cifar-10-python.tar.gz",
-        "c58f30108f718f92721af3b95e74349a",
-        "cifar-10-batches-py",
-    ),
-    "cifar100": _archive(
-        f"{_CIFAR}/cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", "cifar-100-python"
-    ),
+    **{
+        name: (Remote(f"{_CIFAR}/{file}", md5, gives=f"{name}.npz", arrays=cifar_arrays),)
+        for name, file, md5 in (
+            ("cifar10", "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
+            ("cifar100", "cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),
+        )
+    },
     "tiny_imagenet": _archive(
         "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
         "90528d7ca1a48142e341f4ef8d21d0de",
@@ -139,6 +169,9 @@ def _fetch(remote: Remote, root: Path) -> None:
                 processor=unpacker(extract_dir=folder) if remote.gives else None,
                 progressbar=sys.stderr.isatty(),
             )
+            if remote.arrays:
+                arrays: dict[str, Any] = remote.arrays(Path(folder))
+                np.savez(Path(folder) / remote.gives, **arrays)
             if remote.gives:
                 os.replace(Path(folder) / remote.gives, root / remote.gives)
         except Exception as error:  # of the network, the checksum, the archive, the disk

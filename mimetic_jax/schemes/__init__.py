@@ -29,27 +29,13 @@ right, each to the result of the one before.
 """
 
 from mimetic_jax.schemes.base import Scheme, as_tuple
-from mimetic_jax.schemes.baselines import (
-    IDInit,
-    TFixup,
-    UniformAttention,
-    Zero,
-    ZeroOut,
-    ZeroOutputs,
-)
+from mimetic_jax.schemes.baselines import IDInit, TFixup, Zero, ZeroOut
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.circuits import ContentHeads, InductionCircuit
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.depth import ByDepth, PerLayer
-from mimetic_jax.schemes.embedding import Bigrams
-from mimetic_jax.schemes.heads import (
-    HeadIdentity,
-    InductionHead,
-    OrthogonalValueOut,
-    SymmetricQueryKey,
-    ValueOutPerHead,
-)
+from mimetic_jax.schemes.heads import HeadIdentity, OrthogonalValueOut, SymmetricQueryKey
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.independent import CompleteP, Independent
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
@@ -63,7 +49,6 @@ from mimetic_jax.schemes.wrappers import Layers, NormMatched, Permuted, Polar, S
 __all__ = [
     "DCT",
     "AntiCorrelated",
-    "Bigrams",
     "Block",
     "ByDepth",
     "CompleteP",
@@ -81,7 +66,6 @@ __all__ = [
     "ImpulseMixing",
     "Independent",
     "InductionCircuit",
-    "InductionHead",
     "Layers",
     "MeanShift",
     "Mimetic",
@@ -100,11 +84,8 @@ __all__ = [
     "Sinusoidal",
     "SymmetricQueryKey",
     "TFixup",
-    "UniformAttention",
-    "ValueOutPerHead",
     "Zero",
     "ZeroOut",
-    "ZeroOutputs",
     "as_tuple",
     "from_dict",
     "load",

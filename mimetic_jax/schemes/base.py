@@ -171,8 +171,7 @@ def named_if_traced(scheme: Scheme) -> Iterator[None]:
         if not traced:
             raise
         raise InputError(
-            f"{type(scheme).__name__}.{traced[0]} can't be traced by jit, vmap or grad: give a "
-            "number"
+            f"{type(scheme).__name__}.{traced[0]} can't be traced by jit or vmap: give a number"
         ) from error
 
 
@@ -250,6 +249,12 @@ def depth_dependence(scheme: Scheme) -> str:
         elif is_per_layer(annotation) and (isinstance(value, tuple) or callable(value)):
             return f"{name}.{field}"
     return ""
+
+
+def name_of(scheme: Scheme) -> str:
+    """The name of a scheme, with that of the scheme inside: "NormMatched(Mimetic)"."""
+    name, inner = type(scheme).__name__, getattr(scheme, "like", None)
+    return f"{name}({name_of(inner)})" if isinstance(inner, Scheme) else name
 
 
 def attention_kernels(roles: frozenset[str]) -> frozenset[str]:

@@ -13,9 +13,8 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.schemes.base import attention_kernels
-from mimetic_jax.schemes.kernels import OUTPUTS, Shape, _Kernels, dense_kernels, fans
-from mimetic_jax.weights.baselines import padded_identity, tfixup, uniform_noise, zero_init
+from mimetic_jax.schemes.base import LATER, attention_kernels
+from mimetic_jax.schemes.kernels import OUTPUTS, Shape, _Kernels, dense_kernels, fans, uniform
 from mimetic_jax.weights.checks import NOT_NEGATIVE
 
 
@@ -23,9 +22,10 @@ from mimetic_jax.weights.checks import NOT_NEGATIVE
 class Zero(_Kernels):
     """ZerO on attention: W_Q = 0, W_K = W_V = I, W_out = 0.
 
-    All heads together are the identity, or `weights.baselines.zero_init` where G·K isn't D. The
+    All heads together are the identity: a partial one where G·K < D, and I · H_p / √p · I where
+    G·K > D, with H_p the Hadamard matrix of the next power of two p ≥ G·K, cut to shape. The
     released code has no transformer: Q and K follow the remark in Mimetic Initialization of
-    Self-Attention Layers, out the rule that a residual branch ends in zero.
+    Self-Attention Layers, out the rule that a residual branch ends in zero. Nothing is random.
 
     Example:
         >>> sorted(Zero().writes(frozenset({"query", "key", "key_bias", "position"})))
@@ -38,7 +38,9 @@ class Zero(_Kernels):
         return attention_kernels(roles)
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
-        return jnp.zeros(shape) if role in ("query", "out") else zero_init(*fans(role, shape))
+        if role in ("query", "out"):
+            return jnp.zeros(shape)
+        return _partial_hadamard(*fans(role, shape))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,17 +48,18 @@ class TFixup(_Kernels):
     """T-Fixup on attention and MLPs: Xavier's kernels, scaled down with depth.
 
     Query and key: Xavier uniform of gain 1/√2. Value, out and both MLP kernels: of gain
-    0.67 L^−¼, L the number of blocks of the kind. LayerNorms stay, embeddings are unchanged.
+    0.67 L^−¼, L the number of blocks of the kind. LayerNorms and embeddings are unchanged; the
+    paper drops LayerNorm and warm-up, too.
 
     Attributes:
-        decoder: whether to use the decoder's gain (9 L)^−¼ instead.
+        decoder: whether the gain is that of a decoder, (9 L)^−¼.
 
     Example:
         >>> sorted(TFixup().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
         ['mlp_in', 'mlp_in_bias', 'mlp_out']
 
     Reference: Improving Transformer Optimization Through Better Initialization (Huang et al.
-    2020).
+    2020), as in its released code.
     """
 
     by_depth: ClassVar[bool] = True
@@ -68,45 +71,34 @@ class TFixup(_Kernels):
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         fan_in, fan_out = fans(role, shape)
         if role in ("query", "key"):
-            return uniform_noise(key, shape, 1 / math.sqrt(fan_in + fan_out))
-        return tfixup(key, fan_in, fan_out, num_layers, decoder=self.decoder)
+            return uniform(key, shape, 1 / math.sqrt(fan_in + fan_out))
+        gain = (9 * num_layers) ** -0.25 if self.decoder else 0.67 * num_layers**-0.25
+        return uniform(key, (fan_in, fan_out), gain * math.sqrt(2 / (fan_in + fan_out)))
 
 
 @dataclasses.dataclass(frozen=True)
 class ZeroOut(_Kernels):
-    """Zero out kernels: each attention layer starts as the identity. Other kernels stay.
+    """Zero last kernels of residual branches, which start as the identity; other kernels stay.
+
+    In the nanoGPT speed-run the others are uniform, of standard deviation ½ D^−½:
+    `(Independent(std=0.5, uniform=True), ZeroOut(mlp=True))`.
+
+    Attributes:
+        mlp: whether the last kernels of MLPs, over channels and over tokens, are zero as well as
+            those of attention.
 
     Example:
         >>> sorted(ZeroOut().writes(frozenset({"query", "key", "value", "out", "out_bias"})))
         ['out', 'out_bias']
 
-    Reference: the baseline of the nanoGPT speed-run (modded-nanogpt, pull request 214).
+    Reference: the nanoGPT speed-run (modded-nanogpt, pull request 214); the idea is that of Fixup
+    Initialization (Zhang, Dauphin and Ma 2019).
     """
 
-    def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return attention_kernels(roles) & {"out"}
-
-    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
-        return jnp.zeros(shape)
-
-
-@dataclasses.dataclass(frozen=True)
-class ZeroOutputs(_Kernels):
-    """Zero last kernels of all residual branches: attention and MLPs start as the identity.
-
-    `ZeroOut` does that to attention alone. In the nanoGPT speed-run the other kernels are uniform,
-    of standard deviation ½ D^−½: `(Independent(std=0.5, uniform=True), ZeroOutputs())`.
-
-    Example:
-        >>> sorted(ZeroOutputs().writes(frozenset({"query", "out", "mlp_in", "mlp_out"})))
-        ['mlp_out', 'out']
-
-    Reference: the nanoGPT speed-run (modded-nanogpt), its zero-initialized projections; the idea is
-    that of Fixup Initialization (Zhang, Dauphin and Ma 2019).
-    """
+    mlp: bool = dataclasses.field(default=False, metadata=LATER)
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return dense_kernels(roles) & OUTPUTS
+        return (dense_kernels(roles) if self.mlp else attention_kernels(roles)) & OUTPUTS
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return jnp.zeros(shape)
@@ -141,29 +133,21 @@ class IDInit(_Kernels):
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         scale = self.epsilon if role in OUTPUTS else self.tau
-        return scale * padded_identity(*fans(role, shape))
+        sizes = fans(role, shape)
+        rows, columns = (jnp.arange(size) % min(sizes) for size in sizes)
+        return scale * (rows[:, None] == columns[None]).astype(jnp.float32)
 
 
-@dataclasses.dataclass(frozen=True)
-class UniformAttention(_Kernels):
-    """Query, key, value and out all uniform, of standard deviation ½ D^−½.
+def _partial_hadamard(fan_in: int, fan_out: int) -> jax.Array:
+    """ZerO's kernel.
 
-    Attributes:
-        scale: the ½.
-
-    Example:
-        >>> sorted(UniformAttention().writes(frozenset({"query", "key", "value", "out"})))
-        ['key', 'out', 'query', 'value']
-
-    Reference: the final choice of the nanoGPT speed-run (modded-nanogpt, the commit after pull
-    request 214), after it had tried the mimetic value and out.
+    >>> _partial_hadamard(2, 4)
+    Array([[ 0.5,  0.5,  0.5,  0.5],
+           [ 0.5, -0.5,  0.5, -0.5]], dtype=float32)
     """
-
-    scale: Annotated[float, NOT_NEGATIVE] = 0.5
-
-    def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return attention_kernels(roles)
-
-    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
-        D = shape[-1] if role == "out" else shape[0]
-        return uniform_noise(key, shape, self.scale / math.sqrt(D))
+    if fan_out <= fan_in:
+        return jnp.eye(fan_in, fan_out, dtype=jnp.float32)
+    # Sylvester's H[i, j] is −1 to the power of the number of bits set in both i and j.
+    common = jnp.arange(fan_in)[:, None] & jnp.arange(fan_out)[None]
+    signs = 1 - 2 * (jax.lax.population_count(common) & 1)
+    return signs.astype(jnp.float32) * 2.0 ** (-(fan_out - 1).bit_length() / 2)

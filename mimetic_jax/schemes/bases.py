@@ -6,16 +6,17 @@ They set the biases of the kernels that they write to zero.
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
+import math
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import attention_kernels
-from mimetic_jax.schemes.kernels import Shape, _Kernels, dense_kernels, fans
-from mimetic_jax.weights.bases import Variance, dct, semi_orthogonal, sinusoidal
-from mimetic_jax.weights.checks import POSITIVE
+from mimetic_jax.schemes.kernels import Shape, _Kernels, dense_kernels, fans, semi_orthogonal
+from mimetic_jax.weights.checks import POSITIVE, check_room
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +84,9 @@ class Conditioned(_Kernels):
 class DCT(_Kernels):
     """Query, key or value kernels that are the orthonormal discrete cosine transform of the width.
 
-    W[i, k] = c_k cos(π (2i + 1) k / 2D): head h reads a band of K frequencies of the channels, the
-    same in every layer. Other kernels are unchanged.
+    W[i, k] = c_k cos(π (2i + 1) k / 2D), c_0 = √(1/D) and c_k = √(2/D): head h reads a band of K
+    frequencies of the channels, the same in every layer. Where H·K > D it is the transpose of the
+    kernel for swapped sizes. Other kernels are unchanged.
 
     The paper transforms one kernel at a time, with the largest gain for the key: ImageNet
     Swin-T 81.47 to 81.73, ViT-B/32 73.12 to 73.61. In the released code of its Swins the model's
@@ -114,21 +116,31 @@ class DCT(_Kernels):
         return attention_kernels(roles) & wanted
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
-        return dct(*fans(role, shape))
+        import scipy.fft  # takes 0.1 s: only where it is needed
+
+        fan_in, fan_out = fans(role, shape)
+        size = max(fan_in, fan_out)
+        check_room((4, size, size))  # both matrices in float64
+        waves = scipy.fft.dct(np.eye(size), norm="ortho")[:, : min(fan_in, fan_out)]
+        return jnp.asarray(waves if fan_in == size else waves.T, jnp.float32)
 
 
 @dataclasses.dataclass(frozen=True)
 class Sinusoidal(_Kernels):
     """Every attention and MLP kernel is the same deterministic table of sines for its size.
 
-    The weights of each unit sum to zero, except in the few units whose frequency is a multiple of
-    the number of inputs: the opposite of `MeanShift`. Where H·K = D, Σ_h W_Q W_Kᵀ = W_V W_out
-    ≈ I − R with R a reversal of the channels: in value and out, the identity has the opposite sign
-    to `Mimetic`.
+    W[i, j] = a sin((j + 1) (2π i / m + 2π / n)) for m inputs and n outputs, a chosen for the
+    variance. The weights of unit j sum to zero, unless m divides its frequency j + 1: those are
+    constant. That is the opposite of `MeanShift`.
+
+    A square kernel is symmetric, and with the "glorot" variance W W is about m / (m − 2) · (I − R),
+    R the permutation i → m − 2 − i. Units of frequencies f and m − f are each other's negatives, so
+    that its rank is below m / 2 (95 for 192), and the last unit is zero. So where H·K = D,
+    Σ_h W_Q W_Kᵀ = W_V W_out ≈ I − R: in value and out, the identity has the opposite sign to
+    `Mimetic`.
 
     The paper also writes patch embedding and head, which this scheme doesn't know. A fused
-    query, key and value count as three kernels, as in its code for nn.MultiheadAttention. See
-    `weights.sinusoidal` for the formula and its rank.
+    query, key and value count as three kernels, as in its code for nn.MultiheadAttention.
 
     Attributes:
         variance: of the entries: "glorot", 2 / (inputs + outputs), or "he", 2 / inputs; the
@@ -142,10 +154,18 @@ class Sinusoidal(_Kernels):
     NeurIPS 2025), as in its released code (jmiravet/Sinusoidal-Initialization).
     """
 
-    variance: Variance = "glorot"
+    variance: Literal["glorot", "he"] = "glorot"
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return dense_kernels(roles)
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
-        return sinusoidal(*fans(role, shape), self.variance)
+        fan_in, fan_out = fans(role, shape)
+        frequency = np.arange(1, fan_out + 1)
+        # Whole turns are dropped before the sine, where float64 would lose digits to them.
+        turns = np.outer(np.arange(fan_in), frequency) % fan_in / fan_in + frequency / fan_out
+        waves = np.sin(2 * np.pi * (turns % 1))
+        if np.abs(waves).max() < 1e-9:
+            raise InputError(f"a sinusoidal {role} of {fan_in} x {fan_out} is zero")
+        target = 2 / (fan_in + fan_out) if self.variance == "glorot" else 2 / fan_in
+        return jnp.asarray(waves * math.sqrt(target / waves.var(ddof=1)), jnp.float32)

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.kernels import semi_orthogonal
 from mimetic_jax.schemes.mimetic import pair_roles, pair_sizes
 from mimetic_jax.schemes.positional import check_base
 from mimetic_jax.weights.checks import NOT_NEGATIVE, POSITIVE
@@ -119,7 +119,7 @@ class InductionCircuit(_Turning):
             raise InputError(f"heads {self.copies} and {self.matches} are not two of {heads}")
         pair, reads = divmod(context.layer, 2)
         keys = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), pair))
-        first, second = (weights.semi_orthogonal(each, dim, width) for each in keys)
+        first, second = (semi_orthogonal(each, dim, width) for each in keys)
         new = {role: block[role] for role in self.writes(frozenset(block))}
         repeats = heads // sizes["num_kv_heads"]
         if reads:

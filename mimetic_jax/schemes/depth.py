@@ -25,7 +25,7 @@ class ByDepth:
     Between them it is linear. Unlike other functions it can be stored.
 
     Attributes:
-        values: of the layers of a network, in their order.
+        values: a number per layer of a network, in their order.
 
     Example:
         >>> ByDepth((0.0, 1.0, 3.0))(0.75)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Annotated, Self
 
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax import weights
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.base import LATER, Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.block import Block, Context
-from mimetic_jax.schemes.mimetic import Alpha, Beta, pair_roles, pair_sizes
+from mimetic_jax.schemes.kernels import semi_orthogonal
+from mimetic_jax.schemes.mimetic import pair_roles, pair_sizes
 from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, POSITIVE
 
 _SHARE = Range(0, 1, reason="a share of the columns of a head")
@@ -20,78 +21,58 @@ _SHARE = Range(0, 1, reason="a share of the columns of a head")
 
 @dataclasses.dataclass(frozen=True)
 class HeadIdentity(Scheme):
-    """Query and key plus (β/√D) I on the head's own coordinates: W_Q + (β/√D) E_h, W_K likewise.
+    """Query and key plus an identity on the head's own coordinates: W + β D^−power E_h.
 
     E_h [D, K] has ones where K of the D/G coordinates of head h meet its columns, so that W_Q W_Kᵀ
-    gets β²/D on these coordinates. Query heads that share a key head share its coordinates. It adds
-    to the existing kernels, so applying it twice adds it twice.
+    gets β² D^−2·power on these coordinates. Query heads that share a key head share its
+    coordinates. It adds to the existing kernels, so applying it twice adds it twice.
+
+    `HeadIdentity.induction()` is for rotary positions that leave the last columns of a head
+    unturned and shift their keys by one token (`GPT.key_shift`): q_n k_m then has β² x_n x_{m−1} on
+    these coordinates, so that token n looks at what followed a token like itself. With
+    `OrthogonalValueOut` of a positive product it adds that to the residual activations.
 
     The control is `NormMatched`, which draws query and key anew at these norms.
 
     Attributes:
         beta: β, signed.
+        power: the power of 1 / D.
+        share: the share of a head's columns, its last ones, that get the identity.
 
     Example:
         >>> sorted(HeadIdentity().writes(frozenset({"query", "key", "value", "query_bias"})))
         ['key', 'query']
 
     Reference: a submission to OpenAI's parameter-golf, of 200 steps with rotary positions and QK
-    norm; from a summary of it, one seed.
+    norm; from a summary of it, one seed. The shift is that of the nanoGPT speed-run
+    (modded-nanogpt), whose own start is random; induction heads are those of Olsson et al. 2022.
     """
 
     beta: Annotated[float, ANY_SIGN] = 0.5
+    power: Annotated[float, NOT_NEGATIVE] = dataclasses.field(default=0.5, metadata=LATER)
+    share: Annotated[float, _SHARE] = dataclasses.field(default=1.0, metadata=LATER)
+
+    @classmethod
+    def induction(cls, beta: float = 1.0, share: float = 0.5) -> Self:
+        """The identity of size β in the columns that see the shifted keys.
+
+        >>> HeadIdentity.induction()
+        HeadIdentity(beta=1.0, power=0.0, share=0.5)
+        """
+        return cls(beta, 0.0, share)
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return both_or_none(attention_kernels(roles), "query", "key")
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         sizes = pair_sizes(block, "query", "key")
-        coordinates = weights.head_coordinates(
-            sizes["dim"], sizes["num_kv_heads"], sizes["head_dim"]
-        )
-        added = self.beta * sizes["dim"] ** -0.5 * coordinates
-        repeats = sizes["num_heads"] // sizes["num_kv_heads"]
-        return {
-            "query": block["query"] + jnp.repeat(added, repeats, axis=1),
-            "key": block["key"] + added,
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class InductionHead(Scheme):
-    """Query and key plus √β I on the head's own coordinates, in the last columns of each head.
-
-    For rotary positions that leave these columns unturned and shift their keys by one token
-    (`GPT.key_shift`): q_n k_m then has β x_n x_{m−1} on these coordinates, so that token n looks at
-    what followed a token like itself. With `OrthogonalValueOut` of a positive product it adds that
-    to the residual activations. It adds to the existing kernels.
-
-    The control is `NormMatched` in the same model.
-
-    Attributes:
-        beta: β ≥ 0.
-        share: of a head's columns, its last ones; that of the model.
-
-    Example:
-        >>> sorted(InductionHead().writes(frozenset({"query", "key", "value", "query_bias"})))
-        ['key', 'query']
-
-    Reference: the shift is that of the nanoGPT speed-run (modded-nanogpt), whose own start is
-    random; induction heads are those of Olsson et al. 2022.
-    """
-
-    beta: Annotated[float, NOT_NEGATIVE] = 1.0
-    share: Annotated[float, _SHARE] = 0.5
-
-    def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        return both_or_none(attention_kernels(roles), "query", "key")
-
-    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        sizes = pair_sizes(block, "query", "key")
-        groups, width = sizes["num_kv_heads"], sizes["head_dim"]
-        own = (jnp.arange(width) >= width - int(self.share * width)).astype(jnp.float32)
-        coordinates = weights.head_coordinates(sizes["dim"], groups, width)
-        added = self.beta**0.5 * own[None, None, :] * coordinates
+        dim, groups, width = sizes["dim"], sizes["num_kv_heads"], sizes["head_dim"]
+        if groups > dim:
+            raise InputError(f"{groups} heads have no coordinates of their own among {dim}")
+        own, column = dim // groups, jnp.arange(width)
+        meets = jnp.arange(dim)[:, None, None] == own * jnp.arange(groups)[None, :, None] + column
+        meets &= (column < own) & (column >= width - int(self.share * width))
+        added = self.beta * dim**-self.power * meets.astype(jnp.float32)
         repeats = sizes["num_heads"] // groups
         return {
             "query": block["query"] + jnp.repeat(added, repeats, axis=1),
@@ -171,52 +152,10 @@ class OrthogonalValueOut(Scheme):
         written = self.writes(frozenset(block))
         new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
         groups, width = sizes["num_kv_heads"], sizes["head_dim"]
-        basis = weights.semi_orthogonal(key, sizes["dim"], groups * width)
+        basis = semi_orthogonal(key, sizes["dim"], groups * width)
         basis_DxGxK = basis.reshape(sizes["dim"], groups, width)
         repeats = sizes["num_heads"] // groups
         out = self.out * context.num_layers**-self.depth / repeats
         new["value"] = self.value * basis_DxGxK
         new["out"] = out * jnp.repeat(basis_DxGxK.transpose(1, 2, 0), repeats, axis=0)
-        return new
-
-
-@dataclasses.dataclass(frozen=True)
-class ValueOutPerHead(Scheme):
-    """Each head's W_V W_out is the best rank-K approximation of its own αZ + βI.
-
-    `Mimetic` draws one target for all heads of a layer together. Here each head has its own, with
-    fresh Z, as query and key do, so that the sum over heads has a larger diagonal. Query heads that
-    share a value head carry equal parts of its product.
-
-    Attributes:
-        alpha, beta: α and (signed) β of each head: numbers, a number per layer, or functions of
-            relative depth.
-        zero_bias: whether biases of value and out become zero.
-
-    Example:
-        >>> sorted(ValueOutPerHead().writes(frozenset({"query", "key", "value", "out"})))
-        ['out', 'value']
-
-    Reference: a public diffusion transformer in JAX, whose author wrote it by hand.
-    """
-
-    alpha: Alpha = 0.4
-    beta: Beta = -0.4
-    zero_bias: bool = True
-
-    def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        return pair_roles(roles, query_key=False, value_out=True, zero_bias=self.zero_bias)
-
-    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        scheme: Any = self.at(context.layer, context.num_layers)
-        sizes = pair_sizes(block, "out", "value")
-        written = self.writes(frozenset(block))
-        new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
-        left_DxHxK, right_DxGxK = weights.query_key(
-            key, **sizes, alpha=scheme.alpha, beta=scheme.beta
-        )
-        repeats = sizes["num_heads"] // sizes["num_kv_heads"]
-        # Transposed, the product of a pair for query and key has the same law.
-        new["value"] = right_DxGxK
-        new["out"] = left_DxHxK.transpose(1, 2, 0) / repeats
         return new

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import COUNT
@@ -18,11 +19,10 @@ from mimetic_jax.weights.attention import Noise
 from mimetic_jax.weights.checks import FILTER, NOT_NEGATIVE, POSITIVE
 from mimetic_jax.weights.impulse import (
     Order,
+    impulse_matrices,
     impulse_query_key,
-    mixer_token_mixing,
     offsets,
-    swin_bias,
-    swin_shared_bias,
+    random_offsets,
 )
 
 Side = Annotated[int, FILTER]
@@ -170,11 +170,13 @@ class Impulse(Scheme):
 class ImpulseBias(Scheme):
     """Structured initialization of a Swin: each token initially attends to one neighbor.
 
-    The relative position bias at one offset gains `strength`; all other biases stay as drawn. Where
-    each head has a table, head h gets the h-th offset of `weights.impulse.offsets`, in every block.
-    Where the heads of a block share a table, block l gets the l-th. Both start over at the end of
-    the list. At an offset of a neighbor outside the window, or outside the grid, the token attends
-    as before.
+    The relative position bias at one offset (m, n) gains `strength`; all other biases stay as
+    drawn, so that the scale of the rest is that of the model. Where each head has a table, head h
+    gets the h-th offset of `weights.impulse.offsets`, in every block, at row
+    (W−1−m)·(2W−1) + (W−1−n) of the window's side W: Microsoft's code indexes by query − key. Where
+    the heads of a block share a table, block l gets the l-th, at [W−1+m, W−1+n]: kentaroy47's code
+    indexes by key − query. Both start over at the end of the list. At an offset of a neighbor
+    outside the window, or outside the grid, the token attends as before.
 
     Not idempotent: each application adds the strength again.
 
@@ -200,14 +202,28 @@ class ImpulseBias(Scheme):
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         new = {}
         if "relative_bias" in block:
-            shifts = offsets(self.kernel_size, block.shapes["relative_bias"][1])
-            new["relative_bias"] = swin_bias(block["relative_bias"], shifts, strength=self.strength)
+            table = block["relative_bias"]
+            side = math.isqrt(len(table))
+            if side**2 != len(table) or side % 2 == 0:
+                raise InputError(f"biases {table.shape} are not [(2W-1)^2, H] of a window")
+            shifts = offsets(self.kernel_size, table.shape[1])
+            by_head = self._added(table.T.reshape(-1, side, side), -shifts)
+            new["relative_bias"] = by_head.reshape(-1, side**2).T
         if "shared_bias" in block:
-            shift = offsets(self.kernel_size, context.layer + 1)[-1]
-            new["shared_bias"] = swin_shared_bias(
-                block["shared_bias"], shift, strength=self.strength
-            )
+            table = block["shared_bias"]
+            if table.shape[0] != table.shape[1] or len(table) % 2 == 0:
+                raise InputError(f"biases {table.shape} are not [2W-1, 2W-1] of a window")
+            shifts = offsets(self.kernel_size, context.layer + 1)[-1:]
+            new["shared_bias"] = self._added(table[None], shifts)[0]
         return new
+
+    def _added(self, tables: jax.Array, shifts: np.ndarray) -> jax.Array:
+        """[H, 2W−1, 2W−1] with the strength added at each table's shift from its center."""
+        window = (tables.shape[1] + 1) // 2
+        if (far := np.abs(shifts).max()) >= window:
+            raise InputError(f"an offset of {far} doesn't fit a window of {window}x{window}")
+        row, column = (window - 1 + shifts).T
+        return tables.at[np.arange(len(tables)), row, column].add(self.strength)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,8 +231,9 @@ class ImpulseMixing(Scheme):
     """Impulse initialization of an MLP-Mixer: token mixing starts as a mean of shifts.
 
     The hidden units of a block come in groups of N, and each group holds the tokens shifted by one
-    random offset of a filter. Both kernels have the norms of PyTorch's default; biases are
-    unchanged. The paper gives no construction, this one is ours: see `weights.mixer_token_mixing`.
+    random offset of a filter: fc1 ∝ [T_1ᵀ … T_rᵀ] and fc2 ∝ [I … I]ᵀ, each scaled to the Frobenius
+    norm of PyTorch's default U(±1/√fan_in), plus noise · a draw from that default. Biases are
+    unchanged. The paper gives no construction, this one is ours.
 
     Attributes:
         kernel_size: side of the filters, odd.
@@ -249,7 +266,26 @@ class ImpulseMixing(Scheme):
                 f"token_in {(count, hidden)} mixes {count} tokens, which are not a grid of "
                 f"{grid[0]}x{grid[1]}: give grid=(h, w)"
             )
-        token_in, token_out = mixer_token_mixing(
-            key, grid, hidden, kernel_size=self.kernel_size, noise=self.noise
-        )
-        return {"token_in": token_in, "token_out": token_out}
+        if hidden % count:
+            raise InputError(
+                f"hidden width {hidden} is not a multiple of the {count} tokens of a "
+                f"{grid[0]}x{grid[1]} grid"
+            )
+        key_offsets, key_in, key_out = jax.random.split(key, 3)
+        shifts = random_offsets(key_offsets, self.kernel_size, hidden // count)
+        # T acts on columns of tokens and a Flax kernel on rows: transposed, side by side.
+        gather = jnp.asarray(impulse_matrices(grid, shifts)).transpose(2, 0, 1)
+        collect = jnp.tile(jnp.eye(count, dtype=jnp.float32), (hidden // count, 1))
+        return {
+            "token_in": _like_default(key_in, gather.reshape(count, hidden), self.noise),
+            "token_out": _like_default(key_out, collect, self.noise),
+        }
+
+
+def _like_default(key: jax.Array, structure: jax.Array, noise: float) -> jax.Array:
+    """A 0/1 structure scaled to the norm of PyTorch's default draw, plus `noise` of such a draw."""
+    bound = structure.shape[0] ** -0.5
+    norm = bound * math.sqrt(structure.size / 3)
+    draw = jax.random.uniform(key, structure.shape, jnp.float32, -bound, bound)
+    # Only an empty structure, on a grid smaller than the filter, has a norm below 1.
+    return structure * (norm / jnp.linalg.norm(structure).clip(min=1)) + noise * draw

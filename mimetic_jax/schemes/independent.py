@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Self
 
 import jax
 
-from mimetic_jax.schemes.kernels import OUTPUTS, Shape, _Kernels, dense_kernels, fans
-from mimetic_jax.weights.baselines import uniform_noise
+from mimetic_jax.schemes.base import LATER, attention_kernels
+from mimetic_jax.schemes.kernels import OUTPUTS, Shape, _Kernels, dense_kernels, fans, uniform
 from mimetic_jax.weights.checks import NOT_NEGATIVE, POSITIVE
 
 
@@ -28,16 +28,18 @@ class Independent(_Kernels):
     | small, D^−γ with γ > ½                     | `Independent(power=0.8)`              |
     | spectral, fan_in^−½ min(1, √(fan_out/fan_in)) | `Independent(spectral=True)`       |
     | the nanoGPT speed-run's, uniform of ½ D^−½ | `Independent(0.5, uniform=True)`      |
+    | its final choice for attention alone       | `Independent(0.5, uniform=True, mlp=False)` |
 
     The control of a structured scheme is `NormMatched`; this is its own.
 
     Attributes:
         std: the factor that all kernels share.
-        power: of 1 / fan_in.
-        depth: of 1 / 2L, where residual branches end.
+        power: the power of 1 / fan_in.
+        depth: the power of 1 / 2L in the last kernels of residual branches.
         spectral: whether kernels that narrow have less, so that spectral norms are those of
             √(fan_out / fan_in).
         uniform: whether the distribution is uniform instead of normal.
+        mlp: whether the kernels of MLPs are written as well as those of attention.
 
     Example:
         >>> sorted(Independent().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
@@ -54,6 +56,7 @@ class Independent(_Kernels):
     depth: float = 0.0
     spectral: bool = False
     uniform: bool = False
+    mlp: bool = dataclasses.field(default=True, metadata=LATER)
 
     @property
     def by_depth(self) -> bool:  # type: ignore[override]
@@ -65,12 +68,12 @@ class Independent(_Kernels):
         """A normal of .02, divided by √(2L) in the last kernel of each residual branch.
 
         >>> Independent.gpt2()
-        Independent(std=0.02, power=0.0, depth=0.5, spectral=False, uniform=False)
+        Independent(std=0.02, power=0.0, depth=0.5, spectral=False, uniform=False, mlp=True)
         """
         return cls(std=0.02, power=0.0, depth=0.5)
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return dense_kernels(roles)
+        return dense_kernels(roles) if self.mlp else attention_kernels(roles)
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         fan_in, fan_out = fans(role, shape)
@@ -79,9 +82,7 @@ class Independent(_Kernels):
             std *= min(1.0, math.sqrt(fan_out / fan_in))
         if role in OUTPUTS:
             std *= (2 * num_layers) ** -self.depth
-        return (
-            uniform_noise(key, shape, std) if self.uniform else std * jax.random.normal(key, shape)
-        )
+        return uniform(key, shape, std) if self.uniform else std * jax.random.normal(key, shape)
 
 
 @dataclasses.dataclass(frozen=True)

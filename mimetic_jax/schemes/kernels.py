@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.schemes.base import Scheme, attention_kernels
 from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.weights.factor import haar_basis
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -69,3 +70,26 @@ def dense_kernels(roles: frozenset[str]) -> frozenset[str]:
     """The kernels of attention, and those of MLPs over channels and over tokens."""
     mlps = {"mlp_in", "mlp_gate", "mlp_out", "token_in", "token_out"}
     return attention_kernels(roles) | (roles & mlps)
+
+
+def uniform(key: jax.Array, shape: Shape, std: float) -> jax.Array:
+    """Uniform noise of a standard deviation, U(±√3 std)."""
+    return jax.random.uniform(key, shape, jnp.float32, -math.sqrt(3), math.sqrt(3)) * std
+
+
+def semi_orthogonal(key: jax.Array, fan_in: int, fan_out: int, num_heads: int = 1) -> jax.Array:
+    """A random matrix [fan_in, fan_out] whose singular values are all 1, Haar-distributed.
+
+    WᵀW = I, or W Wᵀ = I where it widens: as a whole, or in the columns of each of several heads,
+    which are drawn independently.
+
+    >>> query = semi_orthogonal(jax.random.key(0), 12, 8)
+    >>> bool(jnp.allclose(query.T @ query, jnp.eye(8), atol=1e-5))
+    True
+    """
+    width = fan_out // num_heads
+    tall = (num_heads, max(fan_in, width), min(fan_in, width))
+    basis_HxDxK = jnp.asarray(haar_basis(jax.random.normal(key, tall, jnp.float32)))
+    if width > fan_in:
+        basis_HxDxK = basis_HxDxK.mT
+    return basis_HxDxK.swapaxes(0, 1).reshape(fan_in, fan_out)

@@ -8,15 +8,19 @@ from typing import Annotated, Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.schemes.base import Scheme, attention_kernels, both_or_none
+from mimetic_jax.base.typed import Range
+from mimetic_jax.schemes.base import LATER, Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.depth import PerLayer
 from mimetic_jax.weights.attention import Degenerate, Noise, Orientation
-from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE
+from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, number
 from mimetic_jax.weights.factor import Method
+
+_HEADS = Range(0, 1, reason="a share of the heads")
 
 Alpha = Annotated[PerLayer, NOT_NEGATIVE]
 Beta = Annotated[PerLayer, ANY_SIGN]
@@ -41,13 +45,21 @@ class Mimetic(Scheme):
         method: "exact", or "fast" inside `jax.jit` for large widths: see `weights.factorize`.
         orientation: of value and out: "paper"; or "port", transposed as in the mimetic rows of the
             structured paper's released code: see `weights.value_out`.
+        per_head: whether each head's W_V W_out is the best rank-K approximation of an αZ + βI of
+            its own, with fresh Z as in query and key, instead of one target for all heads together:
+            the sum over heads has a larger diagonal. Query heads that share a value head carry
+            equal parts of its product.
+        positive: the share of these heads, the first ones, whose product leans to +|β| I; that of
+            the others leans to −|β| I, as trained models have heads of both signs; a
+            number, a sequence with one number per layer, or a function of relative depth.
 
     Example:
         >>> only_query_key = Mimetic(alpha_vo=None, beta_vo=None)
         >>> sorted(only_query_key.writes(frozenset({"query", "key", "value", "out"})))
         ['key', 'query']
 
-    Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 5-7.
+    Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 5-7. `per_head` is the
+    form of a public diffusion transformer in JAX, whose author wrote it by hand.
     """
 
     alpha_qk: Alpha | None = 0.7
@@ -59,6 +71,8 @@ class Mimetic(Scheme):
     zero_bias: bool = True
     method: Method = "exact"
     orientation: Orientation = "paper"
+    per_head: bool = dataclasses.field(default=False, metadata=LATER)
+    positive: Annotated[PerLayer, _HEADS] | None = dataclasses.field(default=None, metadata=LATER)
 
     @classmethod
     def port(cls) -> Self:
@@ -80,6 +94,10 @@ class Mimetic(Scheme):
                     f"alpha_{pair}={alpha} and beta_{pair}={beta}: set both to None to leave the "
                     "pair unchanged"
                 )
+        if self.positive is not None and not self.per_head:
+            raise InputError(f"positive={self.positive} is a share of heads: set per_head=True")
+        if self.per_head and self.orientation == "port":
+            raise InputError('orientation "port" is of all heads together: set per_head=False')
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return pair_roles(
@@ -105,7 +123,12 @@ class Mimetic(Scheme):
                 beta=scheme.beta_qk,
                 **style,
             )
-        if "value" in written:
+        if "value" in written and self.per_head:
+            # The key of the block itself, as results/ has draws of it.
+            new["value"], new["out"] = _value_out_by_head(
+                jax.random.clone(key), scheme, pair_sizes(block, "out", "value"), style
+            )
+        elif "value" in written:
             new["value"], new["out"] = weights.value_out(
                 key_vo,
                 **pair_sizes(block, "out", "value"),
@@ -153,6 +176,22 @@ class SameNoise(Scheme):
             new["value"] = noise
             new["out"] = -jnp.repeat(noise.transpose(1, 2, 0), repeats, axis=0) / repeats
         return new
+
+
+def _value_out_by_head(
+    key: jax.Array, scheme: Any, sizes: dict[str, Any], style: dict[str, Any]
+) -> tuple[jax.Array, jax.Array]:
+    """Transposed, the product of a pair for query and key has the law of one for value and out."""
+    left_DxHxK, right_DxGxK = weights.query_key(
+        key, **sizes, alpha=scheme.alpha_vo, beta=scheme.beta_vo, **style
+    )
+    groups, repeats = sizes["num_kv_heads"], sizes["num_heads"] // sizes["num_kv_heads"]
+    out_HxKxD = left_DxHxK.transpose(1, 2, 0) / repeats
+    if scheme.positive is not None:  # −(αZ + βI) has the law of αZ − βI
+        count = round(number("positive", scheme.positive, _HEADS) * groups)
+        signs = np.where(np.arange(groups) < count, 1, -1) * (-1 if scheme.beta_vo < 0 else 1)
+        out_HxKxD *= np.repeat(signs, repeats)[:, None, None].astype(np.float32)
+    return right_DxGxK, out_HxKxD
 
 
 def mimetic_language(**constants: Any) -> Mimetic:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Annotated, Any, Literal
 
 import jax
@@ -14,12 +15,7 @@ from mimetic_jax.schemes.base import LATER, Scheme, both_or_none
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.depth import PerLayer
 from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION, number
-from mimetic_jax.weights.mlp import (
-    anti_correlated,
-    correlated_mlp,
-    mean_shift,
-    mean_shift_per_input,
-)
+from mimetic_jax.weights.mlp import mean_shift, mean_shift_per_input
 
 _SHARE = Range(0, 1, reason="a share of the hidden units")
 
@@ -65,31 +61,33 @@ class MeanShift(Scheme):
 class AntiCorrelated(Scheme):
     """The first kernel of an MLP becomes ½ (W₁ − W₂ᵀ): a structure without benefit in the paper.
 
-    It starts from the existing kernels, so applying it twice gives ¼ W₁ − ¾ W₂ᵀ.
+    Trained ViTs have it, ConvNeXts don't. It starts from the existing kernels, so applying it twice
+    gives ¼ W₁ − ¾ W₂ᵀ. Nothing is rescaled: from independent kernels of equal standard deviation s
+    the result has s/√2 and a correlation of −1/√2 with W₂ᵀ.
 
     Example:
         >>> sorted(AntiCorrelated().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
         ['mlp_in']
 
-    Reference: Mimetic Initialization of MLPs, section 2.
+    Reference: Mimetic Initialization of MLPs, section 2 (which leaves out the transpose).
     """
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return both_or_none(roles, "mlp_in", "mlp_out") & {"mlp_in"}
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        if "mlp_out" not in block.shapes:
-            raise InputError("mlp_out is not a kernel of shape [F, D]")
-        return {"mlp_in": anti_correlated(block["mlp_in"], block["mlp_out"])}
+        first, second = _pair(block)
+        return {"mlp_in": (first - second.T) / 2}
 
 
 @dataclasses.dataclass(frozen=True)
 class CorrelatedMLP(Scheme):
     """The second kernel of an MLP becomes √(1 − ρ²) W₂ + ρ (s₂/s₁) W₁ᵀ: W₁ W₂ leans to ρ I.
 
-    The norm of W₂ stays, so that the control is the default; another is the same with −ρ. It starts
-    from the existing kernels, so applying it twice correlates twice. With `positive` each hidden
-    unit has a sign of its own: as in trained models it writes along what it reads, or against it.
+    s₁ and s₂ are the standard deviations of the entries, so that of independent kernels the norm of
+    W₂ stays and the control is the default; another is the same with −ρ. It starts from the
+    existing kernels, so applying it twice correlates twice. With `positive` each hidden unit has a
+    sign of its own: as in trained models it writes along what it reads, or against it.
 
     Attributes:
         rho: ρ in [-1, 1]; a number, a sequence with one number per layer, or a function of relative
@@ -111,12 +109,14 @@ class CorrelatedMLP(Scheme):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         scheme: Any = self.at(context.layer, context.num_layers)
-        first, rho = block["mlp_in"], scheme.rho
+        first, second = _pair(block)
+        rho = number("rho", scheme.rho, CORRELATION)  # of a function of depth
         if scheme.positive is not None:
             units = first.shape[-1]
             count = round(number("positive", scheme.positive, _SHARE) * units)
             first, rho = first * jnp.where(jnp.arange(units) < count, 1.0, -1.0), abs(rho)
-        return {"mlp_out": correlated_mlp(first, block["mlp_out"], rho)}
+        kept, added = math.sqrt(1 - rho**2), rho * second.std() / first.std()
+        return {"mlp_out": kept * second + added * first.T}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,3 +140,11 @@ class ConstantBias(Scheme):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         return {"mlp_in_bias": jnp.full(block.shapes["mlp_in_bias"], self.value, jnp.float32)}
+
+
+def _pair(block: Block) -> tuple[jax.Array, jax.Array]:
+    """W₁ [D, F] and W₂ [F, D]."""
+    shapes = block.shapes.get("mlp_in", ()), block.shapes.get("mlp_out", ())
+    if len(shapes[0]) != 2 or shapes[1] != shapes[0][::-1]:
+        raise InputError(f"mlp_in {shapes[0]} and mlp_out {shapes[1]} are not [D, F] and [F, D]")
+    return block["mlp_in"], block["mlp_out"]

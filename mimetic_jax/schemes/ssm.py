@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Scheme, both_or_none
 from mimetic_jax.schemes.block import Block, Context
-from mimetic_jax.weights.checks import NOT_NEGATIVE
-from mimetic_jax.weights.ssm import CORRELATION, DECAY, STEP
+from mimetic_jax.weights.checks import CORRELATION, NOT_NEGATIVE
+
+DECAY = Range(1e-30, 1e6, reason="as its logarithm is stored in float32")
+STEP = Range(1e-6, 1e6)
 
 
 @dataclasses.dataclass(frozen=True)
 class MimeticSSM(Scheme):
     """A state space layer that starts as linear attention: it forgets nothing and reads by content.
 
-    - A ≈ 0⁻, so that exp(A Δ) ≈ 1: A = −decay · u^−power, u ~ U(1, 16) by head;
+    - A ≈ 0⁻, so that exp(A Δ) ≈ 1: A = −decay · u^−power, u ~ U(1, 16) by head, stored as log −A;
     - Δ ≈ 1: the bias of Δ is log(e^Δ − 1), .54;
-    - W_C W_Bᵀ is aligned with I: W_C = ρ W_B + √(1 − ρ²) noise, W_B as the layer has it;
+    - W_C W_Bᵀ is aligned with I: W_C = ρ W_B + √(1 − ρ²) σ ε, W_B as the layer has it and σ its
+      root mean square. What is read under x is what was written under it;
     - the causal convolution is near the identity: 1 at its last tap, plus noise; its bias is 0.
 
     Each part is left as it is where its field is None: 16 combinations.
@@ -83,19 +87,25 @@ class MimeticSSM(Scheme):
         new: dict[str, jax.Array] = {}
         if self.decay is not None and "ssm_a" in written:
             (heads,) = shapes["ssm_a"]
-            new["ssm_a"] = weights.log_decay(a_key, heads, decay=self.decay, power=self.power)
+            drawn = jnp.log(jax.random.uniform(a_key, (heads,), jnp.float32, 1, 16))
+            new["ssm_a"] = math.log(self.decay) - self.power * drawn
         if self.step is not None and "ssm_dt_bias" in written:
-            bias = weights.step_bias(self.step)
+            bias = self.step + math.log(-math.expm1(-self.step))  # whose softplus is Δ
             new["ssm_dt_bias"] = jnp.full(shapes["ssm_dt_bias"], bias, jnp.float32)
         if self.correlation is not None and "ssm_c" in written:
             if shapes["ssm_b"] != shapes["ssm_c"]:
                 raise InputError(
                     f"ssm_b {shapes['ssm_b']} and ssm_c {shapes['ssm_c']} differ in shape"
                 )
-            new["ssm_c"] = weights.correlated(c_key, block["ssm_b"], self.correlation)
+            new["ssm_c"] = _correlated(c_key, block["ssm_b"], self.correlation)
         if self.noise is not None and "ssm_conv" in written:
-            taps, channels = shapes["ssm_conv"]
-            new["ssm_conv"] = weights.identity_filters(conv_key, taps, channels, self.noise)
+            drawn = jax.random.normal(conv_key, shapes["ssm_conv"], jnp.float32) * self.noise
+            new["ssm_conv"] = drawn.at[-1].add(1.0)
         if "ssm_conv_bias" in written:
             new["ssm_conv_bias"] = jnp.zeros(shapes["ssm_conv_bias"])
         return new
+
+
+def _correlated(key: jax.Array, like: jax.Array, correlation: float) -> jax.Array:
+    noise = jax.random.normal(key, like.shape, jnp.float32) * jnp.sqrt(jnp.square(like).mean())
+    return correlation * like + jnp.sqrt(1 - jnp.square(jnp.float32(correlation))) * noise

@@ -106,7 +106,7 @@ def _to_data(name: str, value: Any) -> Any:
     if callable(value):
         raise InputError(f"{name} is a function, which can't be stored: give ByDepth(numbers)")
     if isinstance(value, jax.core.Tracer):
-        raise InputError(f"{name} is traced by jit, vmap or grad, which can't be stored")
+        raise InputError(f"{name} is traced by jit or vmap, which can't be stored")
     return value
 
 

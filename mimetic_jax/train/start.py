@@ -26,7 +26,7 @@ from mimetic_jax.train.store.claim import Made
 from mimetic_jax.train.store.files import AnyPath, path_of
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.tree import paths
-from mimetic_jax.weights import select
+from mimetic_jax.weights.selection import select
 
 _FILES = (".npz", ".safetensors")
 _HEAD = r"(^|/)head/"

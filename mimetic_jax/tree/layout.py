@@ -100,7 +100,7 @@ class Layout:
         """The size of each axis.
 
         Args:
-            path: of the leaf, for error messages.
+            path: the path of the leaf, for error messages.
             shape: the stored shape.
             heads: the numbers of heads "h" and "g" or None, for layouts that flatten heads.
             beside: sizes of axes of other leaves of the block, for parts of different sizes.
@@ -119,7 +119,7 @@ class Layout:
         if self.parts:
             found = self._part_sizes(path, shape, {**beside, **heads})
             known[self.parts] = sum(found[letter] for letter in self.parts)
-        for names, size in zip(self.axes, shape, strict=True):
+        for at, (names, size) in enumerate(zip(self.axes, shape, strict=True)):
             if not names and size != 1:
                 raise InputError(f"{problem}: axis 1 has size {size}")
             if len(names) > 1 or names == (self.parts,):
@@ -133,7 +133,7 @@ class Layout:
                 if "g" in names and heads["g"] == heads["h"]:
                     advice = ": give num_kv_heads, the number of heads of key and value"
                 misfit = self._misfit(names, heads, found)
-                raise InputError(f"{misfit} the {size} columns of {path}{advice}")
+                raise InputError(f"{misfit} axis {at} of {path}, of size {size}{advice}")
             if "three" in names and heads["g"] not in (None, heads["h"]):
                 raise InputError(
                     f"num_kv_heads {heads['g']}, but {path} has as many heads of key as of query "
@@ -193,6 +193,6 @@ class Layout:
             rest = size - sum(found.get(other, 0) for other in self.parts)
             if rest < times or rest % times:
                 others = " and ".join(f"{name} {number}" for name, number in found.items())
-                raise InputError(f"{path} has {size} columns, which are not {self.sum}: {others}")
+                raise InputError(f"{path} has an axis of {size}, which is not {self.sum}: {others}")
             found[x] = rest // times
         return found

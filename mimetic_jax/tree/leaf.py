@@ -23,8 +23,8 @@ class Leaf:
     """One role of one leaf of a tree.
 
     Attributes:
-        index: of the leaf among the tree's leaves.
-        path: of the leaf.
+        index: its place among the leaves of the tree.
+        path: its path.
         role: one of the rule's roles.
         rule: the rule that describes the leaf.
         shape: the stored shape.
@@ -85,7 +85,8 @@ class Leaf:
         Args:
             canonical: [...], or [L, ...] for stacked layers.
             stored: the leaf.
-            layers: of a stack, those that `canonical` has; the others stay as stored. All, if None.
+            layers: the layers of a stack that `canonical` has; the others stay as
+                stored. All, if None.
         """
         if self._divisor != 1:
             canonical = canonical / self._divisor

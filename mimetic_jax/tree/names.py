@@ -1,4 +1,4 @@
-"""Names that are common in attention: for refusing what no rule describes, and for suggesting one.
+"""Names that are common in attention and in embeddings, for what no rule describes.
 
 >>> [found(path)[1:] for path in ("h/0/attn/Wqkv/kernel", "h.0.attn.to_q.weight", "norm/scale")]
 [('Wqkv', 'fused'), ('to_q', 'query'), ('', '')]
@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -31,6 +32,10 @@ _PATTERNS = {
 }
 _ALONE = re.compile("[qkv]_proj|w[qkv]", re.IGNORECASE)
 """Names of one kernel that belong to attention, whatever is beside them."""
+
+_PATCHES = re.compile("patch", re.IGNORECASE)
+_CONVOLUTION = re.compile("conv|embed|stem", re.IGNORECASE)
+_TOKENS = re.compile("(^|[/._])(wte|tok|vocab|shared)|embed", re.IGNORECASE)
 
 
 def found(path: str) -> tuple[str, str, str]:
@@ -80,6 +85,41 @@ def attention(leaves: Iterable[tuple[str, int]], described: Collection[str]) -> 
             and _unnumbered(path) not in chosen
         )
     ]
+
+
+def of_text(table: str, leaves: Iterable[tuple[str, int]], every: Collection[str]) -> bool | None:
+    """Whether the embedding that is nearest to a position table is of tokens, not of patches.
+
+    Args:
+        table: the path of the position table.
+        leaves: paths and numbers of axes, of the leaves that may be an embedding.
+        every: the paths of all leaves.
+
+    Returns:
+        None if there is neither, or both equally near.
+
+    >>> of_text("gpt/wpe", [("gpt/wte", 2), ("vit/patch_embed/kernel", 4)], ())
+    True
+    """
+    nearest = {"tokens": -1, "patches": -1}
+    for path, rank in leaves:
+        if kind := _embeds(path, rank, every):
+            both = zip(re.split("[/.]", path), re.split("[/.]", table), strict=False)
+            shared = itertools.takewhile(lambda pair: pair[0] == pair[1], both)
+            nearest[kind] = max(nearest[kind], len(list(shared)))
+    tokens, patches = nearest.values()
+    return None if tokens == patches else tokens > patches
+
+
+def _embeds(path: str, rank: int, every: Collection[str]) -> str:
+    """What a leaf embeds by its name, "tokens" or "patches"; "" if it is no embedding."""
+    if (rank >= 2 and _PATCHES.search(path)) or (rank == 4 and _CONVOLUTION.search(path)):
+        return "patches"
+    if rank != 2 or not _TOKENS.search(path):
+        return ""
+    # A linear layer, of patches or of anything else, is a kernel, or has a bias beside it.
+    bias = path.removesuffix("weight") + "bias"
+    return "" if path.endswith("kernel") or bias in every else "tokens"
 
 
 def _unnumbered(path: str) -> str:

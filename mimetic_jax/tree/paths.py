@@ -82,6 +82,15 @@ def family(path: str) -> str:
     return "/".join(found)
 
 
+def parent(path: str) -> str:
+    """The path without its last name.
+
+    >>> parent("h.0.attn"), parent("kernel")
+    ('h.0', '')
+    """
+    return re.sub(r"(^|[/.])[^/.]*$", "", path)
+
+
 def above(path: str) -> list[str]:
     """A path, with "/" between its names, and those of what it is in, up to the root.
 

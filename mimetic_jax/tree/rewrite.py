@@ -19,7 +19,7 @@ from mimetic_jax.base import table
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.host.cores import on_cores
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
-from mimetic_jax.schemes.base import depth_dependence, field_values
+from mimetic_jax.schemes.base import depth_dependence, field_values, name_of
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.placement import (
@@ -32,7 +32,7 @@ from mimetic_jax.tree.placement import (
     without_mesh,
 )
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tree import Tree, dtype_of, name_of
+from mimetic_jax.tree.tree import Tree, dtype_of
 from mimetic_jax.weights.checks import check_key, in_dtype
 
 _SHOWN = 12
@@ -145,9 +145,12 @@ def plan(
         >>> [write.path for write in plan(params, Mimetic())]
         ['attn/key/kernel', 'attn/query/kernel']
     """
-    tree = Tree(params, rules, num_heads, num_kv_heads)
+    return _planned(Tree(params, rules, num_heads, num_kv_heads), as_tuple(scheme), grid)
+
+
+def _planned(tree: Tree, schemes: Iterable[Scheme], grid: tuple[int, int] | None) -> Plan:
     writes, depth = [], []
-    for one in as_tuple(scheme):
+    for one in schemes:
         found = tree.matches(one)
         layers = _layers_to_write(tree, one, grid, [block for block, _ in found])
         writes += [
@@ -278,7 +281,7 @@ def draw(
     ).params
 
 
-def block_key(key: jax.Array, path: str, layer: int | None = None) -> jax.Array:
+def block_key(key: jax.Array, path: str, layer: int | jax.Array | None = None) -> jax.Array:
     """The key of one block: it depends on the block's path, not on the rest of the tree.
 
     Args:
@@ -336,7 +339,11 @@ def rewrite_in_place(
     key: jax.Array,
     arrays: Mapping[str, np.ndarray],
     scheme: Scheme | Sequence[Scheme],
-    **options: Any,
+    *,
+    num_heads: int | None = None,
+    num_kv_heads: int | None = None,
+    rules: Sequence[Rule] | None = None,
+    grid: tuple[int, int] | None = None,
 ) -> Plan:
     """Write what `rewrite` would give into NumPy's arrays, one block after the other.
 
@@ -348,7 +355,7 @@ def rewrite_in_place(
         key: a `jax.random` key.
         arrays: by path, or by flat names; writable.
         scheme: a scheme, or a tuple or list of schemes applied from left to right.
-        **options: those of `rewrite`: num_heads, num_kv_heads, rules, grid.
+        num_heads, num_kv_heads, rules, grid: as for `rewrite`.
 
     Returns:
         What was written.
@@ -363,13 +370,11 @@ def rewrite_in_place(
         >>> [write.path for write in written], bool((layer["attn.q_proj.weight"] == 1).any())
         (['attn.k_proj.weight', 'attn.q_proj.weight'], False)
     """
-    planned = plan(dict(arrays), scheme, **options)
-    grid = options.pop("grid", None)
-    given = {name: options.get(name) for name in ("rules", "num_heads", "num_kv_heads")}
+    tree = Tree(dict(arrays), rules, num_heads, num_kv_heads)
+    planned = _planned(tree, as_tuple(scheme), grid)
     with without_mesh():
         key = local_key(key)
         for one in as_tuple(scheme):
-            tree = Tree(dict(arrays), **given)
             for index, array in _written(tree, key, one, grid, of_shapes=False):
                 tree.leaves[index][...] = array
     return planned
@@ -418,11 +423,15 @@ def _written(
         _check_no_part(tree, scheme, grid, found)
     surroundings = tree.position(grid)
 
-    def draw(block: str) -> tuple[list[int | None], dict[str, Any]]:
-        return _drawn(tree, key, scheme, surroundings, block, tree.layers(block))
-
     inputs = (key, *tree.leaves, *field_values(scheme))
     concrete = not any(isinstance(x, jax.core.Tracer) for x in inputs)
+    in_loop = not concrete and not depth_dependence(scheme)
+
+    def draw(block: str) -> tuple[list[int | None], dict[str, Any]]:
+        layers = tree.layers(block)
+        drawn = _drawn_in_loop if in_loop and layers != [None] else _drawn
+        return drawn(tree, key, scheme, surroundings, block, layers)
+
     if concrete:
         _check_no_copies(tree, found)
     shared = concrete and any(map(is_shared, tree.leaves))
@@ -509,6 +518,26 @@ def _drawn(
         leaf = tree.blocks[block][role]
         joined[role] = array if traced else in_dtype(leaf.path, array, tree.dtype(leaf))
     return list(found), joined
+
+
+def _drawn_in_loop(
+    tree: Tree,
+    key: jax.Array,
+    scheme: Scheme,
+    surroundings: tuple[jax.Array | None, tuple[int, int] | None, bool | None],
+    block: str,
+    layers: list[int | None],
+) -> tuple[list[int | None], dict[str, Any]]:
+    """As `_drawn`, for traced stacks: a program of one layer, whose size their number leaves."""
+    first, depth = tree.depth(block, 0)
+
+    def draw(layer: jax.Array) -> dict[str, jax.Array]:
+        # A scheme that read the layer without declaring that it does would fail here.
+        context = Context(first + layer, depth, *surroundings)  # type: ignore[arg-type]
+        return scheme(block_key(key, block, layer), tree.view(block, layer), context)
+
+    with blaming(block):
+        return layers, jax.lax.map(draw, jnp.arange(len(layers)))
 
 
 def _layers_to_write(

@@ -87,6 +87,8 @@ each column and number of state, `ssm_dt_bias` the bias of Δ before softplus,
 `ssm_norm` the scale of the gated norm."""
 
 
+ATTENTION = ("query", "key", "value", "out")
+
 NORMS = frozenset(
     ("attention_gain", "mlp_gain", "shared_gain", "attention_scale", "mlp_scale", "post_norm")
 )
@@ -281,8 +283,8 @@ def find_rule(
     """The first of some rules that describes a leaf, and the path of its block.
 
     Args:
-        path: of the leaf.
-        rules: in their order.
+        path: the path of a leaf.
+        rules: rules, in their order.
         among: the paths of all leaves, for rules that need another leaf beside theirs.
 
     >>> query = Rule("query/kernel", "query", "d h k")

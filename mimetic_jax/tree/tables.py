@@ -55,7 +55,7 @@ def attention_rules(
         axis: along which they are: `variable_axes` of `nn.scan`.
         kernel, bias: names of the leaves of a layer.
         undivided: whether the model doesn't divide logits by √K: see `Rule`.
-        within, exclude: of `Rule`. Leaves with a common name of cross-attention are left out
+        within, exclude: as in `Rule`. Leaves with a common name of cross-attention are left out
             unless another `exclude` is given.
 
     Returns:
@@ -118,8 +118,8 @@ def mlp_rules(
         stacked: whether layers are stacked, as by `nn.scan`.
         axis: along which they are: `variable_axes` of `nn.scan`.
         kernel, bias: names of the leaves of a layer.
-        within, exclude: of `Rule`; the MLP of attention that `attention_rules` leaves out is left
-            out, too.
+        within, exclude: as in `Rule`; the MLP of attention that `attention_rules` leaves out is
+            left out, too.
 
     Returns:
         Rules for `rewrite`, `plan`, `blocks` and `fit`. One of the two layers without the other

@@ -59,7 +59,7 @@ def query_key(
             attention) the noise is drawn per group and its query heads start equal, because
             one key can't match several targets.
         alpha: α ≥ 0, the noise.
-        beta: β, the identity; any finite sign.
+        beta: β, the identity, of either sign.
         noise: "normal" (the paper) or "uniform" (the released port), of the same variance.
         degenerate: what truncation keeps when α = 0, where all singular values are equal:
             the "first_k" coordinates (what LAPACK returns, hence the port) or a "random_basis".
@@ -168,40 +168,6 @@ def value_out(
     value_DxGxK = left_DxGK.reshape(dim, num_kv_heads, head_dim)
     out_GxKxD = right_DxGK.T.reshape(num_kv_heads, head_dim, dim) / group
     return jnp.asarray(value_DxGxK), jnp.asarray(xp.repeat(out_GxKxD, group, axis=0))
-
-
-def head_coordinates(dim: int, num_heads: int, head_dim: int) -> jax.Array:
-    """Ones where the columns of a head meet the coordinates that are its own: E [D, H, K].
-
-    Head h owns the D/H coordinates from h·D/H on; E[h·D/H + k, h, k] = 1 for the first min(K, D/H).
-
-    Args:
-        dim: D, the model width.
-        num_heads: H, at most D.
-        head_dim: K.
-
-    Returns:
-        [D, H, K] float32.
-
-    Raises:
-        InputError: a size isn't positive, or there are more heads than coordinates.
-
-    Example:
-        >>> head_coordinates(4, 2, 2)[:, 1]
-        Array([[0., 0.],
-               [0., 0.],
-               [1., 0.],
-               [0., 1.]], dtype=float32)
-    """
-    dim, num_heads, head_dim = counts(dim=dim, num_heads=num_heads, head_dim=head_dim)
-    if num_heads > dim:
-        raise InputError(f"{num_heads} heads have no coordinates of their own among {dim}")
-    check_room((dim, num_heads, head_dim))
-    own = dim // num_heads
-    first = own * jnp.arange(num_heads)[None, :, None]
-    column = jnp.arange(head_dim)[None, None, :]
-    meets = jnp.arange(dim)[:, None, None] == first + column
-    return (meets & (column < own)).astype(jnp.float32)
 
 
 def _factors(

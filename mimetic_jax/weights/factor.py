@@ -51,14 +51,14 @@ def factorize(targets: Array, rank: int, method: Method = "exact") -> tuple[Arra
         method: "exact"; or "fast", which finds the leading vectors of traced targets by matrix
             products, for large D on accelerators. The product is the same to float32's precision
             (see docs/reference.md). Concrete targets, and traced ones with 8 R > D, go to the
-            eigensolver by either method. Only "exact" can be differentiated.
+            eigensolver by either method. Neither has a derivative.
 
     Returns:
         left [B, D, R] and right [B, D, R] (NumPy arrays if `targets` is concrete).
 
     Raises:
         InputError: if the targets are not square or (if concrete) not finite, the rank is out of
-            range, the method unknown, or "fast" is differentiated.
+            range, or the method unknown.
 
     Example:
         >>> targets = np.eye(4, dtype=np.float32)[None] * np.array([4., 3., 2., 1.], np.float32)
@@ -182,42 +182,17 @@ def haar_basis(normal: Array) -> Array:
     return basis * (1 - 2 * (diagonal < 0).astype(basis.dtype))[:, None, :]
 
 
-@jax.custom_jvp  # since JAX has no reverse mode through `sequential_vmap`
-def traced_eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Eigenvalues [D], ascending, and eigenvectors [D, D] of a traced symmetric matrix."""
-    return _sequential_eigh(matrix)
-
-
-@traced_eigh.defjvp
-def _eigh_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[Any, Any]:
-    """dλ_i = (VᵀdA V)_ii and dV = V ((VᵀdA V)_ij / (λ_j − λ_i) for i ≠ j)."""
-    values, vectors = traced_eigh(*primals)
-    inner = vectors.T @ tangents[0] @ vectors
-    gaps = values[None] - values[:, None]
-    turns = jnp.where(jnp.eye(len(values), dtype=bool), 0, inner / (gaps + jnp.eye(len(values))))
-    return (values, vectors), (inner.diagonal(), vectors @ turns)
-
-
-@jax.custom_jvp
-def _traced_qr(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _sequential_qr(matrix)
-
-
-@_traced_qr.defjvp
-def _qr_jvp(primals: Any, tangents: Any) -> Any:
-    raise InputError('method "fast" has no derivative: use method "exact"')
-
-
 # Sequential under vmap, since a batched LAPACK call can deadlock XLA's thread pool.
 @jax.custom_batching.sequential_vmap
-def _sequential_eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+def traced_eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Eigenvalues [D], ascending, and eigenvectors [D, D] of a traced symmetric matrix."""
     limit_blas_of_virtual_devices()
     values, vectors = jnp.linalg.eigh(matrix)
     return values, vectors
 
 
 @jax.custom_batching.sequential_vmap
-def _sequential_qr(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _traced_qr(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     limit_blas_of_virtual_devices()
     basis, triangle = jnp.linalg.qr(matrix)
     return basis, triangle

@@ -20,9 +20,7 @@ from mimetic_jax.base.typed import converted
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.weights.attention import attention_sizes, pad_columns
 from mimetic_jax.weights.checks import (
-    ANY_SIGN,
     FILTER,
-    NOT_NEGATIVE,
     POSITIVE,
     check_key,
     check_room,
@@ -183,11 +181,11 @@ def impulse_query_key(
             ("positive"): entries u / Σ u, u uniform, where M = amplitude · entry. The paper calls
             that inefficient. On 14×14 tokens and K = 64 a row of the map is at a total variation
             distance of .77 from its filter, where it is .15 for an impulse.
-        amplitude: of the logits at the impulse.
+        amplitude: the logits at the impulse.
         noise: standard deviation of the other logits, normal and truncated at ±3⅓ of it.
         norm: Frobenius norm of each head's query and of its key.
-        rank: of the pseudo-inverse and so of the product; K unless given. At a lower rank the
-            surplus query columns are noise and the surplus key columns zero, so that no unit is
+        rank: the rank of the pseudo-inverse and so of the product; K unless given. At a lower rank
+            the surplus query columns are noise and the surplus key columns zero, so that no unit is
             dead. For sin-cos tables about 10 is best: the weakest direction takes most of the
             norm, and if it is too weak the map becomes flat.
 
@@ -246,123 +244,6 @@ def impulse_query_key(
     padded = pad_columns(key_fill, norm * left_GxDxR, norm * right_GxDxR, head_dim)
     query_DxGxK, key_DxGxK = (jnp.asarray(kernel.swapaxes(0, 1), jnp.float32) for kernel in padded)
     return jnp.repeat(query_DxGxK, num_heads // groups, axis=1), key_DxGxK
-
-
-def swin_bias(table: Array, shifts: Array, *, strength: float = 5.0) -> jax.Array:
-    """Relative position biases of a Swin block whose heads each attend to one neighbor.
-
-    table[(W−1−m)·(2W−1) + (W−1−n), h] + strength for offset (m, n) of head h; all other entries
-    stay: the layout of Microsoft's code, which indexes by query − key.
-
-    Adding to the table that the model drew changes its structure and leaves the scale of the rest:
-    N(0, .02²) there. The paper gives neither the magnitude nor code; `strength` is ours. At 5, the
-    offset gets ¾ of the attention in a window of 7×7.
-
-    Args:
-        table: as drawn, [(2W−1)², H], W the side of the window.
-        shifts: the offset of each head, [H, 2] integers, such as `offsets` returns.
-        strength: what the bias at the offset gains.
-
-    Returns:
-        [(2W−1)², H] float32.
-
-    Raises:
-        InputError: if an offset doesn't fit the window, or there isn't one per head.
-
-    Example:
-        >>> table = swin_bias(jnp.zeros((169, 4)), offsets(3, num=4))
-        >>> float(table[6 * 13 + 6, 0])  # head 0 attends to the token itself
-        5.0
-
-    Reference: Structured Initialization for Vision Transformers, section 5.3.
-    """
-    side = math.isqrt(len(table))
-    if table.ndim != 2 or side**2 != len(table) or side % 2 == 0:
-        raise InputError(f"biases of shape {tuple(table.shape)} are not [(2W-1)^2, H] of a window")
-    by_head = table.T.reshape(-1, side, side)
-    return _with_impulses(by_head, shifts, strength, sign=-1).reshape(-1, side**2).T
-
-
-def swin_shared_bias(table: Array, shift: Array, *, strength: float = 5.0) -> jax.Array:
-    """Relative position bias of a Swin block whose heads share one table.
-
-    table[W−1+m, W−1+n] + strength for the block's offset (m, n); all other entries stay: the layout
-    of kentaroy47's code, which indexes by key − query and draws N(0, 1).
-
-    Args:
-        table: as drawn, [2W−1, 2W−1], W the side of the window.
-        shift: the block's offset, [2] integers: a row of `offsets`, different for each block.
-        strength: what the bias at the offset gains; ours, see `swin_bias`.
-
-    Returns:
-        [2W−1, 2W−1] float32.
-
-    Raises:
-        InputError: if the offset doesn't fit the window.
-
-    Example:
-        >>> up = offsets(3, num=2)[1]
-        >>> table = swin_shared_bias(jnp.zeros((7, 7)), up)
-        >>> float(table[3 - 1, 3])
-        5.0
-
-    Reference: Structured Initialization for Vision Transformers, section 5.3.
-    """
-    if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) % 2 == 0:
-        raise InputError(f"biases of shape {tuple(table.shape)} are not [2W-1, 2W-1] of a window")
-    return _with_impulses(table[None], shift[None], strength, sign=1)[0]
-
-
-def mixer_token_mixing(
-    key: jax.Array,
-    grid: tuple[int, int],
-    hidden: int,
-    *,
-    kernel_size: int = 3,
-    noise: float = 0.1,
-) -> tuple[jax.Array, jax.Array]:
-    """Token-mixing kernels of an MLP-Mixer whose product is a mean of shifts.
-
-    fc1 ∝ [T_1ᵀ … T_rᵀ] with random offsets and fc2 ∝ [I … I]ᵀ, each scaled to the Frobenius norm
-    of PyTorch's default U(±1/√fan_in), plus noise · a draw from that default.
-
-    The paper gives no construction; this one is ours.
-
-    Args:
-        key: a `jax.random` key; concrete or traced.
-        grid: (h, w), row-major: N = h·w tokens.
-        hidden: F = r·N, the hidden width.
-        kernel_size: side of the filters, odd.
-        noise: factor on the draw from the default initialization.
-
-    Returns:
-        fc1 [N, F] and fc2 [F, N], float32, for rows of tokens: y = σ(x @ fc1) @ fc2.
-
-    Raises:
-        InputError: if F is not a multiple of N, or the filter size is not odd and positive.
-
-    Example:
-        >>> fc1, fc2 = mixer_token_mixing(jax.random.key(0), (8, 8), hidden=256)
-        >>> fc1.shape, fc2.shape
-        ((64, 256), (256, 64))
-
-    Reference: Structured Initialization for Vision Transformers, section 5.3.
-    """
-    check_key(key)
-    grid = pair("the grid", grid)
-    (hidden,), count = counts(hidden=hidden), math.prod(grid)
-    noise = number("noise", noise, NOT_NEGATIVE)
-    if hidden % count:
-        raise InputError(
-            f"hidden width {hidden} is not a multiple of the {count} tokens of a "
-            f"{grid[0]}x{grid[1]} grid"
-        )
-    key_offsets, key_1, key_2 = jax.random.split(key, 3)
-    shifts = random_offsets(key_offsets, kernel_size, hidden // count)
-    # T acts on columns of tokens and a Flax kernel on rows: transposed, side by side.
-    gather = jnp.asarray(impulse_matrices(grid, shifts)).transpose(2, 0, 1).reshape(count, hidden)
-    collect = jnp.tile(jnp.eye(count, dtype=jnp.float32), (hidden // count, 1))
-    return _like_default(key_1, gather, noise), _like_default(key_2, collect, noise)
 
 
 def _positive_matrices(key: jax.Array, grid: tuple[int, int], kernel_size: int, num: int) -> Array:
@@ -445,30 +326,6 @@ def _float64(array: Array) -> Any:
 
 def _host(array: jax.Array) -> Array:
     return array if isinstance(array, jax.core.Tracer) else np.asarray(array)
-
-
-def _with_impulses(tables: Array, shifts: Array, strength: float, sign: int) -> jax.Array:
-    """[H, 2W−1, 2W−1] with `strength` added at W−1 + `sign` · offset."""
-    heads, side, _ = tables.shape
-    if shifts.shape != (heads, 2):
-        raise InputError(
-            f"offsets must be (row, column) of {heads} table(s), not of shape {shifts.shape}"
-        )
-    window = (side + 1) // 2
-    strength = number("strength", strength, ANY_SIGN)
-    if not isinstance(shifts, jax.core.Tracer) and (far := np.abs(shifts).max()) >= window:
-        raise InputError(f"an offset of {far} doesn't fit a window of {window}x{window}")
-    row, column = (window - 1 + sign * jnp.asarray(shifts)).T
-    return jnp.asarray(tables, jnp.float32).at[np.arange(heads), row, column].add(strength)
-
-
-def _like_default(key: jax.Array, structure: jax.Array, noise: float) -> jax.Array:
-    """A 0/1 structure scaled to the norm of PyTorch's default draw, plus `noise` of such a draw."""
-    bound = structure.shape[0] ** -0.5
-    norm = bound * math.sqrt(structure.size / 3)
-    draw = jax.random.uniform(key, structure.shape, jnp.float32, -bound, bound)
-    # Only an empty structure, on a grid smaller than the filter, has a norm below 1.
-    return structure * (norm / jnp.linalg.norm(structure).clip(min=1)) + noise * draw
 
 
 def _half(kernel_size: int) -> int:

@@ -1,4 +1,4 @@
-"""MLPs: a nonzero mean in the first layer, and layers that are correlated with each other.
+"""MLPs: a nonzero mean in the first layer.
 
 The paper's other control, a learnable scalar b · sum(x) added to every hidden unit, changes the
 model rather than its weights, and isn't here.
@@ -6,13 +6,11 @@ model rather than its weights, and isn't here.
 
 from __future__ import annotations
 
-import math
-
 import jax
 import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION, NOT_NEGATIVE, check_key, number
+from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, check_key, number
 
 
 def mean_shift(kernel: jax.Array, b: float = 0.5) -> jax.Array:
@@ -29,7 +27,7 @@ def mean_shift(kernel: jax.Array, b: float = 0.5) -> jax.Array:
 
     Args:
         kernel: W₁ [D, F], for row vectors.
-        b: the mean in standard deviations; any finite sign.
+        b: the mean in standard deviations, of either sign.
 
     Returns:
         [D, F] float32; a kernel of zeros stays zero.
@@ -82,74 +80,6 @@ def mean_shift_per_input(key: jax.Array, kernel: jax.Array, sigma: float = 0.5) 
     kernel = jnp.asarray(kernel, jnp.float32)
     shift = jax.random.normal(key, (kernel.shape[0], 1), jnp.float32)
     return kernel + sigma * kernel.std() * shift
-
-
-def anti_correlated(kernel_in: jax.Array, kernel_out: jax.Array) -> jax.Array:
-    """The first kernel of an MLP, anti-correlated with the second.
-
-    ½ (W₁ − W₂ᵀ), as in trained ViTs (not in ConvNeXts). The paper found no benefit; it is here for
-    comparison. Nothing is rescaled: from independent kernels of equal standard deviation s the
-    result has s/√2 and a correlation of −1/√2 with W₂ᵀ.
-
-    Args:
-        kernel_in: W₁ [D, F], for row vectors.
-        kernel_out: W₂ [F, D].
-
-    Returns:
-        The new W₁, [D, F] float32.
-
-    Raises:
-        InputError: if the kernels are not [D, F] and [F, D].
-
-    Example:
-        >>> anti_correlated(jnp.ones((2, 3)), jnp.zeros((3, 2)))
-        Array([[0.5, 0.5, 0.5],
-               [0.5, 0.5, 0.5]], dtype=float32)
-
-    Reference: Mimetic Initialization of MLPs, section 2 (which leaves out the transpose).
-    """
-    _check_pair(kernel_in, kernel_out)
-    first, second = (jnp.asarray(kernel, jnp.float32) for kernel in (kernel_in, kernel_out))
-    return (first - second.T) / 2
-
-
-def correlated_mlp(kernel_in: jax.Array, kernel_out: jax.Array, rho: float) -> jax.Array:
-    """The second kernel of an MLP, correlated with the first, so that W₁ W₂ leans to ρ I.
-
-    √(1 − ρ²) W₂ + ρ (s₂ / s₁) W₁ᵀ, s the standard deviations of the entries: of independent kernels
-    the norm of W₂ stays. Trained ViTs have ρ < 0 in their first layers and ρ > 0 in late ones.
-
-    Args:
-        kernel_in: W₁ [D, F], for row vectors.
-        kernel_out: W₂ [F, D].
-        rho: ρ in [-1, 1], the correlation of the entries of the new W₂ with those of W₁ᵀ.
-
-    Returns:
-        The new W₂, [F, D] float32.
-
-    Raises:
-        InputError: if the kernels are not [D, F] and [F, D], or ρ is not in [-1, 1].
-
-    Example:
-        >>> keys = jax.random.split(jax.random.key(0))
-        >>> first = jax.random.normal(keys[0], (96, 384))
-        >>> second = correlated_mlp(first, 0.1 * jax.random.normal(keys[1], (384, 96)), -0.5)
-        >>> print(f"{jnp.corrcoef(first.ravel(), second.T.ravel())[0, 1]:.2f} {second.std():.3f}")
-        -0.50 0.100
-    """
-    _check_pair(kernel_in, kernel_out)
-    rho = number("rho", rho, CORRELATION)
-    first, second = (jnp.asarray(kernel, jnp.float32) for kernel in (kernel_in, kernel_out))
-    return math.sqrt(1 - rho**2) * second + rho * second.std() / first.std() * first.T
-
-
-def _check_pair(kernel_in: jax.Array, kernel_out: jax.Array) -> None:
-    _check_matrix(kernel_in)
-    if kernel_out.shape != kernel_in.shape[::-1]:
-        raise InputError(
-            f"the second kernel {kernel_out.shape} is not the transpose in shape of the first "
-            f"{kernel_in.shape}"
-        )
 
 
 def _check_matrix(kernel: jax.Array) -> None:

@@ -9,7 +9,6 @@ from mimetic_jax.analysis import figures, style
 from mimetic_jax.analysis.expected import expected_map
 from mimetic_jax.analysis.offsets import by_offset, hits
 from mimetic_jax.analysis.population import PAIRS, SHARED, add_network
-from mimetic_jax.analysis.rank import StableRanks
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult
 from mimetic_jax.weights import sincos_2d
@@ -131,15 +130,6 @@ def test_expected_map(drawn):
     np.testing.assert_allclose(matrix(rows[:4]), expected, rtol=1e-4, atol=1e-30)
 
 
-def test_stable_rank(drawn):
-    ranks = {"default": StableRanks(1 + DRAWS.random((3, 5)), np.array([9, 9, 4]))}
-    rows = drawn("stable_rank", ranks, width=style.COLUMN)
-    np.testing.assert_allclose(
-        [float(row["mean"]) for row in rows], ranks["default"].ranks.mean(1), rtol=1e-5
-    )
-    assert [row["min(D, N)"] for row in rows] == ["9", "9", "4"]
-
-
 def population(members, scale=1.0):
     """Sums over two layers of random MLPs whose inputs share a shift."""
     layers = {}
@@ -163,18 +153,6 @@ def test_covariance(drawn):
     assert list(row.values())[:6] == described
     assert float(row["value"]) == pytest.approx(expected.covariance[0, 2], rel=1e-5)
     assert float(row["error"]) == pytest.approx(expected.covariance_error[0, 2], rel=1e-5)
-
-
-def test_residual(drawn):
-    residuals = {
-        when: {"random": np.array([0.1, 0.2]), "box": np.array([0.8, 0.9])} for when in "ab"
-    }
-    rows = drawn("residual", residuals, width=style.PAGE)
-    assert [tuple(row.values()) for row in rows[:3]] == [
-        ("a", "random", "1", "0.1"),
-        ("a", "random", "2", "0.2"),
-        ("a", "box", "1", "0.8"),
-    ]
 
 
 def test_span(drawn):
@@ -355,8 +333,7 @@ def test_what_cannot_be_drawn_is_one_line(name, arguments, options, words, tmp_p
 
 
 def test_the_same_figure_is_the_same_bytes(tmp_path):
-    ranks = {"default": StableRanks(1 + DRAWS.random((3, 5)), np.array([9, 9, 4]))}
-    once, twice = (figures.DRAW["stable_rank"](tmp_path / name, ranks) for name in ("a", "b"))
+    once, twice = (figures.DRAW["span"](tmp_path / name, draws=5) for name in ("a", "b"))
     for first, second in zip(once, twice, strict=True):
         assert first.read_bytes() == second.read_bytes()
 

@@ -1,107 +1,16 @@
-"""Ranks, residuals, spans and products that figures show; what analyses refuse."""
+"""Spans and products that figures show; what analyses refuse."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.signal
 
 from mimetic_jax import InputError, weights
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.offsets import by_offset
-from mimetic_jax.analysis.rank import stable_rank, stable_ranks
 from mimetic_jax.analysis.reachable import equal_factors, reachable
-from mimetic_jax.analysis.residual import KINDS, channel_mixing_residuals, mixing_residual
 from mimetic_jax.analysis.span import impulse_subsets
-from mimetic_jax.models import Model
-from mimetic_jax.weights.conv import conv_filters
 from tests.analysis.networks import drawn
-
-
-@pytest.mark.parametrize("shape", [(3, 7), (7, 3), (5, 5)])
-def test_stable_rank_is_that_of_the_singular_values(shape):
-    matrices = np.random.default_rng(0).normal(size=(4, *shape)) + 1.0
-    values = np.linalg.svd(matrices, compute_uv=False)
-    np.testing.assert_allclose(stable_rank(matrices), (values**2).sum(1) / values[:, 0] ** 2)
-    assert stable_rank(np.zeros(shape)) == 0
-
-
-def test_what_enters_the_first_block_of_a_vit():
-    images = jax.random.normal(jax.random.key(0), (3, 8, 8, 3))
-    model, variables = drawn("vit", images, width=8, depth=2, heads=2, patch=4, scan=True)
-    found = stable_ranks(model, variables, images)
-    assert found.ranks.shape == (2, 3)
-    assert found.bounds.tolist() == [5, 5]  # 5 tokens of width 8
-    params = variables["params"]
-    patches = np.asarray(images).reshape(3, 2, 4, 2, 4, 3).transpose(0, 1, 3, 2, 4, 5)
-    x = patches.reshape(3, 4, 48) @ params["patch_embed"]["kernel"] + params["patch_embed"]["bias"]
-    token = jnp.broadcast_to(params["cls_token"], (3, 1, 8))
-    x = jnp.concatenate([token, x], axis=1) + params["pos_embed"]
-    values = np.linalg.svd(x, compute_uv=False)
-    expected = (values**2).sum(1) / values[:, 0] ** 2
-    np.testing.assert_allclose(found.ranks[0], expected, rtol=1e-4)
-
-
-def test_pixels_of_a_grid_are_columns():
-    """A ConvMixer's X is [D, h·w]; its running statistics are used."""
-    images = jax.random.normal(jax.random.key(0), (2, 8, 8, 3))
-    model, variables = drawn("convmixer", images, width=6, depth=2, filter_size=3)
-    found = stable_ranks(model, variables, images)
-    assert found.bounds.tolist() == [6, 6]  # 16 pixels of width 6
-    assert np.all((found.ranks >= 1) & (found.ranks <= 6))
-
-
-DRAWS = np.random.default_rng(0)
-
-
-@pytest.mark.parametrize("rank", [5, 3])
-def test_the_residual_is_that_of_least_squares(rank):
-    spatial = DRAWS.normal(size=(40, rank)) @ DRAWS.normal(size=(rank, 5))
-    target = DRAWS.normal(size=(40, 4))
-    solved, *_ = np.linalg.lstsq(spatial, target, rcond=1e-10)
-    expected = np.linalg.norm(spatial @ solved - target) / np.linalg.norm(target)
-    assert mixing_residual(spatial, target) == pytest.approx(expected, rel=1e-9)
-    assert mixing_residual(spatial, 0 * target) == 0
-
-
-def convolved(x, filters):
-    """Each channel with its filter, in double precision, by SciPy."""
-    return np.stack(
-        [
-            np.stack(
-                [
-                    scipy.signal.correlate(image[..., c], filters[..., c], mode="same")
-                    for c in range(x.shape[-1])
-                ],
-                axis=-1,
-            )
-            for image in np.asarray(x, np.float64)
-        ]
-    )
-
-
-def test_residuals_of_a_convmixer():
-    """Of its first block, whose input is the normalized patch embedding."""
-    images = jax.random.normal(jax.random.key(0), (2, 16, 16, 3))
-    fields = {"width": 12, "depth": 2, "patch": 2, "filter_size": 3}
-    model, variables = drawn("convmixer", images, plain=True, **fields)
-    found = channel_mixing_residuals(model, variables, images, seed=5)
-    assert [(kind, len(values)) for kind, values in found.items()] == [(k, 2) for k in KINDS]
-
-    params = variables["params"]
-    patches = np.asarray(images).reshape(2, 8, 2, 8, 2, 3).transpose(0, 1, 3, 2, 4, 5)
-    x = patches.reshape(2, 8, 8, 12) @ params["patch_embed"]["kernel"]
-    x = jax.nn.gelu(x + params["patch_embed"]["bias"], approximate=False) / np.sqrt(1 + 1e-5)
-    block = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params["block_0"])
-    mixed = convolved(x, block["depthwise"]["kernel"][:, :, 0]).reshape(-1, 12)
-    target = mixed @ block["pointwise"]["kernel"]
-    key = jax.random.split(jax.random.key(5), 2)[0]
-    for kind in KINDS:
-        spatial = convolved(x, conv_filters(key, 3, 12, kind)).reshape(-1, 12)
-        solved, *_ = np.linalg.lstsq(spatial, target)
-        expected = np.linalg.norm(spatial @ solved - target) / np.linalg.norm(target)
-        assert found[kind][0] == pytest.approx(expected, rel=1e-3)
-        assert 0.1 < expected < 1
 
 
 @pytest.mark.parametrize(
@@ -140,7 +49,6 @@ def test_equal_factors_are_on_a_line():
 
 IMAGES = jnp.zeros((1, 8, 8, 3))
 MAPS = np.full((2, 13, 13), 1 / 13)
-VIT = {"width": 8, "depth": 1, "heads": 2, "patch": 4}
 MIXER = {"width": 8, "depth": 1, "patch": 4}
 
 
@@ -151,10 +59,6 @@ def of(analysis, name, **fields):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (
-            lambda: of(channel_mixing_residuals, "vit", **VIT),
-            "model vit has no blocks of depthwise and pointwise kernels",
-        ),
         (lambda: of(attention_maps, "mixer", **MIXER), "^model mixer has no attention layer"),
         (lambda: by_offset(MAPS, (4, 4)), "^maps of 13 tokens have no 4x4 grid$"),
     ],
@@ -163,11 +67,3 @@ def test_refused_in_one_line(call, words):
     with pytest.raises(InputError, match=words) as caught:
         call()
     assert "\n" not in str(caught.value)
-
-
-def test_a_model_without_blocks_has_no_ranks():
-    tokens = jnp.ones((1, 4))
-    dense = Model.of("flax.linen:Dense", {"features": 3})
-    variables, _ = dense.init(jax.random.key(0), tokens)
-    with pytest.raises(InputError, match=r"^model flax\.linen:Dense has no blocks"):
-        stable_ranks(dense, variables, tokens)

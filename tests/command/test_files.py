@@ -200,7 +200,7 @@ def test_schemes_by_their_expressions(text, scheme):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["IN", "OUT", "--heads=5"], "--heads 5 does not divide the 96 columns"),
+        (["IN", "OUT", "--heads=5"], "--heads 5 does not divide axis"),
         (["IN", "IN", "--heads=4"], "in.safetensors exists: give a new name"),
         (["nothing.safetensors", "OUT"], "there is no file nothing.safetensors"),
         (["IN", "nowhere/out.safetensors", "--heads=4"], "there is no folder"),

@@ -8,6 +8,7 @@ import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import numpy as np
 import pytest
 
 from mimetic_jax.base.errors import InputError
@@ -96,6 +97,18 @@ def test_an_archive_is_unpacked_once(server, tmp_path, name, pack):
         expected = {f"downloads/{name}": content, "inside/file": b"pixels"}
         assert contents(tmp_path) == expected
     assert len(server.asked) == 1
+
+
+def test_arrays_are_made_of_an_archive_whose_checksum_is_right(server, tmp_path):
+    def arrays(folder):
+        return {"x": np.frombuffer((folder / "inside" / "file").read_bytes(), np.uint8)}
+
+    server("thing.tar.gz", tar("inside/file"), gives="thing.npz", arrays=arrays)
+    download.download("thing", str(tmp_path))
+    assert np.load(tmp_path / "thing.npz")["x"].tobytes() == b"pixels"
+    assert set(contents(tmp_path)) == {"downloads/thing.tar.gz", "thing.npz"}
+    server("other.tar.gz", tar("inside/file"), "0" * 32, gives="other.npz", arrays=lambda _: 1 / 0)
+    refused(lambda: download.download("thing", str(tmp_path)), "0" * 32)
 
 
 def test_a_download_that_ends_in_unpacking_is_repeated_whole(server, tmp_path, monkeypatch):

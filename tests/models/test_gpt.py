@@ -199,7 +199,7 @@ def test_an_induction_head_looks_at_what_followed_a_token_like_itself():
     layer = Attention(heads, causal=True, rotary=True, key_shift=0.75)
     shapes = jax.eval_shape(layer.init, KEY, x)["params"]
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
-    params = rewrite(KEY, zeros, schemes.InductionHead(beta=200.0, share=0.75))
+    params = rewrite(KEY, zeros, schemes.HeadIdentity.induction(200.0**0.5, share=0.75))
     eye = np.eye(width, dtype=np.float32)
     params["value"]["kernel"] = eye.reshape(width, heads, 8)
     params["out"]["kernel"] = eye.reshape(heads, 8, width)

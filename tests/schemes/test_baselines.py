@@ -1,8 +1,12 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 
+from mimetic_jax import InputError
 from mimetic_jax.schemes import (
     DCT,
     Block,
@@ -12,19 +16,35 @@ from mimetic_jax.schemes import (
     IDInit,
     Independent,
     Orthogonal,
+    Polar,
+    Scheme,
     Sinusoidal,
     TFixup,
-    UniformAttention,
     Zero,
     ZeroOut,
-    ZeroOutputs,
 )
 from tests.schemes.blocks import biases, kernels, ones
 
 KEY = jax.random.key(0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Given(Scheme):
+    """One kernel of an MLP."""
+
+    rows: tuple[tuple[float, ...], ...]
+
+    def writes(self, roles):
+        return roles & {"mlp_in"}
+
+    def draw(self, key, block, context):
+        return {"mlp_in": jnp.array(self.rows, jnp.float32)}
+
+
 EVERYTHING = {"query", "key", "value", "out"}
 SIX = ("query", "key", "value", "out", "mlp_in", "mlp_out")
 ENDS = ("out", "mlp_out")
+UNIFORM = Independent(0.5, uniform=True, mlp=False)
 
 
 def block(dim=24, heads=4, groups=4, head_dim=6, hidden=48):
@@ -44,14 +64,14 @@ def block(dim=24, heads=4, groups=4, head_dim=6, hidden=48):
         (Zero(), EVERYTHING),
         (TFixup(), EVERYTHING | {"mlp_in", "mlp_out"}),
         (ZeroOut(), {"out"}),
-        (UniformAttention(), EVERYTHING),
+        (UNIFORM, EVERYTHING),
         (Conditioned(), {"query", "key", "value"}),
         (DCT(query=True, value=True), {"query", "key", "value"}),
         (Orthogonal(), EVERYTHING | {"mlp_in", "mlp_out"}),
         (Sinusoidal(), EVERYTHING | {"mlp_in", "mlp_out"}),
         (IDInit(), EVERYTHING | {"mlp_in", "mlp_out"}),
         (Independent(), EVERYTHING | {"mlp_in", "mlp_out"}),
-        (ZeroOutputs(), {"out", "mlp_out"}),
+        (ZeroOut(mlp=True), {"out", "mlp_out"}),
     ],
 )
 def test_roles(scheme, kernels):
@@ -68,9 +88,84 @@ def test_zero():
     assert not new["out"].any()
     for role in ("key", "value"):
         np.testing.assert_array_equal(new[role].reshape(24, 24), np.eye(24))
-    # Heads wider than the model: Hadamard's rows, as for any layer that widens.
-    wide = np.asarray(Zero()(KEY, block(head_dim=9), Context())["key"]).reshape(24, 36)
-    assert set(np.abs(np.unique(wide))) == {np.float32(1 / 8)}
+
+
+def kernel(scheme, role, fan_in, fan_out):
+    """A kernel of one head, or of an MLP."""
+    shapes = {"mlp_in": (fan_in, fan_out)}
+    if role == "key":
+        shapes = {"query": (fan_in, 1, 1), "key": (fan_in, 1, fan_out)}
+    new = scheme(KEY, ones(shapes), Context())[role]
+    return np.asarray(new, np.float64).reshape(fan_in, fan_out)
+
+
+def test_golden_zero(golden):
+    """Of layers that narrow and that widen."""
+    for name, weight in golden("zero_init").items():
+        found = kernel(Zero(), "key", *weight.T.shape)
+        np.testing.assert_allclose(found, weight.T, atol=1e-7, err_msg=name)
+
+
+def test_kernels_of_orthogonal_have_no_preferred_direction():
+    """Haar: entries of mean 0 and variance 1/D in every column."""
+    view = ones({"mlp_in": (6, 3)})
+    draws = [Orthogonal()(k, view, Context())["mlp_in"] for k in jax.random.split(KEY, 300)]
+    assert np.abs(np.mean(draws, axis=0)).max() < 0.12
+    np.testing.assert_allclose(np.var(draws, axis=0), 1 / 6, atol=0.06)
+
+
+@pytest.mark.parametrize(("fan_in", "fan_out"), [(8, 8), (12, 5), (5, 12), (1, 1)])
+def test_dct_is_orthonormal_and_by_the_formula(fan_in, fan_out):
+    size = max(fan_in, fan_out)
+    i, k = np.arange(size)[:, None], np.arange(min(fan_in, fan_out))
+    waves = np.sqrt((2 - (k == 0)) / size) * np.cos(np.pi * (2 * i + 1) * k / (2 * size))
+    found = kernel(DCT(), "key", fan_in, fan_out)
+    np.testing.assert_allclose(found, waves if fan_in == size else waves.T, atol=1e-6)
+    np.testing.assert_allclose(singular_values(found), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fan_in", "fan_out", "rank", "constant"),
+    [(24, 24, 11, []), (24, 96, 24, [24, 72]), (96, 24, 24, []), (192, 64, 64, [])],
+)
+@pytest.mark.parametrize("variance", ["glorot", "he"])
+def test_sinusoidal(fan_in, fan_out, rank, constant, variance):
+    found = kernel(Sinusoidal(variance), "mlp_in", fan_in, fan_out)
+    i, frequency = np.arange(fan_in)[:, None], np.arange(1, fan_out + 1)
+    waves = np.sin(frequency * (2 * np.pi * i / fan_in + 2 * np.pi / fan_out))
+    amplitude = np.abs(found).max() / np.abs(waves).max()
+    np.testing.assert_allclose(found, amplitude * waves, atol=1e-6)
+    target = 2 / (fan_in + fan_out) if variance == "glorot" else 2 / fan_in
+    assert found.var(ddof=1) == pytest.approx(target, rel=1e-5)
+    assert np.linalg.matrix_rank(found, tol=1e-4) == rank
+    sums = np.abs(found.sum(axis=0))
+    assert [f for f, total in zip(frequency, sums, strict=True) if total > 1e-4] == constant
+
+
+def test_a_sinusoidal_kernel_of_zeros_is_an_error():
+    with pytest.raises(InputError, match="mlp_in of 1 x 2 is zero"):
+        kernel(Sinusoidal(), "mlp_in", 1, 2)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(12, 12), (9, 4), (3, 8)])
+def test_polar_is_the_factor_of_the_svd(rows, columns):
+    """Singular values between 1e-3 and 1: the factor of float64's SVD, to float32 precision."""
+    rng, rank = np.random.default_rng(0), min(rows, columns)
+    left, _ = np.linalg.qr(rng.normal(size=(rows, rank)))
+    right, _ = np.linalg.qr(rng.normal(size=(columns, rank)))
+    matrix = left * np.geomspace(1, 1e-3, rank) @ right.T
+    expected = scipy.linalg.polar(matrix)[0] * (np.linalg.norm(matrix) / rank**0.5)
+    found = Polar(Given(tuple(map(tuple, matrix.tolist()))))(
+        KEY, ones({"mlp_in": matrix.shape}), Context()
+    )["mlp_in"]
+    np.testing.assert_allclose(found, expected, atol=5e-4 * np.abs(expected).max())
+    half = np.diag([5.0, 5.0, 0.0])
+    found = Polar(Given(tuple(map(tuple, half.tolist()))))(
+        KEY, ones({"mlp_in": half.shape}), Context()
+    )["mlp_in"]
+    np.testing.assert_allclose(found, half, atol=1e-5)
+    zeros = Polar(ZeroOut(mlp=True))(KEY, ones({"mlp_out": (2, 3)}), Context())
+    assert not zeros["mlp_out"].any()
 
 
 def test_zero_out_makes_a_layer_the_identity():
@@ -108,7 +203,7 @@ RULES = {
         zip(SIX, (96**-0.5,) * 3 + (144**-0.5 / 6, 96**-0.5, 384**-0.5 / 6), strict=True)
     ),
     Independent(0.5, uniform=True): {"query": 0.5 * 96**-0.5, "mlp_in": 0.5 * 96**-0.5},
-    UniformAttention(): dict.fromkeys(SIX[:4], 0.5 * 96**-0.5),
+    UNIFORM: dict.fromkeys(SIX[:3], 0.5 * 96**-0.5) | {"out": 0.5 * 144**-0.5},
 }
 
 
@@ -120,7 +215,7 @@ def test_independent_entries_have_the_deviation_of_their_rule(scheme):
         assert float(new[role].std()) == pytest.approx(std, rel=0.03)
         assert abs(float(new[role].mean())) < 0.05 * std
         kurtosis = float((new[role] ** 4).mean()) / std**4
-        uniform = getattr(scheme, "uniform", isinstance(scheme, UniformAttention))
+        uniform = getattr(scheme, "uniform", False)
         assert kurtosis == pytest.approx(1.8 if uniform else 3.0, rel=0.1)
     assert scheme.by_depth == (scheme in (Independent.gpt2(), CompleteP()))
 
@@ -132,7 +227,7 @@ def test_idinit_is_a_padded_identity():
     np.testing.assert_array_equal(new["mlp_out"], np.float32(1e-6) * np.tile(np.eye(24), 2).T)
 
 
-@pytest.mark.parametrize("scheme", [TFixup(), UniformAttention(), Conditioned()])
+@pytest.mark.parametrize("scheme", [TFixup(), UNIFORM, Conditioned()])
 def test_kernels_do_not_depend_on_other_roles(scheme):
     whole = scheme(KEY, block(), Context())
     part = Block.of({role: block()[role] for role in ("query", "value")})

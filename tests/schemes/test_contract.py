@@ -24,7 +24,6 @@ KEY = jax.random.key(0)
 GRID = (4, 4)
 EVERY = [
     schemes.AntiCorrelated(),
-    schemes.Bigrams(((0, 2), (1, 0))),
     schemes.CompleteP(),
     schemes.Conditioned(),
     schemes.ConstantBias(0.1),
@@ -41,7 +40,7 @@ EVERY = [
     schemes.ImpulseMixing(),
     schemes.Independent(spectral=True, uniform=True, depth=0.5),
     schemes.InductionCircuit(10_000, copies=0, matches=1),
-    schemes.InductionHead(),
+    schemes.HeadIdentity.induction(),
     schemes.Layers(Mimetic(), 0.0, 1.0),
     schemes.MeanShift(0.1, per_input=True),
     Mimetic(),
@@ -60,11 +59,10 @@ EVERY = [
     schemes.Sinusoidal("he"),
     schemes.SymmetricQueryKey(),
     schemes.TFixup(),
-    schemes.UniformAttention(0.3),
-    schemes.ValueOutPerHead(),
+    schemes.Mimetic(per_head=True, positive=0.5),
     schemes.Zero(),
     schemes.ZeroOut(),
-    schemes.ZeroOutputs(),
+    schemes.ZeroOut(mlp=True),
 ]
 OTHERS = {
     "mlp_in": (24, 48),
@@ -91,7 +89,7 @@ RULES = (*FLAX, Rule("embedding", "embedding", "t d"))
 every_scheme = pytest.mark.parametrize("scheme", EVERY, ids=str)
 TYPICAL = (
     *("Impulse", "ImpulseMixing", "Layers", "MeanShift", "Mimetic", "MimeticSSM", "NormMatched"),
-    *("Permuted", "Polar", "Shuffled", "SinCos", "TFixup", "ValueOutPerHead", "Zero"),
+    *("Permuted", "Polar", "Shuffled", "SinCos", "TFixup", "Zero"),
 )
 """Each way to draw; the arrays of the others come from functions of `weights`, tested there."""
 

@@ -1,18 +1,19 @@
 """Candidates for today's models: what their products are."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
-from mimetic_jax import weights
+from mimetic_jax import InputError, weights
 from mimetic_jax.schemes import (
     Block,
     Context,
     HeadIdentity,
-    InductionHead,
+    Mimetic,
     OrthogonalValueOut,
     SymmetricQueryKey,
-    ValueOutPerHead,
 )
 from tests.products import query_key, value_out
 from tests.schemes.blocks import biases, kernels, ones
@@ -46,7 +47,9 @@ def test_heads_get_an_identity_on_coordinates_of_their_own(sizes):
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_an_induction_head_adds_to_its_last_columns_alone(sizes):
     block = drawn(*sizes)
-    whole, part = (InductionHead(4.0, share)(KEY, block, Context()) for share in (1.0, 0.5))
+    whole, part = (
+        HeadIdentity.induction(2.0, share)(KEY, block, Context()) for share in (1.0, 0.5)
+    )
     head_dim = sizes[-1]
     first = head_dim - head_dim // 2
     for role in ("query", "key"):
@@ -80,10 +83,13 @@ def test_orthogonal_value_and_out_are_an_identity_or_its_projection(sizes):
     np.testing.assert_allclose(found[rank:], 0, atol=1e-4)
 
 
+PER_HEAD = Mimetic(None, None, 0.3, -0.5, per_head=True)
+
+
 def test_each_head_has_a_product_of_its_own():
     """αZ + βI at full rank; with fewer columns what `query_key` gives to a head."""
     dim = 48
-    new = ValueOutPerHead(0.3, -0.5)(KEY, ones(kernels(dim, 2, 2, dim)), Context())
+    new = PER_HEAD(KEY, ones(kernels(dim, 2, 2, dim)), Context())
     first, second = value_out(new["value"], new["out"])
     for product in (first, second):
         assert np.diag(product).mean() == pytest.approx(-0.5, abs=0.03)
@@ -91,7 +97,26 @@ def test_each_head_has_a_product_of_its_own():
         assert rest.std() == pytest.approx(0.3 * dim**-0.5, rel=0.05)
     rests = [(product + 0.5 * np.eye(dim)).ravel() for product in (first, second)]
     assert abs(np.corrcoef(rests)[0, 1]) < 0.1  # independent noise
-    narrow = ValueOutPerHead(0.3, -0.5)(KEY, ones(kernels(dim, 4, 2, 12)), Context())
+    narrow = PER_HEAD(KEY, ones(kernels(dim, 4, 2, 12)), Context())
     query, key = weights.query_key(KEY, dim, 4, head_dim=12, num_kv_heads=2, alpha=0.3, beta=-0.5)
     expected = np.einsum("dhk,ehk->hed", query, np.repeat(key, 2, axis=1)) / 2
     np.testing.assert_allclose(value_out(narrow["value"], narrow["out"]), expected, atol=1e-4)
+
+
+def test_a_share_of_the_heads_leans_to_plus_the_identity():
+    """By depth: all heads of the first layer, none of the last."""
+    scheme = dataclasses.replace(PER_HEAD, positive=lambda depth: 1 - depth)
+    block = ones(kernels(24, 8, 4, 24))
+    signs = []
+    for layer in range(3):
+        new = scheme(KEY, block, Context(layer, 3))
+        products = value_out(new["value"], new["out"])
+        plain = PER_HEAD(KEY, block, Context(layer, 3))
+        np.testing.assert_allclose(
+            np.abs(products), np.abs(value_out(plain["value"], plain["out"])), atol=1e-5
+        )
+        signs.append(np.sign(np.trace(products, axis1=1, axis2=2)).tolist())
+    assert signs == [[1] * 8, [1] * 4 + [-1] * 4, [-1] * 8]
+    for wrong in ({"positive": 0.5, "per_head": False}, {"orientation": "port"}):
+        with pytest.raises(InputError, match="set per_head="):
+            dataclasses.replace(PER_HEAD, **wrong)

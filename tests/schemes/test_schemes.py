@@ -148,6 +148,11 @@ EYE = jnp.eye(4)
 FILTERS = {"depthwise": jnp.ones((3, 5, 4))}
 
 
+def drawn(scheme, **shapes):
+    block = Block.of({role: jnp.ones(shape) for role, shape in shapes.items()})
+    return scheme(KEY, block, Context())
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -170,12 +175,23 @@ FILTERS = {"depthwise": jnp.ones((3, 5, 4))}
             ),
             r"ssm_b \(4, 4\) and ssm_c \(4, 3\) differ",
         ),
-        (lambda: schemes.Bigrams(((1, 2),)), "1 rows of counts are not a square"),
         (
-            lambda: schemes.Bigrams(((1,),))(
-                KEY, Block.of({"embedding": jnp.ones((3, 2))}), Context()
-            ),
-            "counts of 1 tokens, but 3 embeddings",
+            lambda: drawn(schemes.CorrelatedMLP(), mlp_in=(3, 4), mlp_out=(3, 4)),
+            r"mlp_in \(3, 4\) and mlp_out \(3, 4\) are not \[D, F\] and \[F, D\]",
+        ),
+        (
+            lambda: drawn(schemes.HeadIdentity(), query=(4, 5, 1), key=(4, 5, 1)),
+            "5 heads have no coordinates of their own among 4",
+        ),
+        (
+            lambda: drawn(schemes.ImpulseBias(kernel_size=5), relative_bias=(9, 10)),
+            "offset of 2 doesn't fit a window of 2x2",
+        ),
+        (lambda: drawn(schemes.ImpulseBias(), relative_bias=(10, 2)), r"\(10, 2\) are not \["),
+        (lambda: drawn(schemes.ImpulseBias(), shared_bias=(7, 5)), r"\(7, 5\) are not"),
+        (
+            lambda: drawn(schemes.ImpulseMixing(), token_in=(4, 6), token_out=(6, 4)),
+            "hidden width 6 is not a multiple of the 4 tokens of a 2x2 grid",
         ),
         (lambda: schemes.from_dict({"scheme": "Mimetik"}), "did you mean 'Mimetic'"),
         (lambda: schemes.from_dict({"scheme": "Mimetic", "alfa_qk": 1}), "did you mean 'alpha_qk'"),

@@ -145,7 +145,7 @@ def test_parts_of_a_fused_projection(transposed, stacked):
     ("leaves", "words"),
     [
         ({"N": None}, "in_proj stores 2i.2s.m along one axis, and no leaf beside it shows i or s"),
-        ({"A": np.ones(5)}, "in_proj has 72 columns, which are not 2i.2s.m: i 24 and m 5"),
+        ({"A": np.ones(5)}, "in_proj has an axis of 72, which is not 2i.2s.m: i 24 and m 5"),
     ],
 )
 def test_sizes_that_other_leaves_do_not_show(leaves, words):

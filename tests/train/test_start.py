@@ -4,11 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError, weights
+from mimetic_jax import InputError
 from mimetic_jax.analysis.capture import networks
 from mimetic_jax.models import resample
 from mimetic_jax.train.start import warm_start
 from mimetic_jax.train.store.runs import Run
+from mimetic_jax.weights.selection import select_indices
 from tests.train.test_pretrained import drawn, hugging_face, shapes, whole, write
 from tests.training import killed, quiet, trained
 
@@ -116,7 +117,7 @@ def test_a_file_gives_evenly_spaced_weights_to_a_smaller_model(hugging_face, tmp
     path = str(write(tmp_path / "a.safetensors", hugging_face))
     teacher = whole(path, shapes())
     fresh = fresh_model(width=16, heads=2)
-    chosen = weights.select_indices(24, 16)
+    chosen = select_indices(24, 16)
     new = warm_start(fresh, path, silent, heads=heads)["params"]
     query = np.asarray(teacher["block_1"]["attention"]["query"]["kernel"])
     side_by_side = query.reshape(24, 24)[chosen]

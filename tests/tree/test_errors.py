@@ -37,7 +37,7 @@ MOMENTS = optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})
     ("kernels", "scheme", "options", "words"),
     [
         ({"mlp": (2, 2)}, Mimetic(), {}, "Mimetic matches nothing among the paths mlp/kernel"),
-        ({}, Mimetic(), {}, "matches nothing among the paths .none."),
+        ({}, Mimetic(), {}, "Mimetic matches nothing: the tree has no leaves"),
         ({f"cross_attention/{n}": s for n, s in STOCK.items()}, Mimetic(), {}, "matches nothing"),
         (nn.Dense(3), Mimetic(), {}, r"^Dense\(.* is not a tree of parameters"),
         ([{}, [MOMENTS]], Mimetic(), {}, "1/0/trace/.* belongs to optax's TraceState: give the pa"),
@@ -52,12 +52,17 @@ MOMENTS = optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})
         (STOCK | {"key": (12, H, K)}, Mimetic(), {}, "have no square product"),
         (dict.fromkeys(STOCK, (0, 2, 12)), Mimetic(), {}, "empty"),
         (DENSE, Mimetic(), FLAT, "give num_heads"),
-        (DENSE, Mimetic(), FLAT | {"num_heads": 3}, "num_heads 3 does not divide the 16 columns"),
+        (
+            DENSE,
+            Mimetic(),
+            FLAT | {"num_heads": 3},
+            "num_heads 3 does not divide axis 1 of",
+        ),
         (
             DENSE,
             Mimetic(),
             FLAT | {"num_heads": 2, "num_kv_heads": 3},
-            "num_kv_heads 3 does not divide the 16 columns of k",
+            "num_kv_heads 3 does not divide axis 1 of k",
         ),
         (DENSE, Mimetic(), FLAT | {"num_heads": True}, "num_heads True is not an integer of at le"),
         (
@@ -83,7 +88,7 @@ MOMENTS = optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})
             GROUPS,
             Mimetic(),
             GROUPED | {"num_heads": 4, "num_kv_heads": 1},
-            "num_heads 4 and num_kv_heads 1 do not fit the 8",
+            "num_heads 4 and num_kv_heads 1 do not fit axis 1 of qkv",
         ),
         (BOTH_LAYERS, Mimetic(beta_qk=(0.1, 0.2, 0.3)), {}, "beta_qk has 3 values for 2 layers"),
         (

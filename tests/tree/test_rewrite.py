@@ -305,3 +305,65 @@ def test_names_in_tuples_are_those_of_the_tree():
         traverse_util.unflatten_dict(flat),
         rewrite(SEED, tree, Mimetic()),
     )
+
+
+def stacked(layers):
+    """Attention and an MLP of so many layers along the first axis."""
+    one = traverse_util.unflatten_dict(
+        {
+            ("attention", "query", "kernel"): (DIM, HEADS, 8),
+            ("attention", "key", "kernel"): (DIM, HEADS, 8),
+            ("attention", "value", "kernel"): (DIM, HEADS, 8),
+            ("attention", "out", "kernel"): (HEADS, 8, DIM),
+            ("mlp", "fc1", "kernel"): (DIM, 4 * DIM),
+            ("mlp", "fc2", "kernel"): (4 * DIM, DIM),
+        }
+    )
+    draw = np.random.default_rng(0).normal
+    return {
+        "blocks": jax.tree.map(
+            lambda x: draw(size=(layers, *x)).astype(np.float32),
+            one,
+            is_leaf=lambda x: isinstance(x, tuple),
+        )
+    }
+
+
+@pytest.mark.parametrize("scheme", [Mimetic(), NormMatched(Mimetic()), (Mimetic(), MeanShift())])
+def test_the_program_of_a_stack_has_one_layer_whatever_their_number(scheme):
+    def size(layers):
+        inside = jax.jit(rewrite, static_argnums=2)
+        return inside.lower(KEY, stacked(layers), scheme).as_text().count("\n")
+
+    assert size(2) == size(24)
+
+
+def test_a_loop_over_layers_draws_what_each_layer_would_draw():
+    params = stacked(3)
+    inside = jax.jit(rewrite, static_argnums=2)(KEY, params, (Mimetic(), MeanShift()))
+    alone = rewrite(KEY, params, (Mimetic(), MeanShift()))
+    for ours, theirs in zip(mimetic_jax.blocks(inside), mimetic_jax.blocks(alone), strict=True):
+        for role in {"mlp_in", "mlp_out"} & set(ours[2]):
+            np.testing.assert_allclose(ours[2][role], theirs[2][role], atol=1e-6)
+        if "query" in ours[2]:
+            product = functools.partial(np.einsum, "dhk,ehk->hde")
+            np.testing.assert_allclose(
+                product(ours[2]["query"], ours[2]["key"]),
+                product(theirs[2]["query"], theirs[2]["key"]),
+                atol=1e-5,
+            )
+
+
+def test_a_scheme_that_hides_its_dependence_on_depth_fails_in_a_loop():
+    @dataclasses.dataclass(frozen=True)
+    class Hidden(Scheme):
+        def writes(self, roles):
+            return roles & {"mlp_in"}
+
+        def draw(self, key, block, context):
+            return {
+                "mlp_in": jnp.zeros(block.shapes["mlp_in"]) if context.layer else block["mlp_in"]
+            }
+
+    with pytest.raises(jax.errors.TracerBoolConversionError):
+        jax.jit(lambda key: rewrite(key, stacked(2), Hidden()))(KEY)

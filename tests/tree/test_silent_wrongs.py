@@ -130,15 +130,6 @@ def test_a_deleted_array_and_a_shape_are_named():
         mimetic_jax.fit(shapes)
 
 
-def test_a_gradient_by_a_constant_is_that_of_the_product():
-    def lean(beta):
-        new = rewrite(KEY, jax.tree.map(jnp.asarray, attention()), Mimetic(beta_qk=beta))
-        return jnp.einsum("dhk,dhk->", new["query"]["kernel"], new["key"]["kernel"])
-
-    by_differences = (lean(0.71) - lean(0.69)) / 0.02
-    assert float(jax.grad(lean)(0.7)) == pytest.approx(float(by_differences), rel=0.02)
-
-
 def test_arguments_in_another_order():
     """`initialize(key, module, …)` instead of `initialize(module, key, …)`."""
     module = nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0))

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError, weights
-from mimetic_jax.weights import sincos_2d
-from mimetic_jax.weights.impulse import offsets, random_offsets
+from mimetic_jax.weights import selection, sincos_2d
 from mimetic_jax.weights.truncation import actual_constants, apparent_constants
 
 KEY = jax.random.key(0)
@@ -64,25 +63,7 @@ DRAWS = {
     "impulses of positive filters": lambda key: weights.impulse_query_key(
         key, TABLE, GRID, 2, order="positive"
     ),
-    "swin_bias": lambda key: weights.swin_bias(normal(key, 49, 4), random_offsets(key, 3, 4)),
-    "mixer_token_mixing": lambda key: weights.mixer_token_mixing(key, (2, 2), 8, kernel_size=1),
-    "conv_filters": lambda key: weights.conv_filters(key, 3, 4, "impulse"),
-    "sample_filters": lambda key: weights.sample_filters(
-        key, weights.conv_covariance_2022(2, 0.5), 4
-    ),
-    "anti_correlated": lambda key: weights.anti_correlated(normal(key, 4, 6), normal(key, 6, 4)),
-    "dct": lambda key: weights.dct(4, 8),
-    "sinusoidal": lambda key: weights.sinusoidal(4, 8),
-    "correlated": lambda key: weights.correlated(key, np.eye(4, dtype=np.float32), 0.5),
-    "identity_filters": lambda key: weights.identity_filters(key, 4, 3, 0.1),
-    "log_decay": lambda key: weights.log_decay(key, 4, 1e-3, 2.0),
     "norm_matched": lambda key: weights.norm_matched(key, jnp.ones(4)),
-    "uniform_noise": lambda key: weights.uniform_noise(key, (4, 6), 0.5),
-    "tfixup": lambda key: weights.tfixup(key, 4, 6, 12),
-    "zero_init": lambda key: weights.zero_init(4, 6),
-    "shuffled": lambda key: weights.shuffled(key, jnp.arange(24, dtype="float32").reshape(4, 6)),
-    "semi_orthogonal": lambda key: weights.semi_orthogonal(key, 2, 6, num_heads=2),
-    "polar": lambda key: weights.polar(normal(key, 6, 4)),
     "mean_shift": lambda key: weights.mean_shift(
         normal(key, 6, 4), jax.random.uniform(key, dtype="float32")
     ),
@@ -130,9 +111,6 @@ def test_draws_are_float32_and_the_same_inside_a_program(name):
 READ = {
     "impulse": lambda key, table: weights.impulse_query_key(key, table, GRID, 2),
     "factorize": lambda key, table: weights.factorize(table[None, :8], 4),
-    "covariance": lambda key, table: weights.sample_filters(
-        key, jnp.diag(jnp.abs(table[0, :4])), 3
-    ),
     "norm_matched": weights.norm_matched,
 }
 
@@ -181,9 +159,6 @@ BAD = [
     ),
     *((functools.partial(weights.value_out, KEY, 192, 3, **o), words) for o, words in PORT),
     (lambda: weights.query_key(KEY, 10**7, 1), "GiB"),
-    (lambda: weights.head_coordinates(4, 5, 1), "5 heads have no coordinates of their own among 4"),
-    (lambda: weights.bigram_embedding(ones(2, 3), 2), r"\(2, 3\) are not \[V, V\]"),
-    (lambda: weights.bigram_embedding(-np.eye(2), 2), "numbers of at least 0"),
     (lambda: apparent_constants(-1, 0), r"^alpha -1 is not a number ≥ 0$"),
     (lambda: actual_constants(1, 1, 1.5), "^fraction 1.5 of the rank is not above 0 and at most"),
     (lambda: weights.factorize(ones(4, 4), 2), r"\(4, 4\)"),
@@ -196,41 +171,15 @@ BAD = [
     (lambda: impulse(rank=9), "rank 9 is not between 1 and the head width 8"),
     (lambda: impulse(num_heads=1), "numerical rank 16 and 32 is needed"),
     (lambda: impulse(position=ones(16, 32)), "rank 0 and 8 is needed: use random .*s$"),
-    (
-        lambda: weights.swin_bias(ones(9, 10), offsets(5, 10)),
-        "offset of 2 doesn't fit a window of 2x2",
-    ),
-    (
-        lambda: weights.swin_bias(ones(9, 2), offsets(3, 3)),
-        r"\(row, column\) of 2 table.s., not of shape \(3, 2\)",
-    ),
-    (
-        lambda: weights.swin_shared_bias(ones(7, 7), offsets(3, 2)),
-        r"of 1 table.s., not of shape \(1, 2, 2\)",
-    ),
-    (lambda: weights.swin_bias(ones(10, 2), offsets(3, 2)), r"shape \(10, 2\) are not \["),
-    (lambda: weights.swin_shared_bias(ones(7, 5), offsets(3, 1)[0]), r"shape \(7, 5\) are not"),
-    (lambda: weights.conv_covariance_2022(3, -1.0), "sigma -1.0"),
-    (lambda: weights.sample_filters(KEY, np.eye(8), 2), r"\(8, 8\)"),
-    (lambda: weights.sample_filters(KEY, np.triu(ones(4, 4)), 2), "not symmetric"),
-    (lambda: weights.sample_filters(KEY, np.full((4, 4), np.nan), 2), "finite"),
-    (lambda: weights.uniform_noise(KEY, (3,), -1.0), "std -1.0"),
-    (lambda: weights.semi_orthogonal(KEY, 4, 6, num_heads=4), "num_heads 4 does not divide the 6"),
-    (lambda: weights.sinusoidal(4, 4, "xavier"), "unknown variance 'xavier'"),
-    (lambda: weights.sinusoidal(1, 2), "1 x 2 is zero"),
     (lambda: weights.mean_shift(ones(2, 3, 4)), r"shape \(2, 3, 4\)"),
     (lambda: weights.mean_shift_per_input(KEY, ones(3, 4), -0.5), "sigma -0.5"),
-    (
-        lambda: weights.anti_correlated(ones(3, 4), ones(3, 4)),
-        r"second kernel \(3, 4\) .* first \(3, 4\)",
-    ),
     (lambda: sincos_2d(4, 4, 410), "multiple of 4, not dim 410"),
     (
-        lambda: weights.select_indices(4, 6),
+        lambda: selection.select_indices(4, 6),
         "student size 6 is not between 1 and teacher size 4",
     ),
-    (lambda: weights.select({"a": ones(2, 3)}, {"a": (2, 4)}), r"a: .* \(2, 4\) .* \(2, 3\)"),
-    (lambda: weights.select({"a": ones(3)}, {"b/c": (2,)}), r"no b/c, .* \(2,\); it has a"),
+    (lambda: selection.select({"a": ones(2, 3)}, {"a": (2, 4)}), r"a: .* \(2, 4\) .* \(2, 3\)"),
+    (lambda: selection.select({"a": ones(3)}, {"b/c": (2,)}), r"no b/c, .* \(2,\); it has a"),
 ]
 
 

@@ -6,15 +6,16 @@ import scipy.signal
 import scipy.special
 
 from mimetic_jax import InputError
+from mimetic_jax.schemes import Context, ImpulseMixing
 from mimetic_jax.weights import impulse, sincos_2d
 from mimetic_jax.weights.impulse import (
     impulse_matrices,
     impulse_query_key,
-    mixer_token_mixing,
     offsets,
     random_offsets,
 )
 from tests.products import query_key
+from tests.schemes.blocks import ones
 
 KEY = jax.random.key(7)
 
@@ -190,5 +191,6 @@ def test_a_traced_table_without_directions_gives_a_query_of_zero():
 
 def test_grids_smaller_than_the_filter_stay_finite():
     query, _ = impulse_query_key(KEY, table(16, 32), (1, 16), 4)
-    for kernel in (query, *mixer_token_mixing(KEY, (1, 1), 9)):
+    mixing = ImpulseMixing()(KEY, ones({"token_in": (1, 9), "token_out": (9, 1)}), Context())
+    for kernel in (query, *mixing.values()):
         assert np.isfinite(kernel).all()

@@ -14,9 +14,7 @@ from mimetic_jax.analysis import (
     offsets,
     population,
     products,
-    rank,
     reachable,
-    residual,
     span,
 )
 from mimetic_jax.analysis.figures import dots, grid, sweep
@@ -28,8 +26,6 @@ DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "reachable": reachable.draw,
     "expected_map": expected.draw,
     "impulse_maps": offsets.draw,
-    "stable_rank": rank.draw,
-    "residual": residual.draw,
     "span": span.draw,
     "covariance": population.draw,
     "curves": curves.draw,

@@ -1,4 +1,4 @@
-"""Holes in images: two forms of cutout, and random erasing."""
+"""Holes in images: random erasing, and the cutout of a RandAugment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.augment.geometry import Number, inside, rectangles
 
 Fill = Literal["const", "pixel"]
@@ -18,20 +17,6 @@ ASPECT = (0.3, 1 / 0.3)
 
 # Levels that kentaroy47's cutout paints, near the mean of ImageNet.
 GRAY = (125, 123, 114)
-
-
-def cutout(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
-    """Set a square to 0, the mean color; its center is uniform and it is clipped at the border.
-
-    Reference: DeVries & Taylor 2017, "Improved regularization of convolutional neural networks
-    with cutout".
-    """
-    height, width, _ = image.shape
-    if side > min(height, width):
-        raise InputError(f"cutout of side {side} is larger than the {height}x{width} images")
-    center = jax.random.randint(key, (2,), 0, jnp.array([height, width]))
-    top, left = center - side // 2
-    return jnp.where(inside(height, width, top, left, side, side), 0.0, image)
 
 
 def cutout_in_levels(key: jax.Array, image: jax.Array, side: Number) -> jax.Array:

@@ -21,29 +21,27 @@ PIXELS = Range(0, 2**14)
 _Pixels: TypeAlias = Annotated[int, PIXELS]
 
 # Folded into an example's key: what one operation draws depends on no other.
-_CROP, _FLIP, _CUTOUT, _RESIZE, _RANDAUGMENT, _ERASE = 0, 1, 2, 3, 4, 6
+_CROP, _FLIP, _RESIZE, _RANDAUGMENT, _ERASE = 0, 1, 3, 4, 6
 
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
     """The operations on a training image, in this order:
 
-    resize or crop, flip, RandAugment, normalize, erase, cutout; with
-    `randaugment_first` RandAugment before crop and flip, and with `erase_mixed` erasing last, after
+    resize or crop, flip, RandAugment, normalize, erase; with `randaugment_first` RandAugment before
+    crop and flip, and with `erase_mixed` erasing last, after
     the batch is mixed.
 
     Args:
         crop: pixels of black padding around the image before a random window of its size is cut.
         flip: mirror left and right with probability 1/2.
-        cutout: side of a square set to the mean color. Its center is uniform over the image and it
-          is clipped at the border (DeVries & Taylor 2017).
         size: height and width of the result; 0 for those of the image. Without `crop_scale` the
           whole image is resized, before `crop`.
         crop_scale: least and greatest area of a random resized crop, as parts of the image's; empty
           for none. It excludes `crop`.
         crop_ratio: least and greatest width / height of the crop of crop_scale.
-        interpolation: of resizing and, as in timm, of timm's RandAugment: "bilinear", "bicubic", or
-          "random" for either.
+        interpolation: that of resizing and, as in timm, of timm's RandAugment: "bilinear",
+          "bicubic", or "random" for either.
         randaugment: a policy as `policy.parse_policy` reads it, such as "torchvision-n2-m9",
           "rand-m9-mstd0.5-inc1" or "kentaroy-n2-m14"; empty for none.
         randaugment_first: apply it before crop and flip, as kentaroy47's program does, so that
@@ -60,7 +58,6 @@ class Augmentation:
 
     crop: _Pixels = 0
     flip: bool = False
-    cutout: _Pixels = 0
     size: _Pixels = 0
     crop_scale: Annotated[tuple[float, ...], Range(0, 1, above=True)] = ()
     crop_ratio: Annotated[tuple[float, ...], Range(1e-3, 1e3)] = (3 / 4, 4 / 3)
@@ -105,7 +102,7 @@ def augment_batch(
 
     Args:
         augmentation, mixing: the operations; static.
-        key: of the augmentation of all steps.
+        key: the key of the augmentation of all steps.
         step: may be traced.
         images: uint8 [B, h, w, C].
         labels: int32 [B].
@@ -196,8 +193,6 @@ def augment_images(
         image = normalize(image.astype(jnp.uint8), mean, std)
         if not augmentation.erase_mixed:
             image = _erased(augmentation, key, image)
-        if augmentation.cutout:
-            image = erasing.cutout(own(_CUTOUT), image, augmentation.cutout)
         return image
 
     return jax.vmap(one)(keys, images)

@@ -29,7 +29,7 @@ class Feed:
         test_batch: examples per batch of the test set.
         steps_per_epoch: of an epoch.
         max_dispatch: steps per dispatch, at most.
-        sharding: of a batch over the mesh.
+        sharding: that of a batch over the mesh.
     """
 
     resident: ClassVar[bool] = True

@@ -70,7 +70,7 @@ class TrainOrder:
         num_examples: N.
         batch: rows in a global batch, of all processes together.
         repeats: r, 1 for none.
-        key: of the data order.
+        key: the key of the data order.
 
     Reference:
         Hoffer et al. 2020, "Augment your batch"; RASampler in facebookresearch/deit.

@@ -28,7 +28,7 @@ class TokenRows(HeldFeed):
     Sums of the test text are named with "test_" in front, those of the validation text as they are.
 
     Args:
-        info: of the text.
+        info: what is known of the text.
         length: tokens of a window.
         valid: targets of it that count, the last ones.
         batch, test_batch, max_dispatch, sharding: as of `Feed`; B is the number of rows.

@@ -69,7 +69,7 @@ class ClassFolders:
     stored composed or decomposed.
 
     Args:
-        path: of the folder.
+        path: the path of the folder.
 
     Attributes:
         splits: by name, path and class of each image.

@@ -30,7 +30,7 @@ class View:
         fraction: size over the resized shorter side, of the center; 0.875 is 224 of 256.
         scale: least and greatest area of a crop, as parts of the image's.
         ratio: least and greatest width / height of a crop.
-        interpolation: of crops: "bilinear", "bicubic", or "random" for either.
+        interpolation: that of crops: "bilinear", "bicubic", or "random" for either.
     """
 
     size: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Self, final
 
 import jax
@@ -41,8 +40,7 @@ class DatasetInfo:
         splits: the splits used as train and test examples, in TFDS notation.
         folder: the name of the published folder or archive, where that isn't `name`.
         streamed: read from disk while training, instead of held in memory.
-        read: (folder, info) → the train and the test split of published files of arrays; None if
-            the folder has none of them.
+        arrays: read from NAME.npz, which `mimetic download` makes of the published files.
         included: reads the splits of a set that needs no files.
         left_out: how many files of the folder aren't read; "" for none.
     """
@@ -59,7 +57,7 @@ class DatasetInfo:
     splits: tuple[str, str] = ("train", "test")
     folder: str = ""
     streamed: bool = False
-    read: Callable[[Path, DatasetInfo], tuple[Split, Split] | None] | None = None
+    arrays: bool = False
     included: Callable[[], tuple[Split, Split]] | None = None
     left_out: str = dataclasses.field(default="", compare=False)
 

@@ -19,6 +19,7 @@ from mimetic_jax.data.sets.dataset import (
     StreamedDataset,
     balanced,
 )
+from mimetic_jax.data.sets.readers import read_arrays
 from mimetic_jax.data.sets.table import describe
 
 OWN_SIDES = {"folder": 64, "folder_streamed": 224}
@@ -63,11 +64,9 @@ def load_dataset(
             f"{_origin(info, 'DIR')}"
         )
     root = _folder(data_dir)
-    if info.read:
-        for folder in (root, root / info.folder):
-            if found := info.read(folder, info):
-                train, test = found
-                return ImageDataset(name, *train, *test, info.num_classes)
+    if info.arrays and (path := root / f"{name}.npz").is_file():
+        train, test = read_arrays(path, info)
+        return ImageDataset(name, *train, *test, info.num_classes)
     sources = _sources(info, root, (info.streamed and classes) or info.num_classes)
     return sources if info.streamed else _in_memory(name, sources, info.image_shape[0])
 
@@ -136,8 +135,8 @@ def _sources(info: DatasetInfo, root: Path, num_classes: int) -> StreamedDataset
             return StreamedDataset(*(_checked(tree, part, num_classes) for part in info.splits))
     files = [f"{name}/VERSION/dataset_info.json (TFDS)"]
     files += [f"{name}/train/" for name in names] + ["train/"]
-    if info.read:
-        files = [f"the published files, there and in {info.folder}/", *files]
+    if info.arrays:
+        files = [f"{info.name}.npz", *files]
     raise InputError(
         f"no {info.name} in {root}{'' if root.is_dir() else ' (no such folder)'}: looked for "
         f"{', '.join(files)}; {_origin(info, str(root))}"

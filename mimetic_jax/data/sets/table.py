@@ -5,7 +5,7 @@ from __future__ import annotations
 from mimetic_jax.base.errors import unknown
 from mimetic_jax.data.home import check_unused
 from mimetic_jax.data.sets.dataset import DatasetInfo
-from mimetic_jax.data.sets.readers import read_cifar, read_digits
+from mimetic_jax.data.sets.readers import read_digits
 
 _KNOWN = {
     info.name: info
@@ -31,8 +31,7 @@ _KNOWN = {
             std=(0.2470, 0.2435, 0.2616),
             source="https://www.cs.toronto.edu/~kriz/cifar.html",
             tfds="cifar10",
-            folder="cifar-10-batches-py",
-            read=read_cifar,
+            arrays=True,
         ),
         # With the fine labels.
         DatasetInfo(
@@ -45,8 +44,7 @@ _KNOWN = {
             std=(0.2673, 0.2564, 0.2762),
             source="https://www.cs.toronto.edu/~kriz/cifar.html",
             tfds="cifar100",
-            folder="cifar-100-python",
-            read=read_cifar,
+            arrays=True,
         ),
         # The cropped digits, without the extra images. Mean and standard deviation as in public
         # training code (PatrickZH/DeepCore and others).

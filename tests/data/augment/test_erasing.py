@@ -1,4 +1,4 @@
-"""Random erasing against timm's distribution; test_pipeline.py covers cutout."""
+"""Random erasing against timm's distribution."""
 
 import functools
 import math
