@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import shown
 from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.advice import (
@@ -47,6 +48,15 @@ _SAME_SIZES = (
 )
 """Axes that two roles of an attention layer share. (Those of a product are checked where it is
 computed.)"""
+
+
+def check_is_tree(params: Any, names: Sequence[str]) -> None:
+    """Raise InputError for an array or another leaf alone, which has no path."""
+    if not all(names):
+        raise InputError(
+            f"{shown(params)} is not a tree of parameters: give a dictionary of arrays or "
+            "another pytree, such as model.init(key, x)['params']"
+        )
 
 
 def check_fits(tree: Tree, block: str, leaf: Leaf) -> None:

@@ -57,11 +57,7 @@ class Tree:
         num_kv_heads: int | None,
     ) -> None:
         named, self._treedef = paths.flatten(params)
-        if any(not path for path, _ in named):
-            raise InputError(
-                f"{shown(params)} is not a tree of parameters: give a dictionary of arrays or "
-                "another pytree, such as model.init(key, x)['params']"
-            )
+        checks.check_is_tree(params, [path for path, _ in named])
         self.found_rules = rules is None
         self.rules: Sequence[Rule] = zoo.rules_of(params) if rules is None else rules
         if not isinstance(self.rules, Sequence) or not all(
