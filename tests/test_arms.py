@@ -19,7 +19,7 @@ VISION, GROUPS = arms.vision(), arms.figures(1.0)
 
 def every_arm(kind: arms.Arms, groups: arms.Groups) -> ConfigDict:
     """Arms, their controls and those of groups."""
-    return arms.chosen("+".join(["all", *groups]), kind, groups=groups)
+    return arms.chosen(("all", *groups), kind, groups=groups)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_groups_are_no_arms_and_have_arms_of_their_own_name():
 
 def test_init_names_arms_and_groups():
     def names(init: str) -> list[str]:
-        return list(arms.chosen(init, VISION, arms.VISION, GROUPS))
+        return list(arms.chosen(tuple(init.split("+")), VISION, arms.VISION, GROUPS))
 
     assert names("all") == ["default", "sincos", "norm_matched", "mimetic"]
     assert names("positive+norm_matched_positive") == ["positive", "norm_matched_positive"]
@@ -82,16 +82,16 @@ def test_init_names_arms_and_groups():
 def test_the_control_of_alignment_of_any_arm():
     """The arm with its own fields and positions; what has no alignment stays."""
     every = arms.mlp(24, "torch")
-    found = arms.chosen("permuted_mimetic_mean_shift+permuted_mimetic", every)
+    found = arms.chosen(("permuted_mimetic_mean_shift", "permuted_mimetic"), every)
     positions, mimetic, shift = schemes.SinCos(), Mimetic(), schemes.MeanShift(arms.B)
     permuted = schemes.Permuted(mimetic)
     assert found["permuted_mimetic"].scheme == (positions, permuted)
     assert found["permuted_mimetic_mean_shift"].scheme == (positions, permuted, shift)
     with pytest.raises(InputError, match="unknown init 'permuted_mean_shift'"):
-        arms.chosen("permuted_mean_shift", every)
-    other = arms.chosen("permuted_gpsa_4_value_out", VISION)["permuted_gpsa_4_value_out"]
+        arms.chosen(("permuted_mean_shift",), every)
+    other = arms.chosen(("permuted_gpsa_4_value_out",), VISION)["permuted_gpsa_4_value_out"]
     assert other.model.to_dict() == VISION["gpsa_4_value_out"]["model"]
-    assert not any(name.startswith("permuted_") for name in arms.chosen("all", every))
+    assert not any(name.startswith("permuted_") for name in arms.chosen(("all",), every))
 
 
 def test_arms_of_the_papers_rows():
@@ -113,7 +113,7 @@ def test_the_papers_values_are_in_the_middle_of_a_grid():
 
 
 def test_released_arms_leave_biases(trees):
-    for name, arm in arms.chosen("all", arms.structured(), arms.STRUCTURED).items():
+    for name, arm in arms.chosen(("all",), arms.structured(), arms.STRUCTURED).items():
         if "scheme" in arm:
             written = mimetic_jax.plan(trees["vit"], arm["scheme"])
             assert not any(write.role.endswith("_bias") for write in written), name

@@ -35,7 +35,7 @@ from tests import training
 from tests.training import quiet
 
 FOLDER = shipped.folder()
-SHARED = {"arms", "default", "recipes"}  # parts of configurations
+SHARED = {"arms", "bigrams", "default", "recipes"}  # parts of configurations
 NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - SHARED - {"__init__"})
 
 RECORDS = {name: importlib.import_module(f"configs.{name}").__doc__ or "" for name in NAMES}

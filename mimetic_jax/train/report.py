@@ -238,9 +238,9 @@ def table(results: Sequence[ArmResult]) -> str:
     ...     arm="default", seed=0, score="accuracy", value=61.5, curve=[(10, 61.5)], seconds=3
     ... )
     >>> print(table([ArmResult("default", {0: run})]))
-    | arm     | accuracy % | n   | Δ default [95 % CI] | steps to default's score | train s |
-    | ------- | ---------- | --- | ------------------- | ------------------------ | ------- |
-    | default | 61.50      | 1   |                     | 10                       | 3.0     |
+    | arm     | accuracy % | n   | steps to default's score | train s |
+    | ------- | ---------- | --- | ------------------------ | ------- |
+    | default | 61.50      | 1   | 10                       | 3.0     |
     """
     finished = [result for result in results if result.reached]
     if not finished:
