@@ -42,7 +42,7 @@ from mimetic_jax.train.start import source_digest, source_path
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.claim import Claim
-from mimetic_jax.train.store.files import AnyPath, locked, path_of
+from mimetic_jax.train.store.files import AnyPath, in_turn, locked, path_of
 from mimetic_jax.train.store.runs import Run, write_group
 from mimetic_jax.train.tasks import TASKS
 from mimetic_jax.tree import paths
@@ -159,7 +159,8 @@ class Comparison:
         claim = self.opened(workdir, [run for run in runs if not run.finished()])
         check_processes_agree(config=claim.config, code=source_version(), data=claim.data)
         if is_first():
-            claim.write(path_of(workdir))
+            with in_turn(path_of(workdir)):  # jobs that start at once have seeds of their own
+                self.recognize(workdir, claim).write(path_of(workdir))
         wait_for_all("workdir")
         return runs
 

@@ -1,8 +1,10 @@
 """What a workdir holds: damage, copies and other data are one line each."""
 
+import concurrent.futures
 import dataclasses
 import json
 import shutil
+import time
 
 import jax
 import pytest
@@ -15,6 +17,7 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.group import Group
 from mimetic_jax.train.record import Record
 from mimetic_jax.train.settings import check_settings
+from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.runs import Run
 from tests.training import killed, quiet, trained
 
@@ -79,6 +82,21 @@ def test_a_damaged_claim_is_named_and_nothing_is_deleted(tiny, tmp_path):
         finished_runs(comparison, workdir)
         (workdir / "config.json").write_bytes(DAMAGE[damage])
         refused(lambda workdir: comparison.table(str(workdir)), workdir, "config.json")
+
+
+def test_jobs_that_start_at_once_are_all_in_the_claim(tiny, tmp_path, monkeypatch):
+    """Each has seeds of its own, and reads the claim before another one has written its."""
+    write = Claim.write
+
+    def slow(claim, folder):
+        time.sleep(0.3)
+        write(claim, folder)
+
+    monkeypatch.setattr(Claim, "write", slow)
+    jobs = [quiet(tiny(seeds=(seed,))) for seed in range(3)]
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        list(threads.map(lambda job: job.claimed(tmp_path), jobs))
+    assert list(Claim.read(tmp_path).config["seeds"]) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

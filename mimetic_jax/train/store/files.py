@@ -204,6 +204,19 @@ def locked(folder: AnyPath, say: Callable[[str], None] = print) -> Iterator[None
         yield
 
 
+@contextlib.contextmanager
+def in_turn(folder: AnyPath) -> Iterator[None]:
+    """Let one process after the other read and write what a folder, made if missing, is about."""
+    with contextlib.ExitStack() as held:
+        # In a bucket, or on a file system without locks, nobody waits; what can't be written is
+        # reported when it is written.
+        with contextlib.suppress(OSError):
+            if not in_bucket(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                fcntl.flock(held.enter_context(open(folder / "lock", "ab")), fcntl.LOCK_EX)
+        yield
+
+
 def in_bucket(path: AnyPath) -> bool:
     """Whether it is an object, which is written whole and can't be locked."""
     return "://" in str(path)
