@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import os
 import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ class Remote:
         gives: for an archive that must be unpacked, what it unpacks to; else "".
         arrays: makes the arrays to store as `gives` of the folder that an archive is unpacked in;
             None if `gives` is what it unpacks to.
+        unpacked: checksums of the files to make arrays of, by their path below the data folder: if
+            they are there already, nothing is downloaded.
     """
 
     url: str
@@ -43,6 +46,14 @@ class Remote:
     folder: str = ""
     gives: str = ""
     arrays: Callable[[Path], dict[str, np.ndarray]] | None = None
+    unpacked: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def is_unpacked(self, root: Path) -> bool:
+        """Whether a folder has the files to make arrays of, each as published."""
+        return bool(self.unpacked) and all(
+            (root / path).is_file() and _md5(root / path) == md5
+            for path, md5 in self.unpacked.items()
+        )
 
     @property
     def name(self) -> str:
@@ -52,6 +63,11 @@ class Remote:
         'cifar-10-python.tar.gz'
         """
         return self.url.rpartition("/")[2]
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
 
 
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
@@ -96,12 +112,39 @@ def cifar_arrays(folder: Path) -> dict[str, np.ndarray]:
     return found
 
 
+_CIFAR10 = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
+}
+_CIFAR100 = {
+    "train": "16019d7e3df5f24257cddd939b257f8d",
+    "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+}
+
 REMOTE = {
     **{
-        name: (Remote(f"{_CIFAR}/{file}", md5, gives=f"{name}.npz", arrays=cifar_arrays),)
-        for name, file, md5 in (
-            ("cifar10", "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
-            ("cifar100", "cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),
+        name: (
+            Remote(
+                f"{_CIFAR}/{file}",
+                md5,
+                gives=f"{name}.npz",
+                arrays=cifar_arrays,
+                unpacked={f"{folder}/{part}": of for part, of in parts.items()},
+            ),
+        )
+        for name, file, md5, folder, parts in (
+            (
+                *("cifar10", "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
+                *("cifar-10-batches-py", _CIFAR10),
+            ),
+            (
+                *("cifar100", "cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),
+                *("cifar-100-python", _CIFAR100),
+            ),
         )
     },
     "tiny_imagenet": _archive(
@@ -159,6 +202,12 @@ def _fetch(remote: Remote, root: Path) -> None:
 
     # Unpacked beside the target and then renamed: a killed process leaves no half of it.
     with tempfile.TemporaryDirectory(dir=root, prefix=".unpacks_") as folder:
+        if remote.arrays and remote.is_unpacked(root):
+            for place in {Path(path).parent for path in remote.unpacked}:
+                (Path(folder) / place).symlink_to((root / place).resolve())
+            np.savez(Path(folder) / remote.gives, **remote.arrays(Path(folder)))  # type: ignore[arg-type]
+            os.replace(Path(folder) / remote.gives, root / remote.gives)
+            return
         unpacker = pooch.Unzip if remote.name.endswith(".zip") else pooch.Untar
         try:
             pooch.retrieve(

@@ -146,3 +146,24 @@ def test_the_command_line_and_the_errors_name_each_other(server, tmp_path, capsy
     ):
         with pytest.raises(InputError, match=command.format(name)):
             load(name, str(tmp_path))
+
+
+def test_files_that_are_unpacked_already_are_not_downloaded(tmp_path, monkeypatch):
+    """With the published checksums alone: pickles of somebody else are never read."""
+    (tmp_path / "thing").mkdir()
+    (tmp_path / "thing/part").write_bytes(b"12")
+
+    def arrays(folder):
+        return {"x": np.frombuffer((folder / "thing/part").read_bytes(), np.uint8)}
+
+    def remote(md5):
+        unpacked = {"thing/part": md5}
+        address = "http://127.0.0.1:9/thing.tar.gz"
+        return (Remote(address, "0" * 32, gives="t.npz", arrays=arrays, unpacked=unpacked),)
+
+    monkeypatch.setitem(REMOTE, "thing", remote("0" * 32))
+    with pytest.raises(InputError, match="can't download"):
+        download.download("thing", str(tmp_path))
+    monkeypatch.setitem(REMOTE, "thing", remote("c20ad4d76fe97759aa27a0c99bff6710"))
+    download.download("thing", str(tmp_path))
+    np.testing.assert_array_equal(np.load(tmp_path / "t.npz")["x"], [49, 50])
