@@ -11,44 +11,14 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.base import attention_kernels, both_or_none
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.kernels import semi_orthogonal
 from mimetic_jax.schemes.mimetic import pair_roles, pair_sizes
-from mimetic_jax.schemes.positional import check_base
-from mimetic_jax.weights.checks import NOT_NEGATIVE, POSITIVE
-from mimetic_jax.weights.rotary import AXES, BASE, SHARE, Pairs, Rotary
+from mimetic_jax.schemes.turning import _Turning
+from mimetic_jax.weights.checks import NOT_NEGATIVE
 
 _HEAD = Range(0)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Turning(Scheme):
-    """Base of schemes that need the slow pairs of rotary positions, which keep content.
-
-    Attributes:
-        base, turned, pairs, axes: of the model's rotary positions, see `PositionalHeads`.
-        slowest: pairs that turn by less than this per token are slow, in radians.
-    """
-
-    base: Annotated[float, BASE] | None = None
-    turned: Annotated[float, SHARE] = 1.0
-    pairs: Pairs = "halves"
-    axes: Annotated[int, AXES] = 1
-    slowest: Annotated[float, POSITIVE] = 0.05
-
-    def validate(self) -> None:
-        check_base(self.base)
-
-    def slow_columns(self, head_dim: int) -> np.ndarray:
-        """Which of K columns turn slowly or not at all."""
-        rotary = Rotary(self.base or 0, self.turned, self.pairs, self.axes)
-        slow_F = np.abs(rotary.rates(head_dim)).max(axis=1) < self.slowest
-        both = np.tile(slow_F, 2) if self.pairs == "halves" else np.repeat(slow_F, 2)
-        columns = np.concatenate([both, np.ones(head_dim - len(both), bool)])
-        if not columns.any():
-            raise InputError(f"all {head_dim} columns of a head turn faster than {self.slowest}")
-        return columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +46,7 @@ class ContentHeads(_Turning):
         repeats = sizes["num_heads"] // sizes["num_kv_heads"]
         shared = jnp.repeat(block["key"], repeats, axis=1)
         content_H = np.arange(sizes["num_heads"]) >= self.first
-        taken = content_H[:, None] & self.slow_columns(sizes["head_dim"])
+        taken = content_H[:, None] & _slow_columns(self, sizes["head_dim"])
         return {"query": jnp.where(taken, shared, block["query"])}
 
 
@@ -123,7 +93,7 @@ class InductionCircuit(_Turning):
         new = {role: block[role] for role in self.writes(frozenset(block))}
         repeats = heads // sizes["num_kv_heads"]
         if reads:
-            slow, at, size = self.slow_columns(width), self.matches, self.match**0.5
+            slow, at, size = _slow_columns(self, width), self.matches, self.match**0.5
             for role, head, part in (("query", at, first), ("key", at // repeats, second)):
                 columns = jnp.where(slow, size * part, new[role][:, head])
                 new[role] = new[role].at[:, head].set(columns)
@@ -132,3 +102,17 @@ class InductionCircuit(_Turning):
             new["value"] = new["value"].at[:, self.copies // repeats].set(size * first)
             new["out"] = new["out"].at[self.copies].set(size * second.T)
         return new
+
+
+def _slow_columns(scheme: _Turning, head_dim: int) -> np.ndarray:
+    """Which of K columns turn slowly or not at all: they keep content.
+
+    Raises:
+        InputError: none does.
+    """
+    slow = np.ones(head_dim, bool)
+    for part in scheme.rotary.places(head_dim):
+        slow[part[scheme.rotary.fast(head_dim, scheme.slowest)]] = False
+    if not slow.any():
+        raise InputError(f"all {head_dim} columns of a head turn faster than {scheme.slowest}")
+    return slow

@@ -10,14 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.base import attention_kernels, both_or_none
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.mimetic import pair_sizes
-from mimetic_jax.weights.checks import NOT_NEGATIVE, POSITIVE
-from mimetic_jax.weights.rotary import AXES, BASE, SHARE, Pairs, Rotary
+from mimetic_jax.schemes.turning import _Turning
+from mimetic_jax.weights.checks import NOT_NEGATIVE
 
 _TOKENS = Range(-1e6, 1e6, reason="tokens")
 _Numbers = tuple[float, ...]
@@ -26,7 +25,7 @@ _Sharpness = float | tuple[float | _Numbers, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class PositionalHeads(Scheme):
+class PositionalHeads(_Turning):
     """Each head looks at a distance δ: parts of query and key that don't depend on the token.
 
     With rotary positions nothing in the activations says where a token is, so W_Q W_Kᵀ ≈ βI can't
@@ -57,8 +56,8 @@ class PositionalHeads(Scheme):
     content what it is without the norm; with γ = 1 logits can't exceed √K.
 
     Attributes:
-        base: of the model's rotary positions, "rope_theta" of its configuration. Weights don't show
-            it, so it has no default.
+        base, turned, pairs, axes: of the model's rotary positions, see `Rotary`; the base is
+            "rope_theta" of its configuration, which weights don't show, so it has no default.
         offsets: δ in tokens, 0 or more for the past; pairs of (rows, columns) where `axes` is 2.
             Or a tuple of such tuples, from the first layer to the last of a network of any depth:
             each layer takes the nearest.
@@ -66,7 +65,6 @@ class PositionalHeads(Scheme):
             with 0 has no constant part: by default four of every eight heads look 0 to 3 tokens
             back, since in a model of 12 layers and 8 heads 8 for all was worse than none.
         slowest: the lowest rate in use, in radians per token.
-        turned, pairs, axes: of the model's rotary positions, see `Rotary`.
         channel: c, for models whose query and key have no biases; None for those with biases.
         random_phases: the control: the same A_f, with a random phase for each pair of each head.
 
@@ -79,13 +77,9 @@ class PositionalHeads(Scheme):
     is found in Rotary Outliers and Rotary Offset Features (Jonasson 2025, arXiv 2503.01832).
     """
 
-    base: Annotated[float, BASE] | None = None
     offsets: Annotated[_Offsets, _TOKENS] = (0, 1, 2, 3)
     sharpness: Annotated[_Sharpness, NOT_NEGATIVE] = (8.0,) * 4 + (0.0,) * 4
-    slowest: Annotated[float, POSITIVE] = 0.05
-    turned: Annotated[float, SHARE] = 1.0
-    pairs: Pairs = "halves"
-    axes: Annotated[int, AXES] = 1
+    _: dataclasses.KW_ONLY
     channel: Annotated[int, Range(0)] | None = None
     random_phases: bool = False
 
@@ -95,7 +89,7 @@ class PositionalHeads(Scheme):
         return _nesting(self.offsets) > self.axes or _nesting(self.sharpness) > 1
 
     def validate(self) -> None:
-        check_base(self.base)
+        super().validate()
         if not self.offsets or self.sharpness == ():
             raise InputError("offsets and sharpness need at least one number")
         rows = _rows(self.offsets, self.axes)
@@ -152,11 +146,6 @@ class PositionalHeads(Scheme):
                 new[f"{role}_gain"] = _gain(block[role], part)
         return new
 
-    @property
-    def rotary(self) -> Rotary:
-        """The rotary positions of the model."""
-        return Rotary(self.base or 0, self.turned, self.pairs, self.axes)
-
     def heads(self, count: int, layer: int = 0, num_layers: int = 1) -> list[tuple[Any, float]]:
         """(δ, S) of each of so many query heads of a layer.
 
@@ -179,21 +168,37 @@ class PositionalHeads(Scheme):
         """b_Q [H, K] and b_K [G, K], by the role of their kernel."""
         sizes = pair_sizes(block, "query", "key")
         heads, groups, width = (sizes[name] for name in ("num_heads", "num_kv_heads", "head_dim"))
+        rates_FxA, fast_F = self.rotary.rates(width), self.rotary.fast(width, self.slowest)
+        if not fast_F.any():
+            raise InputError(
+                f"slowest {self.slowest} is above all rates of these rotary positions: the fastest "
+                f"pair turns by {np.abs(rates_FxA).max():.3g} per token"
+            )
         offsets, sharpness = zip(*self.heads(heads, context.layer, context.num_layers), strict=True)
-        rates_FxA = self.rotary.rates(width)
-        in_use = weights.rates_in_use(rates_FxA, self.slowest)
         if self.random_phases:
-            angles_HxF: Any = jax.random.uniform(key, (heads, len(in_use)), maxval=2 * math.pi)
+            angles: Any = jax.random.uniform(key, (heads, len(fast_F)), maxval=2 * math.pi)
         else:
-            angles_HxF = np.reshape(offsets, (heads, self.axes)) @ rates_FxA.T % (2 * math.pi)
-        query_GxRxK, key_GxK = weights.positional_biases(
-            angles_HxF.reshape(groups, -1, len(in_use)),
-            np.reshape(sharpness, (groups, -1)),
-            in_use,
-            width,
-            self.pairs,
-        )
-        return {"query": query_GxRxK.reshape(heads, width), "key": key_GxK}
+            angles = np.reshape(offsets, (heads, self.axes)) @ rates_FxA.T % (2 * math.pi)
+        # The largest S of the heads that share a key is in the key, the rest in the queries.
+        sharpness_GxR = np.reshape(sharpness, (groups, -1))
+        largest_Gx1 = sharpness_GxR.max(axis=1, keepdims=True)
+        key_GxF = np.sqrt(largest_Gx1 * np.sqrt(width) / fast_F.sum()) * fast_F
+        share_GxR = sharpness_GxR / np.where(largest_Gx1 > 0, largest_Gx1, 1)
+        query_HxF = (share_GxR[..., None] * key_GxF[:, None]).reshape(heads, -1)
+        angles_HxF = jnp.asarray(angles, jnp.float32)
+        return {
+            "query": self._columns(
+                query_HxF * jnp.cos(angles_HxF), -query_HxF * jnp.sin(angles_HxF), width
+            ),
+            "key": self._columns(key_GxF, np.zeros(key_GxF.shape), width),
+        }
+
+    def _columns(self, real: Any, imaginary: Any, head_dim: int) -> jax.Array:
+        """Complex numbers of pairs [..., F] as the columns [..., K] of heads."""
+        columns = jnp.zeros((*real.shape[:-1], head_dim))
+        for place, part in zip(self.rotary.places(head_dim), (real, imaginary), strict=True):
+            columns = columns.at[..., place].set(part)
+        return columns
 
     def _with_constant_channel(self, role: str, array: jax.Array) -> jax.Array:
         """A kernel or bias that neither reads nor writes the channel, or the embedding with it."""
@@ -211,15 +216,6 @@ class PositionalHeads(Scheme):
             array = array * (norm / jnp.where(norms_Tx1 > 0, norms_Tx1, 1))
             array = array.at[:, self.channel].set(TAU * norm)
         return array
-
-
-def check_base(base: float | None) -> None:
-    """Raise InputError unless the base of rotary positions is given."""
-    if base is None:
-        raise InputError(
-            "base is missing: give the base of the model's rotary positions, rope_theta in its "
-            "configuration, such as 10000; no weight shows it"
-        )
 
 
 TAU = 0.5

@@ -17,12 +17,10 @@ from mimetic_jax.base.typed import converted
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.schemes.positional import TAU, PositionalHeads
 from mimetic_jax.trained.pairs import Layer, LayerPairs
-from mimetic_jax.weights.rotary import Rotary, pairs_of, rates_in_use
+from mimetic_jax.weights.rotary import Rotary
 
 LENGTH = 64
 """Distances from 0 to this are looked at; on a grid offsets of up to an eighth of it, both ways."""
-
-_SLOWEST = PositionalHeads(2).slowest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,13 +92,14 @@ def positional_heads(layer: LayerPairs, rotary: Rotary) -> LayerHeads | None:
             for factor in (layer.query_key.left, layer.query_key.right)
         )
         constant = y * query, y * key
-    query_HxF, key_HxF = (pairs_of(part, rotary.columns(width), rotary.pairs) for part in constant)
+    real, imaginary = rotary.places(width)
+    query_HxF, key_HxF = (part[:, real] + 1j * part[:, imaginary] for part in constant)
     products_HxF = query_HxF * key_HxF.conj() / math.sqrt(width)
     offsets = _offsets(rotary.axes)
     waves_FxN = np.exp(1j * rates_FxA @ offsets.T)
     peaks = (products_HxF @ waves_FxN).real.argmax(axis=1)
-    in_use = rates_in_use(rates_FxA, min(_SLOWEST, np.abs(rates_FxA).max()))
-    heights = (products_HxF[:, in_use] * waves_FxN[in_use][:, peaks].T).real.sum(axis=1)
+    fast = rotary.fast(width, min(PositionalHeads.slowest, np.abs(rates_FxA).max()))
+    heights = (products_HxF[:, fast] * waves_FxN[fast][:, peaks].T).real.sum(axis=1)
     where = (tuple(map(float, offsets[at])) for at in peaks)
     return LayerHeads(
         layer.path,

@@ -21,10 +21,6 @@ from mimetic_jax.weights.mlp import mean_shift, mean_shift_per_input
 from mimetic_jax.weights.position import sincos_1d, sincos_2d
 from mimetic_jax.weights.rotary import (
     Rotary,
-    pairs_of,
-    positional_biases,
-    positional_logits,
-    rates_in_use,
     rotary_rates,
 )
 
@@ -35,11 +31,7 @@ __all__ = [
     "mean_shift",
     "mean_shift_per_input",
     "norm_matched",
-    "pairs_of",
-    "positional_biases",
-    "positional_logits",
     "query_key",
-    "rates_in_use",
     "rotary_rates",
     "sincos_1d",
     "sincos_2d",

@@ -1,4 +1,4 @@
-"""Rotary positions: their rates, and parts of query and key that look at a distance."""
+"""Rotary positions: which columns of a head turn together, and how fast."""
 
 from __future__ import annotations
 
@@ -40,15 +40,32 @@ class Rotary:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def columns(self, head_dim: int) -> int:
-        """How many of K columns turn."""
-        return int(self.turned * head_dim)
-
     def rates(self, head_dim: int) -> np.ndarray:
-        """The rates of the pairs of K columns, [F, a] in float64."""
+        """The rates of the pairs of K columns, [F, a] in float64.
+
+        Raises:
+            InputError: as `rotary_rates`, of the columns that turn.
+        """
         with jax.ensure_compile_time_eval():
-            rates = rotary_rates(self.columns(head_dim), self.base, self.axes)
+            rates = rotary_rates(int(self.turned * head_dim), self.base, self.axes)
             return np.asarray(rates, np.float64)
+
+    def fast(self, head_dim: int, slowest: float) -> np.ndarray:
+        """Which of the pairs of K columns turn by at least so much per token, [F]."""
+        return np.asarray(np.abs(self.rates(head_dim)).max(axis=1) >= slowest)
+
+    def places(self, head_dim: int) -> tuple[np.ndarray, np.ndarray]:
+        """The columns of the real and of the imaginary part of each pair as a complex number, [F].
+
+        >>> [part.tolist() for part in Rotary(100.0).places(4)]
+        [[0, 1], [2, 3]]
+        >>> [part.tolist() for part in Rotary(100.0, pairs="neighbors").places(4)]
+        [[0, 2], [1, 3]]
+        """
+        pairs = np.arange(len(self.rates(head_dim)))
+        if self.pairs == "halves":
+            return pairs, len(pairs) + pairs
+        return 2 * pairs, 2 * pairs + 1
 
 
 def rotary_rates(columns: int, base: float, axes: int = 1) -> jax.Array:
@@ -88,105 +105,3 @@ def rotary_rates(columns: int, base: float, axes: int = 1) -> jax.Array:
     count = columns // 2 // axes
     rates = base ** (-jnp.arange(count, dtype=jnp.float32) / count)
     return jnp.kron(jnp.eye(axes), rates[:, None]).astype(jnp.float32)
-
-
-def positional_logits(
-    distances: np.ndarray, offset: np.ndarray, rates: np.ndarray, sharpness: float, slowest: float
-) -> np.ndarray:
-    """The logits of a positional head, S Σ_f w_f cos θ_f · (Δ − δ), in float64.
-
-    Args:
-        distances: Δ = n − m of query n and key m, [..., a] tokens.
-        offset: δ, [a] tokens.
-        rates: θ, [K/2, a].
-        sharpness: S, the logit at Δ = δ.
-        slowest: pairs of lower rates have w = 0, the others equal w of sum 1.
-
-    Returns:
-        [...]: what `positional_biases` adds to logits that are divided by √K.
-
-    Example:
-        >>> rates = np.array(rotary_rates(16, 10_000.0))
-        >>> logits = positional_logits(np.arange(4)[:, None], np.array([1]), rates, 8.0, 0.05)
-        >>> print(logits.round(1))
-        [6.6 8.  6.6 3.7]
-    """
-    used = np.asarray(rates, np.float64)[rates_in_use(rates, slowest)]
-    angles = (np.asarray(distances, np.float64) - offset) @ used.T
-    return np.asarray(sharpness * np.cos(angles).mean(axis=-1))
-
-
-def positional_biases(
-    angles: jax.typing.ArrayLike,
-    sharpness: np.ndarray,
-    in_use: np.ndarray,
-    head_dim: int,
-    pairs: Pairs = "halves",
-) -> tuple[jax.Array, jax.Array]:
-    """Parts of query and key that don't depend on the token: heads that look δ tokens back.
-
-    For the pair f as a complex number b_Q = A_f e^{−iφ_f} and b_K = A_f, A_f² = S √K w_f. With
-    φ_f = θ_f · δ their product, turned by positions and divided by √K, is `positional_logits`.
-
-    Args:
-        angles: φ, [G, R, F]: R query heads share each of G keys, F pairs turn.
-        sharpness: S ≥ 0, [G, R]. The largest of a group is in the key, the rest in the queries.
-        in_use: which of the F pairs have w = 1 / (their number); the others have 0.
-        head_dim: K; columns beyond the pairs don't turn and are 0.
-        pairs: of `Rotary`.
-
-    Returns:
-        (b_Q [G, R, K], b_K [G, K]).
-
-    Example:
-        >>> angles, sharpness, in_use = np.zeros((1, 1, 2)), np.array([[8.0]]), np.array([1, 1])
-        >>> query, key = positional_biases(angles, sharpness, in_use > 0, 4)
-        >>> print(query[0].round(2), key.round(2))
-        [[ 2.83  2.83 -0.   -0.  ]] [[2.83 2.83 0.   0.  ]]
-    """
-    angles_GxRxF = jnp.asarray(angles, jnp.float32)
-    largest_G = sharpness.max(axis=1)
-    size_GxF = np.sqrt(largest_G[:, None] * np.sqrt(head_dim) / in_use.sum()) * in_use
-    share_GxR = sharpness / np.where(largest_G > 0, largest_G, 1)[:, None]
-    query_GxRxF = share_GxR[..., None] * size_GxF[:, None]
-    waves = query_GxRxF * jnp.cos(angles_GxRxF), -query_GxRxF * jnp.sin(angles_GxRxF)
-    still = jnp.asarray(size_GxF), jnp.zeros(size_GxF.shape)
-    return _columns(waves, head_dim, pairs), _columns(still, head_dim, pairs)
-
-
-def _columns(parts: tuple[jax.Array, jax.Array], head_dim: int, pairs: Pairs) -> jax.Array:
-    """Real and imaginary parts [..., F] as the columns [..., K] of a head, 0 beyond the pairs."""
-    if pairs == "halves":
-        columns = jnp.concatenate(parts, axis=-1)
-    else:
-        columns = jnp.stack(parts, axis=-1).reshape(*parts[0].shape[:-1], -1)
-    rest = head_dim - columns.shape[-1]
-    return jnp.pad(columns, [(0, 0)] * (columns.ndim - 1) + [(0, rest)]).astype(jnp.float32)
-
-
-def pairs_of(columns: np.ndarray, turned: int, pairs: Pairs) -> np.ndarray:
-    """The pairs of a head's first columns as complex numbers [..., turned / 2].
-
-    >>> print(pairs_of(np.arange(5), 4, "halves"), pairs_of(np.arange(5), 4, "neighbors"))
-    [0.+2.j 1.+3.j] [0.+1.j 2.+3.j]
-    """
-    if pairs == "halves":
-        real, imaginary = np.split(columns[..., :turned], 2, axis=-1)
-    else:
-        real, imaginary = columns[..., 0:turned:2], columns[..., 1:turned:2]
-    return np.asarray(real + 1j * imaginary)
-
-
-def rates_in_use(rates: np.ndarray, slowest: float) -> np.ndarray:
-    """Which pairs turn by at least so much per token, [F].
-
-    Raises:
-        InputError: if none does.
-    """
-    fastest_F = np.abs(np.asarray(rates)).max(axis=1)
-    if fastest_F.max() < slowest:
-        raise InputError(
-            f"slowest {slowest} is above all rates of these rotary positions: the fastest pair "
-            f"turns by {fastest_F.max():.3g} per token"
-        )
-    return np.asarray(fastest_F >= slowest)
