@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import os
 import pickle
 import sys
@@ -48,13 +47,6 @@ class Remote:
     arrays: Callable[[Path], dict[str, np.ndarray]] | None = None
     unpacked: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def is_unpacked(self, root: Path) -> bool:
-        """Whether a folder has the files to make arrays of, each as published."""
-        return bool(self.unpacked) and all(
-            (root / path).is_file() and _md5(root / path) == md5
-            for path, md5 in self.unpacked.items()
-        )
-
     @property
     def name(self) -> str:
         """Of the file.
@@ -63,11 +55,6 @@ class Remote:
         'cifar-10-python.tar.gz'
         """
         return self.url.rpartition("/")[2]
-
-
-def _md5(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "md5").hexdigest()
 
 
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
@@ -202,22 +189,23 @@ def _fetch(remote: Remote, root: Path) -> None:
 
     # Unpacked beside the target and then renamed: a killed process leaves no half of it.
     with tempfile.TemporaryDirectory(dir=root, prefix=".unpacks_") as folder:
-        if remote.arrays and remote.is_unpacked(root):
-            for place in {Path(path).parent for path in remote.unpacked}:
-                (Path(folder) / place).symlink_to((root / place).resolve())
-            np.savez(Path(folder) / remote.gives, **remote.arrays(Path(folder)))  # type: ignore[arg-type]
-            os.replace(Path(folder) / remote.gives, root / remote.gives)
-            return
         unpacker = pooch.Unzip if remote.name.endswith(".zip") else pooch.Untar
         try:
-            pooch.retrieve(
-                remote.url,
-                f"md5:{remote.md5}",
-                fname=remote.name,
-                path=root / ("downloads" if remote.gives else remote.folder),
-                processor=unpacker(extract_dir=folder) if remote.gives else None,
-                progressbar=sys.stderr.isatty(),
-            )
+            if remote.unpacked and all(
+                (root / path).is_file() and pooch.file_hash(str(root / path), alg="md5") == md5
+                for path, md5 in remote.unpacked.items()
+            ):
+                for place in {Path(path).parent for path in remote.unpacked}:
+                    (Path(folder) / place).symlink_to((root / place).resolve())
+            else:
+                pooch.retrieve(
+                    remote.url,
+                    f"md5:{remote.md5}",
+                    fname=remote.name,
+                    path=root / ("downloads" if remote.gives else remote.folder),
+                    processor=unpacker(extract_dir=folder) if remote.gives else None,
+                    progressbar=sys.stderr.isatty(),
+                )
             if remote.arrays:
                 arrays: dict[str, Any] = remote.arrays(Path(folder))
                 np.savez(Path(folder) / remote.gives, **arrays)
