@@ -39,10 +39,7 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
             attention that the best doesn't.
     """
     leaves = tuple((path, np.shape(leaf)) for path, leaf in paths.flatten(params)[0])
-    found = {
-        name: _described(leaves, tuple(x for x in rules if not (x.of_norm or x.read_only)))
-        for name, rules in tables.items()
-    }
+    found = _found(leaves, tuple((name, tuple(rules)) for name, rules in tables.items()))
     most = max(map(len, found.values()))
     if not most:
         return None
@@ -87,8 +84,18 @@ def _agree(one: Rule | None, other: Rule | None) -> bool:
     return (one.role, one.layout, one.undivided) == (other.role, other.layout, other.undivided)
 
 
-@functools.lru_cache(maxsize=128)  # every scheme of a tuple, plan and check ask for the same tree
-def _described(leaves: _Leaves, rules: tuple[Rule, ...]) -> Mapping[str, Rule]:
+@functools.lru_cache(maxsize=8)  # trees: plan, rewrite and check ask for the same one
+def _found(
+    leaves: _Leaves, tables: tuple[tuple[str, tuple[Rule, ...]], ...]
+) -> Mapping[str, Mapping[str, Rule]]:
+    """What each table describes, but for norms and what no scheme writes."""
+    return {
+        name: _described(leaves, [x for x in rules if not (x.of_norm or x.read_only)])
+        for name, rules in tables
+    }
+
+
+def _described(leaves: _Leaves, rules: Sequence[Rule]) -> Mapping[str, Rule]:
     """The leaves that the rules describe; none without two kernels that are drawn together."""
     found = {}
     beside = frozenset(path for path, _ in leaves)
