@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -20,25 +21,12 @@ from mimetic_jax.tree.tables import FLAX
 from mimetic_jax.weights.position import sincos_1d
 from mimetic_jax.weights.rotary import Rotary
 
-_GATED = (
-    ("up/kernel", "mlp_in", "d f"),
-    ("up/bias", "mlp_in_bias", "f"),
-    ("fc1/kernel", "mlp_gate", "d f"),
-    ("fc2/kernel", "mlp_out", "f d"),
-    ("fc2/bias", "mlp_out_bias", "d"),
-)
-"""Leaves of a gated MLP, fc2(silu(fc1(x)) ∘ up(x)), which schemes leave as they are elsewhere."""
 RULES = (
-    *(
-        Rule(path, role, f"{layers}{axes}", within=f"{block}/mlp$", beside="up/kernel")
-        for block, layers in (("blocks", "l "), (r"block_\d+", ""))
-        for path, role, axes in _GATED
-    ),
-    Rule("fc1/bias", (), beside="up/kernel"),
     Rule("embedding", "embedding", "t d"),
-    *FLAX,
+    *(dataclasses.replace(rule, read_only=rule.of_norm) for rule in FLAX),
 )
-"""What the parameters are: those of a gated MLP and the embedding, and stock Flax's names."""
+"""What the parameters are: stock Flax's names, whose gated MLP schemes may write here, and the
+embedding."""
 
 _CHOICES = {
     "positions": ("sinusoidal", "learned", "rotary"),

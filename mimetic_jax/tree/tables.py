@@ -195,8 +195,11 @@ _NORMS = (
 )
 _SWIGLU = (
     Rule(r"up/kernel", "mlp_in", "d f", read_only=True),
+    Rule(r"up/bias", "mlp_in_bias", "f", read_only=True),
     Rule(r"fc1/kernel", "mlp_gate", "d f", beside="up/kernel", read_only=True),
+    Rule(r"fc1/bias", (), beside="up/kernel", read_only=True),
     Rule(r"fc2/kernel", "mlp_out", "f d", beside="up/kernel", read_only=True),
+    Rule(r"fc2/bias", "mlp_out_bias", "d", beside="up/kernel", read_only=True),
 )
 _STATE_SPACE = (
     Rule(r"b/kernel", "ssm_b", "d s"),
