@@ -1,4 +1,4 @@
-"""Whether the constants of `PositionalHeads` are those of the model that is trained."""
+"""Whether schemes for rotary positions have the constants of the model that is trained."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from mimetic_jax.train.tasks.task import Task
 
 
 def check_positions(schemes: Iterable[Scheme], task: Task) -> None:
-    """Raise InputError for heads that look otherwise, or further, than the task's model can.
+    """Raise InputError for schemes by which positions turn otherwise than in the task's model, or
+    heads look further than its context.
 
     Models that don't say how their positions turn are taken as the scheme describes them.
     """
     if (rotary_of := task.model.traits.rotary) is None:
         return
     rotary = rotary_of(task.model.module)
-    for scheme in _positional(schemes):
+    for scheme in _for_rotary(schemes):
         if rotary is None:
             raise InputError(
-                f"PositionalHeads is for rotary positions, which model {task.model.name} has not: "
-                "set those, or use Mimetic, which makes attention local where positions are added"
+                f"{type(scheme).__name__} is for rotary positions, which model {task.model.name} "
+                "has not: set those, or use Mimetic, which makes attention local where positions "
+                "are added"
             )
         if scheme.rotary != rotary:
             raise InputError(f"the model turns by {rotary}, but the scheme by {scheme.rotary}")
         reach = task.grid() or task.input_shape
-        for offset in scheme.every_offset():
+        for offset in scheme.every_offset() if isinstance(scheme, PositionalHeads) else ():
             for distance, size in zip(offset, reach, strict=True):
                 if abs(distance) >= size:
                     raise InputError(
@@ -35,9 +37,10 @@ def check_positions(schemes: Iterable[Scheme], task: Task) -> None:
                     )
 
 
-def _positional(schemes: Iterable[Any]) -> Iterator[PositionalHeads]:
+def _for_rotary(schemes: Iterable[Any]) -> Iterator[Any]:
+    """The schemes that say how positions turn, also inside of others."""
     for scheme in schemes:
-        if isinstance(scheme, PositionalHeads):
+        if hasattr(scheme, "rotary"):
             yield scheme
         elif isinstance(inner := getattr(scheme, "like", None), Scheme):
-            yield from _positional([inner])
+            yield from _for_rotary([inner])

@@ -4,7 +4,13 @@ import pytest
 
 from configs import today
 from mimetic_jax import InputError
-from mimetic_jax.schemes import Layers, NormMatched, PositionalHeads
+from mimetic_jax.schemes import (
+    ContentHeads,
+    InductionCircuit,
+    Layers,
+    NormMatched,
+    PositionalHeads,
+)
 from mimetic_jax.train.comparison import Comparison
 
 
@@ -27,6 +33,12 @@ def test_the_constants_of_the_model_pass():
         (PositionalHeads(500), {}, r"turns by Rotary\(base=10000.0.* scheme by Rotary\(base=500.0"),
         (PositionalHeads(10_000, pairs="neighbors"), {}, "pairs='neighbors'"),
         (NormMatched(PositionalHeads(500)), {}, "base=500.0"),
+        (ContentHeads(500), {}, r"scheme by Rotary\(base=500.0"),
+        (
+            InductionCircuit(10_000, matches=1),
+            {"positions": "sinusoidal"},
+            "InductionCircuit is for rotary",
+        ),
         (Layers(PositionalHeads(10_000, offsets=(64,))), {}, "offset 64 is beyond the 64 tokens"),
         (
             PositionalHeads(10_000),
