@@ -140,7 +140,7 @@ class PositionalHeads(_Turning):
             if self.channel is None:
                 new[f"{role}_bias"] = part
             else:
-                y = TAU * math.sqrt(block.shapes[role][0] / (1 + TAU**2))
+                y = constant_after_norm(block.shapes[role][0])
                 new[role] = new[role].at[self.channel].set(part / y)
             if f"{role}_gain" in written:
                 new[f"{role}_gain"] = _gain(block[role], part)
@@ -214,12 +214,22 @@ class PositionalHeads(_Turning):
             norms_Tx1 = jnp.linalg.norm(array, axis=-1, keepdims=True)
             norm = jnp.sqrt(jnp.mean(norms_Tx1**2))
             array = array * (norm / jnp.where(norms_Tx1 > 0, norms_Tx1, 1))
-            array = array.at[:, self.channel].set(TAU * norm)
+            array = array.at[:, self.channel].set(_TAU * norm)
         return array
 
 
-TAU = 0.5
+_TAU = 0.5
 """τ: the constant channel has τ²/(1 + τ²), a fifth, of the energy of the first activations."""
+
+
+def constant_after_norm(dim: int) -> float:
+    """y = τ √D / √(1 + τ²): the constant channel among D after RMSNorm of gain 1.
+
+    >>> round(constant_after_norm(64), 3)
+    3.578
+    """
+    return _TAU * math.sqrt(dim / (1 + _TAU**2))
+
 
 _READERS = frozenset({"value", "mlp_in", "mlp_gate"})
 _WRITERS = frozenset({"out", "mlp_out"})

@@ -15,7 +15,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import aligned
 from mimetic_jax.base.typed import converted
 from mimetic_jax.host.cores import limited_blas
-from mimetic_jax.schemes.positional import TAU, PositionalHeads
+from mimetic_jax.schemes.positional import PositionalHeads, constant_after_norm
 from mimetic_jax.trained.pairs import Layer, LayerPairs
 from mimetic_jax.weights.rotary import Rotary
 
@@ -86,7 +86,7 @@ def positional_heads(layer: LayerPairs, rotary: Rotary) -> LayerHeads | None:
         constant = layer.biases
     else:
         direction, about = _direction(layer)
-        y = TAU * math.sqrt(len(direction) / (1 + TAU**2))
+        y = constant_after_norm(len(direction))
         query, key = (
             np.einsum("d,hdk->hk", direction, factor)
             for factor in (layer.query_key.left, layer.query_key.right)
