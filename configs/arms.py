@@ -127,6 +127,10 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
     arms: Arms = {
         "default": {},  # learned positions
         "sincos": (positions,),
+        **{
+            f"sincos_{base}": {"model": {"base": base}, "scheme": (positions,)}
+            for base in ("torch", "flax")
+        },
         "norm_matched": (positions, s.NormMatched(mimetic)),
         "mimetic": (positions, mimetic),
         "mimetic_learned": (mimetic,),

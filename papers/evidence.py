@@ -69,6 +69,7 @@ _RECIPES = (
     ),
 )
 
+_BASES = ("sincos", "sincos_torch", "sincos_flax", "norm_matched", "mimetic")
 _IMAGE_RATES = ("5e-4", "1e-3", "2e-3", "4e-3")
 _RECIPE = {
     "model.dtype": "float32",
@@ -151,7 +152,7 @@ TABLES = {
             _images(
                 "8 epochs",
                 {"patch": 4, "epochs": 8},
-                *("sincos", "mimetic", "impulse", "norm_matched_impulse"),
+                *("sincos", "mimetic", "impulse", "norm_matched_impulse", "permuted_mimetic"),
             ),
         ),
         controls=_CONTROLS,
@@ -183,6 +184,18 @@ TABLES = {
         tuple(map(_rate, _IMAGE_RATES)),
         controls=("norm_matched",),
         fields=_RECIPE,
+    ),
+    "bases": Table(
+        f"which default? Sin-cos positions on timm's, PyTorch's and Flax's, each at its own rate: "
+        f"{_IMAGES}, 64 tokens, 2 epochs",
+        cifar10_vit,
+        "accuracy %",
+        tuple(dataclasses.replace(_rate(rate), arms=_BASES) for rate in _IMAGE_RATES),
+        controls=(),
+        fields=_RECIPE,
+        trials=(100, 101, 102),
+        first=(1, 2, 3),
+        trial_fields={"data.held_out": 0.2},
     ),
     "recipe": Table(
         "the gain over the strength of the recipe: 10,000 images of CIFAR-10, width 96, depth 6, "

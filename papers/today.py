@@ -24,6 +24,8 @@ _ALL = (
     *("induction", "norm_matched_induction", "shift", "bigrams", "bigrams_shuffled"),
 )
 _AGAIN = ("default", "strong", "norm_matched_strong")
+_TRIALS = tuple(range(100, 105))
+_FEWER = _TRIALS[:3]
 _MODERN = "GPT with rotary positions, RMSNorm, SwiGLU and QK norm"
 _IMAGES = (
     *("default", "closed", "norm_matched_closed"),
@@ -56,11 +58,16 @@ def _table(
 
 
 def _text(
-    width: int, steps: int, first: tuple[str, ...], fields: Fields = NOTHING, by: str = ""
+    width: int,
+    steps: int,
+    first: tuple[str, ...],
+    fields: Fields = NOTHING,
+    by: str = "",
+    trials: tuple[int, ...] = (100, 101),
 ) -> Table:
     data = f"Python's documentation by characters, {_MODERN}, {width}/2, {steps} steps{by}"
     sizes = {"width": width, "steps": steps}
-    return _table("text", data, "test bits/char", first, _ALL, sizes, fields)
+    return _table("text", data, "test bits/char", first, _ALL, sizes, fields, trials)
 
 
 def _images(depth: int, patch: int, steps: int, *lower: str) -> Table:
@@ -87,8 +94,6 @@ def _again(table: Table) -> Table:
     return dataclasses.replace(table, title=title, rows=rows, seeds=tuple(seeds))
 
 
-_TRIALS = tuple(range(100, 105))
-_FEWER = _TRIALS[:3]
 _CONTROLS = ("norm_matched_positional", "random_phases", "random_distances")
 _FEW = ("default", "positional", "norm_matched_positional")
 _CIRCUITS = (*_FEW, "half", "content", "circuit", "norm_matched_circuit")
@@ -175,7 +180,8 @@ def _large(text: str, data: str, steps: int, *first: str, arms: tuple[str, ...] 
 _SOURCE = "100 MB of Python source out of wheels"
 _TEXTS = {
     "text": _text(32, 200, ("8e-3", "1.6e-2", "3.2e-2")),
-    "wide": _text(64, 200, ("4e-3", "8e-3", "1.6e-2")),
+    # Of two trials the default's best rate was 4e-3, which the compared seeds don't bear out.
+    "wide": _text(64, 200, ("4e-3", "8e-3", "1.6e-2"), trials=_TRIALS),
     "long": _text(32, 800, ("8e-3", "1.6e-2", "3.2e-2")),
     "wide_long": _text(64, 800, ("4e-3", "8e-3", "1.6e-2")),
     "muon": _text(32, 200, ("4e-3", "8e-3", "1.6e-2"), {"optimizer.name": "muon"}, ", Muon"),

@@ -14,6 +14,8 @@ _BOTH = (
     *(*_MLP, "norm_matched_mimetic", "mimetic"),
     *("norm_matched_mimetic_anti", "mimetic_anti"),
 )
+_PERMUTED = ("permuted_mimetic",)
+_STRONG = ("norm_matched_strong", "permuted_strong", "strong")
 _LADDER = ("2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2", "3.2e-2")
 _ACCURACY, _BITS = "accuracy %", "test bits/char"
 _TASKS = {
@@ -57,10 +59,10 @@ TABLES = {
         trials=(100,),
         needs="a file (FILE.npz) of DINOv2's ViT-S/14",
     ),
-    "digits": _table("digits", "100 steps", _BOTH, trials=(100,)),
+    "digits": _table("digits", "100 steps", (*_BOTH, *_PERMUTED), trials=(100,)),
     "long_digits": _table("digits", "400 steps", _MLP, {"steps": 400}),
     "long_images": _table("images", "4 epochs", _MLP, {"steps": 624}),
-    "text": _table("text", "200 steps", (*_BOTH, "norm_matched_strong", "strong")),
+    "text": _table("text", "200 steps", (*_BOTH, *_PERMUTED, *_STRONG)),
     "long": _table("text", "800 steps", _MLP[:3], {"steps": 800}),
-    "ptb": _table("ptb", "200 steps", _MLP[:3]),
+    "ptb": _table("ptb", "200 steps", (*_MLP[:3], *_STRONG)),
 }
