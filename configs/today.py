@@ -7,7 +7,6 @@ Chosen: sizes and lengths for what a CPU trains in seconds; arms choose their le
     seeds 100 and 101 (papers/today.py).
 """
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -84,10 +83,6 @@ def _language(init: arms.Names, heads: int) -> ConfigDict:
         "shift": {"model": shifted},
     }
     others |= arms.positional(2, heads, 64) | arms.units()
-    # The -I of `strong` alone.
-    others["strong_value_out"] = (dataclasses.replace(arms.STRONG, alpha_qk=None, beta_qk=None),)
-    exclusive = ("default", "strong", "strong_value_out")
-    others |= arms.exclusive({"default": {}, **structured, **others}, *exclusive)
     # The means of gates by input, eq. 1 of the MLP paper.
     others["gate_per_input"] = (s.MeanShift(arms.B, per_input=True, role="mlp_gate"),)
     # Of the text itself, which is counted for these arms alone.
