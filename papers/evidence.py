@@ -69,7 +69,10 @@ _RECIPES = (
     ),
 )
 
-_BASES = ("sincos", "sincos_torch", "sincos_flax", "norm_matched", "mimetic")
+_BASES = (
+    *("default", "sincos", "sincos_torch", "sincos_flax"),
+    *("norm_matched_mimetic_flax", "mimetic_flax"),
+)
 _IMAGE_RATES = ("5e-4", "1e-3", "2e-3", "4e-3")
 _RECIPE = {
     "model.dtype": "float32",
@@ -186,7 +189,7 @@ TABLES = {
         fields=_RECIPE,
     ),
     "bases": Table(
-        f"which default? Sin-cos positions on timm's, PyTorch's and Flax's, each at its own rate: "
+        "which default? Sin-cos positions on timm's, PyTorch's and Flax's, each at its own rate: "
         f"{_IMAGES}, 64 tokens, 2 epochs",
         cifar10_vit,
         "accuracy %",
