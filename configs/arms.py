@@ -127,11 +127,6 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
     arms: Arms = {
         "default": {},  # learned positions
         "sincos": (positions,),
-        **{
-            f"{name}_{base}": {"model": {"base": base}, "scheme": schemes}
-            for base in ("torch", "flax")
-            for name, schemes in (("sincos", (positions,)), ("mimetic", (positions, mimetic)))
-        },
         "norm_matched": (positions, s.NormMatched(mimetic)),
         "mimetic": (positions, mimetic),
         "mimetic_learned": (mimetic,),
