@@ -124,7 +124,7 @@ def layer_pairs(tree: Tree, views: Iterable[View], *, effective: bool) -> Iterat
     Example:
         >>> kernels = {"query": (8, 2, 4), "key": (8, 1, 4)}
         >>> params = {name: {"kernel": np.ones(shape)} for name, shape in kernels.items()}
-        >>> tree = Tree({"attention": params}, None, None, None)
+        >>> tree = Tree({"attention": params})
         >>> (layer,) = layer_pairs(tree, tree.views(), effective=True)
         >>> layer.query_key.left.shape, layer.query_key.right.shape, layer.query_key.draws
         ((2, 8, 4), (2, 8, 4), 1)
