@@ -30,10 +30,6 @@ class ContentHeads(_Turning):
 
     Attributes:
         first: the first head of content; those before it may be positional.
-
-    Example:
-        >>> sorted(ContentHeads(10_000).writes(frozenset({"query", "key", "query_bias"})))
-        ['query']
     """
 
     first: Annotated[int, _HEAD] = 0
@@ -64,10 +60,6 @@ class InductionCircuit(_Turning):
         copy: c.
         match: β.
         seed: of P_V and P_O, which two layers share, so that they can't come from a layer's key.
-
-    Example:
-        >>> sorted(InductionCircuit(10_000).writes(frozenset({"query", "key", "value", "out"})))
-        ['key', 'out', 'query', 'value']
 
     Reference: the circuit is that of In-context Learning and Induction Heads (Olsson et al. 2022).
     """

@@ -39,10 +39,6 @@ class HeadIdentity(Scheme):
         power: the power of 1 / D.
         share: the share of a head's columns, its last ones, that get the identity.
 
-    Example:
-        >>> sorted(HeadIdentity().writes(frozenset({"query", "key", "value", "query_bias"})))
-        ['key', 'query']
-
     Reference: a submission to OpenAI's parameter-golf, of 200 steps with rotary positions and QK
     norm; from a summary of it, one seed. The shift is that of the nanoGPT speed-run
     (modded-nanogpt), whose own start is random; induction heads are those of Olsson et al. 2022.
@@ -87,10 +83,6 @@ class SymmetricQueryKey(Scheme):
     Query kernel and bias become those of the key as it is found, so that norms stay those of the
     default, which is the control. Query heads that share a key head become equal.
 
-    Example:
-        >>> sorted(SymmetricQueryKey().writes(frozenset({"query", "key", "query_bias"})))
-        ['query']
-
     Reference: The Underlying Structures of Self-Attention (Saponati et al. 2025), which shows a
     gain for bidirectional models and none for causal ones.
     """
@@ -126,10 +118,6 @@ class OrthogonalValueOut(Scheme):
         value: v.
         out: o, signed.
         depth: δ, of 1/L, L the number of layers.
-
-    Example:
-        >>> sorted(OrthogonalValueOut().writes(frozenset({"value", "out", "query", "out_bias"})))
-        ['out', 'out_bias', 'value']
 
     Reference: Cutting the Skip: Training Residual-Free Transformers (Ji et al., arXiv 2510.00345),
     from secondary sources; the second form is that of a submission to OpenAI's parameter-golf.

@@ -185,10 +185,6 @@ class ImpulseBias(Scheme):
             0, the offset gets ¾ of the attention in a window of 7×7 and 9/10 in one of 4×4.
         kernel_size: side of the filter whose offsets are used, odd.
 
-    Example:
-        >>> sorted(ImpulseBias().writes(frozenset({"query", "key", "relative_bias"})))
-        ['relative_bias']
-
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """
 
@@ -238,10 +234,6 @@ class ImpulseMixing(Scheme):
     Attributes:
         kernel_size: side of the filters, odd.
         noise: factor on a draw from PyTorch's default, which is added.
-
-    Example:
-        >>> sorted(ImpulseMixing().writes(frozenset({"token_in", "token_in_bias", "token_out"})))
-        ['token_in', 'token_out']
 
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """

@@ -149,10 +149,6 @@ class SameNoise(Scheme):
     `Mimetic` uses singular vectors instead. Query heads that share a key head start equal, and out
     heads that share a value head carry equal parts.
 
-    Example:
-        >>> sorted(SameNoise().writes(frozenset({"query", "key", "mlp_in"})))
-        ['key', 'query']
-
     Reference: Mimetic Initialization of Self-Attention Layers, section 4.
     """
 

@@ -49,10 +49,6 @@ class MimeticSSM(Scheme):
         noise: standard deviation around the identity filter. None by default: a model of two layers
             whose filters see one token alone learns to copy more slowly (configs/copying.py).
 
-    Example:
-        >>> sorted(MimeticSSM(step=None).writes(frozenset({"ssm_a", "ssm_b", "ssm_c"})))
-        ['ssm_a', 'ssm_c']
-
     Reference: Mimetic Initialization Helps State Space Models Learn to Recall (Trockman,
     Harutyunyan, Kolter, Kumar and Bhojanapalli, arXiv 2410.11135), from secondary sources.
     """

@@ -526,9 +526,9 @@ def _drawn_in_loop(
     """As `_drawn`, for traced stacks: a program of one layer, whose size their number leaves."""
     first, depth = tree.depth(block, 0)
 
-    def draw(layer: jax.Array) -> dict[str, jax.Array]:
+    def draw(layer: Any) -> dict[str, jax.Array]:
         # A scheme that read the layer without declaring that it does would fail here.
-        context = dataclasses.replace(around, layer=first + layer, num_layers=depth)  # type: ignore[arg-type]
+        context = dataclasses.replace(around, layer=first + layer, num_layers=depth)
         return scheme(block_key(key, block, layer), tree.view(block, layer), context)
 
     with blaming(block):
