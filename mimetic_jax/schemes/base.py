@@ -1,10 +1,10 @@
-"""The base class of schemes: what it checks, its registry, and what a scheme depends on."""
+"""The base class of schemes: what it sees, what it checks, its registry, and what it depends on."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import jax
@@ -12,7 +12,6 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import check_fields, field_types, shown
-from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.depth import for_layer, is_per_layer
 from mimetic_jax.weights.checks import is_finite
 
@@ -22,6 +21,61 @@ REGISTRY: dict[str, type[Scheme]] = {}
 LATER: Mapping[str, Any] = {"later": True}
 """Metadata of a field that a scheme got after results were stored: at its default it is left out
 of stored data, so that the results' digests stay."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What a scheme can use besides its block.
+
+    Attributes:
+        layer: index of the block among the blocks of its kind, from 0.
+        num_layers: number of blocks of its kind.
+        position: the position table's rows for the patch grid, [h·w, D]; None if the tree has no
+            table or several.
+        grid: (h, w) of the patches; None if unknown.
+        text: whether the position table is of text, not of patches; None if the tree has neither an
+            embedding of tokens nor one of patches.
+    """
+
+    layer: int = 0
+    num_layers: int = 1
+    position: jax.Array | None = None
+    grid: tuple[int, int] | None = None
+    text: bool | None = False
+
+
+class Block(Mapping[str, jax.Array]):
+    """The canonical arrays of one block by role, computed from their storage only when read.
+
+    >>> import jax.numpy as jnp
+    >>> Block.of({"query": jnp.zeros((8, 2, 4))}).shapes
+    {'query': (8, 2, 4)}
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        fetch: Callable[[str], jax.Array],
+    ) -> None:
+        self.shapes = dict(shapes)
+        self._fetch = fetch
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, jax.Array]) -> Self:
+        """A block of the given arrays."""
+        return cls({role: array.shape for role, array in arrays.items()}, arrays.__getitem__)
+
+    def __getitem__(self, role: str) -> jax.Array:
+        return self._fetch(role)
+
+    def __contains__(self, role: object) -> bool:
+        return role in self.shapes  # Mapping's own reads the array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,11 +11,10 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import attention_kernels, both_or_none
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.base import Block, Context, attention_kernels, both_or_none
 from mimetic_jax.schemes.kernels import semi_orthogonal
 from mimetic_jax.schemes.mimetic import pair_roles, pair_sizes
-from mimetic_jax.schemes.turning import _Turning
+from mimetic_jax.schemes.positional import _Turning
 from mimetic_jax.weights.checks import NOT_NEGATIVE
 
 _HEAD = Range(0)

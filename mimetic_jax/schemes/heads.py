@@ -10,8 +10,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import LATER, Scheme, attention_kernels, both_or_none
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.base import LATER, Block, Context, Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.kernels import semi_orthogonal
 from mimetic_jax.schemes.mimetic import pair_roles, pair_sizes
 from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, POSITIVE

@@ -9,8 +9,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.schemes.base import Scheme, attention_kernels
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels
 from mimetic_jax.weights.factor import haar_basis
 
 Shape: TypeAlias = tuple[int, ...]

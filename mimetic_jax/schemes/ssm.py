@@ -11,8 +11,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Scheme, both_or_none
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.base import Block, Context, Scheme, both_or_none
 from mimetic_jax.weights.checks import CORRELATION, NOT_NEGATIVE
 
 DECAY = Range(1e-30, 1e6, reason="as its logarithm is stored in float32")

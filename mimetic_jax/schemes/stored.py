@@ -70,11 +70,7 @@ def from_dict(data: Mapping[str, Any]) -> Scheme:
 
 
 def save(path: str, scheme: Scheme | Sequence[Scheme]) -> None:
-    """Write schemes into a JSON file, as `load` reads them.
-
-    Raises:
-        InputError: as `to_dict`.
-    """
+    """Write schemes into a JSON file, as `load` reads them."""
     data = [to_dict(one) for one in as_tuple(scheme)]
     with open(path, "w", encoding="utf-8") as file:
         file.write(json.dumps(data, indent=1) + "\n")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, blaming
-from mimetic_jax.base.table import aligned, paragraph
+from mimetic_jax.base.table import Listing, aligned, paragraph
 from mimetic_jax.schemes import Block
 from mimetic_jax.trained.pairs import Layer, LayerNorms, LayerPairs, Pair, layer_pairs, values
 from mimetic_jax.trained.picture import heads_figure, picture
@@ -113,7 +113,7 @@ _PRODUCTS = {
 }
 
 
-class Check(tuple[LayerCheck, ...]):
+class Check(Listing[LayerCheck]):
     """The alignments of all layers; prints as a table with a sentence about each product.
 
     Attributes:
@@ -122,21 +122,9 @@ class Check(tuple[LayerCheck, ...]):
         positional: the distances at which heads look, where rotary positions were given.
     """
 
-    state_spaces: tuple[StateSpaceCheck, ...]
-    note: str
-    positional: tuple[LayerHeads, ...]
-
-    def __new__(
-        cls,
-        layers: Iterable[LayerCheck],
-        state_spaces: Iterable[StateSpaceCheck] = (),
-        note: str = "",
-        positional: Iterable[LayerHeads] = (),
-    ) -> Self:
-        found = super().__new__(cls, layers)
-        found.state_spaces, found.note = tuple(state_spaces), note
-        found.positional = tuple(positional)
-        return found
+    state_spaces: tuple[StateSpaceCheck, ...] = ()
+    note: str = ""
+    positional: tuple[LayerHeads, ...] = ()
 
     def __str__(self) -> str:
         tables = [self._attention()] if self else []
@@ -321,13 +309,16 @@ def check(
             layers.append(_checked(layer))
             if turning and (found := positional_heads(layer, turning)):
                 heads.append(found)
-    state_spaces = [_state_space(*view) for view in views if {"ssm_b", "ssm_c"} <= view[2].keys()]
+    state_spaces = tuple(
+        _state_space(*view) for view in views if {"ssm_b", "ssm_c"} <= view[2].keys()
+    )
     if not (layers or state_spaces):
         raise InputError(
             "the tree has no attention with a query and key, or value and out, no MLP and no state "
             "space layer"
         )
-    return Check(layers, state_spaces, _note(layers) if effective else "", heads)
+    note = _note(layers) if effective else ""
+    return Check(layers, state_spaces=state_spaces, note=note, positional=tuple(heads))
 
 
 def _checked(layer: LayerPairs) -> LayerCheck:

@@ -81,14 +81,8 @@ class Leaf:
         return part.astype(np.float32) * self._divisor if self._divisor != 1 else part
 
     def pack(self, canonical: Any, stored: Any, layers: Sequence[int] | None = None) -> Any:
-        """The stored leaf with the role's canonical array put in.
-
-        Args:
-            canonical: [...], or [L, ...] for stacked layers.
-            stored: the leaf.
-            layers: the layers of a stack that `canonical` has; the others stay as
-                stored. All, if None.
-        """
+        """The stored leaf with the role's canonical array put in, or those of some of its layers,
+        [L, ...]: the others stay as stored."""
         if self._divisor != 1:
             canonical = canonical / self._divisor
         if self._part is not None or layers is not None:

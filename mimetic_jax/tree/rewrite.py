@@ -8,7 +8,7 @@ import re
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +55,7 @@ class Write:
     layout: str
 
 
-class Plan(tuple[Write, ...]):
+class Plan(table.Listing[Write]):
     """What `rewrite` would write; prints as a table with one line per kind of leaf.
 
     Attributes:
@@ -65,21 +65,9 @@ class Plan(tuple[Write, ...]):
         table: the name of the rules in `zoo`, if they are a table of it.
     """
 
-    table: str | None
-    untouched: tuple[str, ...]
-    depth: tuple[tuple[str, tuple[str, ...]], ...]
-
-    def __new__(
-        cls,
-        writes: Iterable[Write],
-        untouched: Iterable[str] = (),
-        depth: Iterable[tuple[str, tuple[str, ...]]] = (),
-        table: str | None = None,
-    ) -> Self:
-        plan = super().__new__(cls, writes)
-        plan.table = table
-        plan.untouched, plan.depth = tuple(untouched), tuple(depth)
-        return plan
+    untouched: tuple[str, ...] = ()
+    depth: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    table: str | None = None
 
     def __str__(self) -> str:
         kinds: dict[tuple[str, str, tuple[int, ...], str], list[str]] = defaultdict(list)
@@ -164,12 +152,13 @@ def _planned(tree: Tree, schemes: Iterable[Scheme], grid: tuple[int, int] | None
             for family in tree.families([block for block, _ in found]):
                 depth.append((what, tuple(name for name in family if name in drawn)))
     written = {write.path for write in writes}
-    untouched = [
+    untouched = (
         path
         for path, leaf in zip(tree.paths, tree.leaves, strict=True)
         if path not in written and len(np.shape(leaf)) > 1
-    ]
-    return Plan(writes, untouched, depth, zoo.table_name(tree.rules))
+    )
+    name = zoo.table_name(tree.rules)
+    return Plan(writes, untouched=tuple(untouched), depth=tuple(depth), table=name)
 
 
 def rewrite(

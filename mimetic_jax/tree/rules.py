@@ -282,10 +282,7 @@ def find_rule(
 ) -> tuple[Rule, str] | None:
     """The first of some rules that describes a leaf, and the path of its block.
 
-    Args:
-        path: the path of a leaf.
-        rules: rules, in their order.
-        among: the paths of all leaves, for rules that need another leaf beside theirs.
+    Rules that need another leaf beside theirs look for it among the paths of all leaves.
 
     >>> query = Rule("query/kernel", "query", "d h k")
     >>> find_rule("block_0/attention/query/kernel", [query]) == (query, "block_0/attention")

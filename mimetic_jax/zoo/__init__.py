@@ -169,11 +169,8 @@ def detect(params: Any) -> str | None:
 def rules_of(params: Any, model_type: str = "") -> tuple[Rule, ...]:
     """The rules that `rewrite` takes where none are given: stock Flax's, or the table that fits.
 
-    Where axes have names (haliax, penzai), these give the rules.
-
-    Args:
-        params: a parameter tree.
-        model_type: the type of model in Hugging Face's config.json, where there is one.
+    Where axes have names (haliax, penzai), these give the rules. `model_type` is that of Hugging
+    Face's config.json, where there is one.
 
     Raises:
         InputError: as `detect`.

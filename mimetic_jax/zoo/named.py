@@ -88,11 +88,7 @@ class _Array:
 
 
 def named_rules(params: Any) -> tuple[Rule, ...]:
-    """The rules that the names of a tree's axes give; none where its axes have no names.
-
-    Args:
-        params: a pytree with named arrays of haliax or penzai, or of shapes in their place.
-    """
+    """The rules that the names of a tree's axes give; none where its axes have no names."""
     arrays = [one for one in _arrays(params) if "" not in one.axes]
     layers = {one: found for one in arrays if (found := _layer_of_mlp(one))}
     kernels = {found for one, found in layers.items() if one.of_layer == {"d", "f"}}

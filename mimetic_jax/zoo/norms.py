@@ -79,12 +79,7 @@ _PRE_NORM = (
 
 
 def hugging_face_norms(leaf: str, kernel: str) -> tuple[Rule, ...]:
-    """The norms of Hugging Face's names.
-
-    Args:
-        leaf: the name of a norm's scale.
-        kernel: that of a layer's weight.
-    """
+    """The norms of Hugging Face's names, from those of a norm's scale and of a layer's weight."""
 
     def at(*names: str) -> tuple[str, ...]:
         return tuple(f"{name}/{leaf}" for name in names)
