@@ -28,12 +28,11 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 right, each to the result of the one before.
 """
 
-from mimetic_jax.schemes.base import Block, Context, Scheme, as_tuple
+from mimetic_jax.schemes.base import Block, ByDepth, Context, PerLayer, Scheme, as_tuple
 from mimetic_jax.schemes.baselines import IDInit, TFixup, Zero, ZeroOut
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
 from mimetic_jax.schemes.circuits import ContentHeads, InductionCircuit
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
-from mimetic_jax.schemes.depth import ByDepth, PerLayer
 from mimetic_jax.schemes.heads import HeadIdentity, OrthogonalValueOut, SymmetricQueryKey
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.independent import CompleteP, Independent

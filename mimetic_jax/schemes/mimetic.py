@@ -13,8 +13,15 @@ import numpy as np
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import LATER, Block, Context, Scheme, attention_kernels, both_or_none
-from mimetic_jax.schemes.depth import PerLayer
+from mimetic_jax.schemes.base import (
+    LATER,
+    Block,
+    Context,
+    PerLayer,
+    Scheme,
+    attention_kernels,
+    both_or_none,
+)
 from mimetic_jax.weights.attention import Degenerate, Noise, Orientation
 from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, number
 from mimetic_jax.weights.factor import Method

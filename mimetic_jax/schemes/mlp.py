@@ -11,8 +11,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import LATER, Block, Context, Scheme, both_or_none
-from mimetic_jax.schemes.depth import PerLayer
+from mimetic_jax.schemes.base import LATER, Block, Context, PerLayer, Scheme, both_or_none
 from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION, number
 from mimetic_jax.weights.mlp import mean_shift, mean_shift_per_input
 

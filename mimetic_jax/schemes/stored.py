@@ -12,8 +12,7 @@ import jax
 
 from mimetic_jax.base.errors import InputError, error_text, unknown
 from mimetic_jax.base.typed import shown
-from mimetic_jax.schemes.base import LATER, REGISTRY, Scheme, as_tuple
-from mimetic_jax.schemes.depth import ByDepth
+from mimetic_jax.schemes.base import LATER, REGISTRY, ByDepth, Scheme, as_tuple
 
 _BY_DEPTH = "by_depth"
 

@@ -152,6 +152,11 @@ def mlp_rules(
     )
 
 
+torch_attention = functools.partial(attention_rules, kernel="weight", flat=True, transposed=True)
+torch_mlp = functools.partial(mlp_rules, kernel="weight", transposed=True)
+"""As torch.nn.Linear stores layers."""
+
+
 def _with_layers(groups: Sequence[str], stacked: bool, axis: int) -> str:
     """A layout of these axes, with layers along one of them if they are stacked."""
     axes = re.findall(r"\([^)]*\)|\S+", " ".join(groups))

@@ -3,7 +3,7 @@
 import dataclasses
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.tree.tables import torch_attention, torch_mlp
 from mimetic_jax.zoo.norms import gains, gated, scales
 
 _BLOCK = r"(?:^|/)h/\d+$"
@@ -12,17 +12,9 @@ _FIRST, _SECOND = "norm_1/weight", "norm_2/weight"
 _AFTER = ("post_attention_norm/weight", "post_mlp_norm/weight")
 
 LITGPT: tuple[Rule, ...] = (
-    *attention_rules(
-        fused="attn/qkv",
-        out="attn/proj",
-        grouped=True,
-        kernel="weight",
-        flat=True,
-        transposed=True,
-        within=_BLOCK,
-    ),
+    *torch_attention(fused="attn/qkv", out="attn/proj", grouped=True, within=_BLOCK),
     *gated(*_KERNELS, transposed=True, within=_BLOCK, beside="mlp/fc_2/weight"),
-    *mlp_rules(first="mlp/fc", second="mlp/proj", kernel="weight", transposed=True, within=_BLOCK),
+    *torch_mlp(first="mlp/fc", second="mlp/proj", within=_BLOCK),
     # Gemma 2 and 3 alone have norms on both sides, and add 1 to their gains.
     *gains(_FIRST, _SECOND, _FIRST, *_AFTER, within=_BLOCK, plus_one=True),
     *scales(*_AFTER, _FIRST, within=_BLOCK, plus_one=True),
