@@ -192,12 +192,8 @@ class Scheme:
         raise NotImplementedError
 
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
-        """Raise InputError if a whole tree lacks a role that the scheme needs, or has a wrong one.
-
-        Args:
-            present: the roles of all blocks.
-            written: those among them that the scheme writes.
-        """
+        """Raise InputError if a whole tree lacks a role that the scheme needs, or has a wrong one,
+        by the roles of all blocks and those among them that it writes."""
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         """New canonical arrays for exactly the roles `writes(frozenset(block))`.
@@ -280,11 +276,7 @@ def named_if_traced(scheme: Scheme) -> Iterator[None]:
 
 
 def roles_to_write(scheme: Scheme, roles: Iterable[str]) -> frozenset[str]:
-    """The roles that a scheme overwrites in a block, after a check that the block has them.
-
-    Raises:
-        InputError: the scheme's `writes` raises it, or names other roles.
-    """
+    """The roles that a scheme overwrites in a block, after a check that the block has them."""
     present = frozenset(roles)
     found = scheme.writes(present)
     if not isinstance(found, frozenset | set | tuple | list) or not frozenset(found) <= present:
@@ -296,11 +288,7 @@ def roles_to_write(scheme: Scheme, roles: Iterable[str]) -> frozenset[str]:
 
 
 def both_or_none(roles: frozenset[str], first: str, second: str) -> frozenset[str]:
-    """Two roles that are drawn together, or nothing where a block has neither.
-
-    Raises:
-        InputError: the block has one of them.
-    """
+    """Two roles that are drawn together, or nothing where a block has neither; one is an error."""
     present = roles & {first, second}
     if len(present) == 1:
         raise InputError(

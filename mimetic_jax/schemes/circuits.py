@@ -28,6 +28,7 @@ class ContentHeads(_Turning):
     the control.
 
     Attributes:
+        base, turned, pairs, axes, slowest: see `PositionalHeads`.
         first: the first head of content; those before it may be positional.
     """
 
@@ -55,6 +56,7 @@ class InductionCircuit(_Turning):
     W_K = √β P_O on the slow pairs, so that q_n·k_m has β c (x_n P_V)·(x_{m−1} P_V).
 
     Attributes:
+        base, turned, pairs, axes, slowest: see `PositionalHeads`.
         copies, matches: indices of the heads.
         copy: c.
         match: β.
@@ -96,11 +98,7 @@ class InductionCircuit(_Turning):
 
 
 def _slow_columns(scheme: _Turning, head_dim: int) -> np.ndarray:
-    """Which of K columns turn slowly or not at all: they keep content.
-
-    Raises:
-        InputError: none does.
-    """
+    """Which of K columns turn slowly or not at all: they keep content."""
     slow = np.ones(head_dim, bool)
     for part in scheme.rotary.places(head_dim):
         slow[part[scheme.rotary.fast(head_dim, scheme.slowest)]] = False

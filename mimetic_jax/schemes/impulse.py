@@ -44,16 +44,8 @@ class Impulse(Scheme):
     Not idempotent: each application scales the table again.
 
     Attributes:
-        amplitude, noise: logits at the impulse and standard deviation of the others; only
-            their ratio matters.
-        norm: Frobenius norm of each head's query and of its key.
+        amplitude, noise, norm, kernel_size, order, rank: see `weights.impulse_query_key`.
         position_scale: factor on the position table; 1 leaves it unchanged.
-        kernel_size: side of the filters, odd.
-        order: which filter each head gets: an impulse at the "released" offsets (the same in
-            every layer) or at "random" ones; or none but a random "positive" filter of sum one,
-            which section 4.1 calls inefficient.
-        rank: of query·keyᵀ; the head width unless given. Lower it where the position table's
-            numerical rank is lower.
         alpha_vo, beta_vo: noise and (signed) identity of the value/out product, as in `Mimetic`;
             both None leave value and out unchanged.
         noise_vo: distribution of that noise, "normal" or "uniform".

@@ -45,12 +45,8 @@ class Mimetic(Scheme):
     Attributes:
         alpha_qk, beta_qk: noise and identity of the query/key product.
         alpha_vo, beta_vo: noise and (signed) identity of the value/out product.
-        noise: "normal" or "uniform".
-        degenerate: what truncation keeps where α = 0: "first_k" or "random_basis".
+        noise, degenerate, method, orientation: see `weights.query_key` and `weights.value_out`.
         zero_bias: whether the biases of the written kernels become zero.
-        method: "exact", or "fast" inside `jax.jit` for large widths: see `weights.factorize`.
-        orientation: of value and out: "paper"; or "port", transposed as in the mimetic rows of the
-            structured paper's released code: see `weights.value_out`.
         per_head: whether each head's W_V W_out is the best rank-K approximation of an αZ + βI of
             its own, with fresh Z as in query and key, instead of one target for all heads together:
             the sum over heads has a larger diagonal. Query heads that share a value head carry

@@ -25,14 +25,10 @@ _Sharpness = float | tuple[float | _Numbers, ...]
 
 @dataclasses.dataclass(frozen=True)
 class _Turning(Scheme):
-    """Base of schemes that need to know how the columns of a head turn.
+    """Base of schemes that need to know how the columns of a head turn: see `PositionalHeads`.
 
-    Attributes:
-        base: of the model's rotary positions, "rope_theta" of its configuration. Weights don't show
-            it, so it has no default.
-        turned, pairs, axes: of them, see `Rotary`.
-        slowest: where fast pairs of columns end, which tell distances, and slow ones begin, which
-            keep content: in radians per token.
+    Pairs of columns that turn by at least `slowest` per token tell distances; slower ones keep
+    content.
     """
 
     base: Annotated[float, BASE] | None = None

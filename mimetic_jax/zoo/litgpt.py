@@ -1,10 +1,8 @@
 """litgpt."""
 
-import dataclasses
-
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import torch_attention, torch_mlp
-from mimetic_jax.zoo.norms import gains, gated, scales
+from mimetic_jax.zoo.norms import adding_one, gains, gated, scales
 
 _BLOCK = r"(?:^|/)h/\d+$"
 _KERNELS = ("mlp/fc_2/weight", "mlp/fc_1/weight", "mlp/proj/weight")
@@ -37,8 +35,5 @@ described: litgpt converts them. Latent attention (DeepSeek) is refused.
 Read from: Lightning-AI/litgpt litgpt/model.py (2685705).
 """
 
-LITGPT_PLUS_ONE: tuple[Rule, ...] = tuple(
-    dataclasses.replace(rule, plus_one=rule.plus_one or rule.path in (_FIRST, _SECOND))
-    for rule in LITGPT
-)
+LITGPT_PLUS_ONE: tuple[Rule, ...] = adding_one(LITGPT, (_FIRST, _SECOND))
 """`LITGPT` for Gemma 1, which stores w of its gain 1 + w."""

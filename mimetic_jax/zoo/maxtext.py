@@ -26,7 +26,7 @@ def _attention(
     scanned: str = _SCANNED, apart: str = _ATTENTION, *, undivided: bool = False, fused: str = ""
 ) -> tuple[Rule, ...]:
     """The rules of stacked layers, and those of layers apart."""
-    rules = []
+    rules: list[Rule] = []
     for module, stacked in ((scanned, True), (apart, False)):
         rules += attention_rules(
             query=f"{module}query",

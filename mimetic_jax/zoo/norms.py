@@ -57,9 +57,11 @@ def gated(
     return tuple(rules)
 
 
-def adding_one(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The rules for models that have Llama's names and multiply by 1 + w."""
-    names = ("input_layernorm/", "post_attention_layernorm/")
+def adding_one(
+    rules: tuple[Rule, ...],
+    names: tuple[str, ...] = ("input_layernorm/", "post_attention_layernorm/"),
+) -> tuple[Rule, ...]:
+    """The rules for models that multiply by 1 + w in norms of these names, Llama's by default."""
     return tuple(
         dataclasses.replace(rule, plus_one=rule.plus_one or rule.path.startswith(names))
         for rule in rules
