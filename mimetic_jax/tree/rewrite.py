@@ -316,7 +316,7 @@ def blocks(
     Returns:
         (path, layer, block) per block, or per layer of a block that stacks its layers (else layer
         is None), sorted by path with block_10 after block_9. `block` maps roles to float32 arrays
-        (shapes: see `mimetic_jax.schemes`), and `block_key(key, path, layer)` is its key.
+        (axes: see `tree.rules.ROLES`), and `block_key(key, path, layer)` is its key.
 
     Raises:
         InputError: if the tree has attention that no rule describes or whose layout doesn't fit;
