@@ -92,15 +92,13 @@ class MimeticSSM(Scheme):
                 raise InputError(
                     f"ssm_b {shapes['ssm_b']} and ssm_c {shapes['ssm_c']} differ in shape"
                 )
-            new["ssm_c"] = _correlated(c_key, block["ssm_b"], self.correlation)
+            like, rho = block["ssm_b"], jnp.float32(self.correlation)
+            noise = jax.random.normal(c_key, like.shape, jnp.float32)
+            noise = noise * jnp.sqrt(jnp.square(like).mean())
+            new["ssm_c"] = self.correlation * like + jnp.sqrt(1 - jnp.square(rho)) * noise
         if self.noise is not None and "ssm_conv" in written:
             drawn = jax.random.normal(conv_key, shapes["ssm_conv"], jnp.float32) * self.noise
             new["ssm_conv"] = drawn.at[-1].add(1.0)
         if "ssm_conv_bias" in written:
             new["ssm_conv_bias"] = jnp.zeros(shapes["ssm_conv_bias"])
         return new
-
-
-def _correlated(key: jax.Array, like: jax.Array, correlation: float) -> jax.Array:
-    noise = jax.random.normal(key, like.shape, jnp.float32) * jnp.sqrt(jnp.square(like).mean())
-    return correlation * like + jnp.sqrt(1 - jnp.square(jnp.float32(correlation))) * noise

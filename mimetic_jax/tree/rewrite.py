@@ -533,8 +533,9 @@ def _layers_to_write(
         InputError: the draw would raise it.
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
-    leaves = [jax.ShapeDtypeStruct(np.shape(leaf), _traced_dtype(leaf)) for leaf in tree.leaves]
-
+    # As an argument of a program has: 32 bits, unless JAX has 64 enabled.
+    canonical = functools.partial(jax.dtypes.canonicalize_dtype, allow_extended_dtype=True)
+    leaves = [jax.ShapeDtypeStruct(np.shape(x), canonical(dtype_of(x))) for x in tree.leaves]
     written = {block: tree.layers(block) for block in blocks}
 
     def draw(block: str, layer: int | None, key: jax.Array, leaves: list[Any]) -> dict[str, Any]:
@@ -549,11 +550,6 @@ def _layers_to_write(
     if not any(written.values()):
         raise _all_skipped(scheme, blocks)
     return written
-
-
-def _traced_dtype(leaf: Any) -> Any:
-    """The dtype that a leaf has as an argument of a program: 32 bits, unless JAX has 64 enabled."""
-    return jax.dtypes.canonicalize_dtype(dtype_of(leaf), allow_extended_dtype=True)
 
 
 def _check_no_part(

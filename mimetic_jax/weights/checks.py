@@ -47,7 +47,8 @@ def check_key(key: object) -> None:
     if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
         single = key.ndim == 0
     else:
-        single = key.dtype == "uint32" and key.shape == _raw_key_shape()
+        raw = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
+        single = key.dtype == "uint32" and key.shape == raw.shape
     if not single:
         raise InputError(
             f"the key must be one jax.random.key(seed), not {key.dtype} of shape {key.shape}"
@@ -150,8 +151,3 @@ def is_here(array: Any) -> bool:
     return not isinstance(array, jax.Array) or (
         array.is_fully_addressable or array.is_fully_replicated
     )
-
-
-def _raw_key_shape() -> tuple[int, ...]:
-    """The shape of the data of a key of the default kind."""
-    return jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape

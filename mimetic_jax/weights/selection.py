@@ -53,14 +53,12 @@ def select(
                 f"it has {', '.join(list(teacher)[:4]) or 'nothing'}, …"
             )
         leaf = teacher[path]
-        if leaf.ndim != len(shape) or not all(map(_fits, shape, leaf.shape)):
+        if leaf.ndim != len(shape) or not all(
+            1 <= size <= of for size, of in zip(shape, leaf.shape, strict=True)
+        ):
             raise InputError(
                 f"{path}: the student's shape {tuple(shape)} can't be selected from the teacher's "
                 f"{tuple(leaf.shape)}"
             )
         chosen[path] = leaf[np.ix_(*map(select_indices, leaf.shape, shape))]
     return chosen
-
-
-def _fits(student: int, teacher: int) -> bool:
-    return 1 <= student <= teacher

@@ -32,7 +32,7 @@ import numpy as np
 
 from mimetic_jax.tree import names, paths
 from mimetic_jax.tree.rules import Rule, find_rule
-from mimetic_jax.tree.tables import CROSS_ATTENTION
+from mimetic_jax.tree.tables import CROSS_ATTENTION, QKV
 from mimetic_jax.zoo.norms import gains, hugging_face_norms, scales
 from mimetic_jax.zoo.suggestion import numbered
 
@@ -60,8 +60,6 @@ _MLP = {
     "mlp_in": "c_fc|up_proj|fc1|in|value_linear",
     "mlp_out": "c_proj|down_proj|fc2|out|out_linear",
 }
-
-_QKV = ("query", "key", "value")
 
 
 _HALIAX, _PENZAI = "weight/0", "scale/weights/data_array"
@@ -140,7 +138,7 @@ def _attention(one: _Array) -> Rule | None:
     end = "" if "d" in one.axes else "_bias"
     axes = one.axes
     if "three" in axes:
-        return _rule(one, block, tuple(f"{role}{end}" for role in _QKV), axes)
+        return _rule(one, block, tuple(f"{role}{end}" for role in QKV), axes)
     if kind in ("key", "value"):
         axes = tuple("g" if axis == "h" else axis for axis in axes)
     elif kind not in ("query", "out"):
