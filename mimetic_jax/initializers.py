@@ -9,7 +9,8 @@ use `attention`, `rewrite`, or the layers in `linen` and `nnx`.
 A kernel is a matrix from inputs to outputs. As in `jax.nn.initializers`, `in_axis` and `out_axis`
 say which axes of an array of more dimensions are which, and `batch_axis` those along which kernels
 are stacked: the query's of shape [D, H, K] has in_axis=0 and out_axis=(1, 2), and out of shape
-[H, K, D] has in_axis=(0, 1) and out_axis=2. An axis that is in none of them is an error.
+[H, K, D] has in_axis=(0, 1) and out_axis=2. An axis that is in none of them is an InputError, and
+so are constants and shapes that don't fit.
 """
 
 from __future__ import annotations
@@ -151,15 +152,8 @@ def identity_gauge(
 
     Args:
         scheme: gives α and β, which must be numbers with β_qk > 0; `Mimetic()` unless given.
-        out: whether this is for the output projection (`out_kernel_init`).
+        out: whether this is for the output projection (`out_kernel_init`), [H·K, D].
         in_axis, out_axis, batch_axis: axes of the kernel; see the head of this module.
-
-    Returns:
-        An initializer for Flax's kernel shape [D, H·K], or [H·K, D] with `out`.
-
-    Raises:
-        InputError: if a constant isn't a number, β_qk isn't positive, or (when called) the axes
-            don't fit the shape.
 
     Example:
         >>> value, out = (identity_gauge(out=out)(jax.random.key(out), (64, 64)) for out in (0, 1))
@@ -195,17 +189,8 @@ def identity_gauge(
 
 
 def mimetic_kernels(scheme: Mimetic | None = None) -> AttentionKernels:
-    """Both initializers of *unmodified* Flax attention, `identity_gauge` without and with `out`.
-
-    Args:
-        scheme: as for `identity_gauge`.
-
-    Returns:
-        {"kernel_init": …, "out_kernel_init": …}, for `nn.MultiHeadDotProductAttention` and
-        `nnx.MultiHeadAttention`.
-
-    Raises:
-        InputError: as `identity_gauge`.
+    """Both initializers of *unmodified* Flax attention, `identity_gauge` without and with `out`:
+    for `nn.MultiHeadDotProductAttention` and `nnx.MultiHeadAttention`.
 
     Example:
         >>> import flax.linen as nn
@@ -230,7 +215,7 @@ def fused_query_key_value(
     out_axis: Axes = -1,
     batch_axis: Axes = (),
 ) -> Initializer:
-    """A kernel [D, 3·H·K] that holds query, key and value, heads within each.
+    """A kernel [D, 3·H·K] that holds query, key and value, heads within each, in Linen and NNX.
 
     Query and key are the joint draw of `scheme`; value is drawn by `base`, since its partner is the
     kernel of another layer: use `rewrite` to draw value and out jointly too.
@@ -241,13 +226,6 @@ def fused_query_key_value(
         base: initializer of the value part [D, H·K]; LeCun normal unless given.
         in_axis, out_axis, batch_axis: axes of the kernel; see the head of this module. One of shape
             [D, 3, H, K] has in_axis=0 and out_axis=(1, 2, 3).
-
-    Returns:
-        An initializer for `Dense(3 * H * K)`, for both Linen and NNX.
-
-    Raises:
-        InputError: if H isn't a positive integer; (when called) if 3·H doesn't divide the kernel's
-            columns, or the axes don't fit the shape.
 
     Example:
         >>> kernel = fused_query_key_value(num_heads=2)(jax.random.key(0), (16, 48))
@@ -298,12 +276,6 @@ def mean_shift(
             LayerNorm only this form changes the output at initialization: see
             `weights.mean_shift`.
         in_axis, out_axis, batch_axis: axes of the kernel; see the head of this module.
-
-    Returns:
-        An initializer for kernels [D, F].
-
-    Raises:
-        InputError: if b isn't finite, or (when called) the axes don't fit the shape.
 
     Example:
         >>> import flax.linen as nn

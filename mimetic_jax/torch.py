@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import zipfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -16,7 +17,7 @@ import numpy as np
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, blaming, error_text
 from mimetic_jax.schemes import Scheme
-from mimetic_jax.tree.rewrite import Plan, plan, rewrite_in_place
+from mimetic_jax.tree.rewrite import Plan, rewrite_in_place
 from mimetic_jax.tree.rules import Rule, find_rule
 from mimetic_jax.weights.checks import check_key
 
@@ -119,8 +120,8 @@ def _initialize(
 ) -> Plan:
     """Rewrite tensors in place, wherever their memory is."""
     arrays = _arrays(tensors)
-    _check_apart(tensors, {write.path for write in plan(arrays, scheme, **options)})
-    planned = rewrite_in_place(key, arrays, scheme, **options)
+    apart = functools.partial(_check_apart, tensors)
+    planned = rewrite_in_place(key, arrays, scheme, check=apart, **options)
     for path in {write.path for write in planned}:
         tensor = tensors[path]
         if tensor.device.type != "cpu" or not tensor.is_contiguous():
@@ -128,11 +129,12 @@ def _initialize(
     return planned
 
 
-def _check_apart(tensors: Mapping[str, torch.Tensor], written: Collection[str]) -> None:
+def _check_apart(tensors: Mapping[str, torch.Tensor], planned: Plan) -> None:
     """Raise InputError if a tensor to write shares memory with another one.
 
     Two names of one tensor would get the draws of the one that is written last.
     """
+    written = {write.path for write in planned}
     spans = []
     for name, tensor in tensors.items():
         if tensor.numel():
@@ -145,7 +147,7 @@ def _check_apart(tensors: Mapping[str, torch.Tensor], written: Collection[str]) 
     spans.sort()
     end, before = ("", 0), ""
     for device, start, stop, name in spans:
-        if (device, start) < end and {name, before} & set(written):
+        if (device, start) < end and {name, before} & written:
             raise InputError(
                 f"{before} and {name} share their memory, so that one draw would overwrite the "
                 "other: give each weights of its own, or leave one out with Rule(path, ()) in "

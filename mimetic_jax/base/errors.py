@@ -49,18 +49,11 @@ def innermost(error: BaseException) -> str:
 
 
 def check_given(name: str, path: str | None) -> None:
-    """Check that a path isn't empty, which would mean the current folder, and has no NUL.
+    """Check that a path isn't empty, as a shell's variable that isn't set, and has no NUL.
 
     >>> check_given("--workdir", "")
     Traceback (most recent call last):
     mimetic_jax.base.errors.InputError: --workdir is empty: give a path
-
-    Args:
-        name: of the flag or field, in the error.
-        path: its value; empty where it comes from a shell's variable that isn't set. None is fine.
-
-    Raises:
-        InputError: it is empty, or no file system takes it.
     """
     if path is not None and not path.strip():
         raise InputError(f"{name} is empty: give a path")
@@ -71,8 +64,8 @@ def check_given(name: str, path: str | None) -> None:
 def unknown(kind: str, name: object, known: Iterable[str], listed: str = "") -> InputError:
     """The error for a name that isn't one of `known`; it suggests the nearest one.
 
-    Of more names than a line holds it has the three nearest; of names of several words, those that
-    contain the given one.
+    Of more names than a line holds it has the three nearest, and the command that lists all; of
+    names of several words, those that contain the given one.
 
     >>> print(unknown("scheme", "Mimetik", ["Mimetic", "SinCos"]))
     unknown scheme 'Mimetik': choose one of Mimetic, SinCos; did you mean 'Mimetic'?
@@ -82,12 +75,6 @@ def unknown(kind: str, name: object, known: Iterable[str], listed: str = "") -> 
     >>> print(unknown("run", "b/1", [f"arm_{i}/1" for i in range(90)], "--mode=plan"))
     unknown run 'b/1': there are 90, listed by --mode=plan; did you mean 'arm_9/1', 'arm_8/1',
     'arm_7/1'?
-
-    Args:
-        kind: what the name is of.
-        name: that was given.
-        known: all that there are.
-        listed: the command that lists them, if there is one.
     """
     names = sorted(known)
     message = f"unknown {kind} {str(name)!r}: choose one of {', '.join(names)}"
@@ -107,12 +94,7 @@ _LONG = 600
 
 
 def check_no_pointer(path: object, start: bytes) -> None:
-    """Raise InputError for a file of Git LFS whose content wasn't fetched.
-
-    Args:
-        path: of the file.
-        start: its first bytes, or all.
-    """
+    """Raise InputError for a file of Git LFS whose content wasn't fetched, by its first bytes."""
     if start.startswith(b"version https://git-lfs"):
         raise InputError(
             f"{path} is a Git LFS pointer in place of the file: fetch the content with git lfs pull"

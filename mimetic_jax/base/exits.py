@@ -33,8 +33,7 @@ def reported(leave: Leave | None = None) -> Iterator[None]:
     Traceback (most recent call last):
     SystemExit: 2
 
-    Args:
-        leave: called before the process ends, except for a closed pipe.
+    `leave` is called before the process ends, except for a closed pipe.
     """
     _open_streams()
     try:

@@ -28,16 +28,9 @@ class MissingExtra(InputError, ImportError):
 
 
 def need(what: str, extra: str) -> None:
-    """Check that the modules of an extra are installed; imports none of them.
+    """Raise MissingExtra unless the modules of an extra are installed; imports none of them.
 
     >>> need("training", "train")
-
-    Args:
-        what: needs it, in the error.
-        extra: one of `EXTRAS`.
-
-    Raises:
-        MissingExtra: one is missing.
     """
     for module in EXTRAS[extra]:
         if importlib.util.find_spec(module) is None:
@@ -45,11 +38,7 @@ def need(what: str, extra: str) -> None:
 
 
 def advice(extra: str) -> str:
-    """The command that adds an extra to this package, from where it was installed.
-
-    Args:
-        extra: one of `EXTRAS`.
-    """
+    """The command that adds an extra to this package, from where it was installed."""
     package = pathlib.Path(__file__).resolve().parents[1]
     if (checkout := package.parent / "pyproject.toml").is_file():
         return f"pip install -e '{checkout.parent}[{extra}]'"

@@ -1,12 +1,24 @@
-"""Text tables."""
+"""Text tables, and tuples that print as one."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 WIDTH = 80
 """Columns of a terminal."""
+
+
+class Listing(tuple[T, ...]):
+    """A tuple that prints as a table; a subclass declares what it holds besides, with defaults."""
+
+    def __new__(cls, items: Iterable[T], **besides: Any) -> Self:
+        found = super().__new__(cls, items)
+        vars(found).update(besides)
+        return found
 
 
 def aligned(
@@ -17,15 +29,12 @@ def aligned(
 ) -> list[str]:
     """The lines of a table with its columns aligned, two spaces apart.
 
-    Args:
-        rows: the cells, as many in each row.
-        numbers: how columns after the first are aligned, such as `str.rjust`.
-        wrapped: index of the column of text that goes on below where a line has no room for it.
+    Columns after the first are aligned by `numbers`; `wrapped` is the index of a column of text
+    that goes on below where a line has no room for it.
 
-    Example:
-        >>> print(*aligned([("layer", "β"), ("block_0", "0.7")], str.rjust), sep="\\n")
-        layer      β
-        block_0  0.7
+    >>> print(*aligned([("layer", "β"), ("block_0", "0.7")], str.rjust), sep="\\n")
+    layer      β
+    block_0  0.7
     """
     if wrapped is not None:
         rows = list(_wrapped(rows, wrapped))

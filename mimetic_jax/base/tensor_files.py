@@ -70,13 +70,6 @@ def joined(path: str, files: Mapping[str, Mapping[str, T]]) -> dict[str, T]:
 
     A file may hold tensors that the index assigns to another one, or to none: copies of old values
     that programs don't read.
-
-    Args:
-        path: the file, or the `.index.json`.
-        files: the tensors of each of `parts`.
-
-    Raises:
-        InputError: a file lacks a tensor that the index assigns to it.
     """
     if not path.endswith(".index.json"):
         return dict(files[path])

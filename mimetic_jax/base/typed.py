@@ -88,9 +88,6 @@ def check_fields(instance: Any) -> None:
     """Check every field of a frozen dataclass by its declared type, and store it in plain form.
 
     Called in `__post_init__`; fields that are set later are skipped.
-
-    Raises:
-        InputError: names the class, the first field that is wrong and its value.
     """
     name = type(instance).__name__
     for field, annotation in field_types(type(instance)).items():  # type: ignore[arg-type]
@@ -114,14 +111,6 @@ def converted(name: str, annotation: Any, value: Any) -> Any:
     >>> converted("heads", Annotated[int, Range(1)], 0)
     Traceback (most recent call last):
     mimetic_jax.base.errors.InputError: heads 0 is not an integer of at least 1
-
-    Args:
-        name: of the field, for error messages.
-        annotation: its type; see the table above.
-        value: to check.
-
-    Raises:
-        InputError: it is of another type or out of range.
     """
     try:
         return _converted(name, annotation, value)
@@ -132,14 +121,8 @@ def converted(name: str, annotation: Any, value: Any) -> Any:
 def from_json(of: type[T], data: Any, where: str, *, unknown_fields: bool = False) -> T:
     """A dataclass from what JSON holds of it, every field checked by its declared type.
 
-    Args:
-        of: the dataclass.
-        data: parsed JSON.
-        where: it is from, which starts every error message.
-        unknown_fields: whether fields that the class lacks are ignored.
-
-    Raises:
-        InputError: `data` is not an object, or a field is missing, unknown or of another type.
+    `where` it is from starts every error message. Fields that the class lacks are an error, unless
+    `unknown_fields`.
     """
     if not isinstance(data, Mapping):
         raise InputError(f"{where}: {shown(data)} is not an object with fields")

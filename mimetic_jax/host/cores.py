@@ -25,20 +25,12 @@ def on_cores(
 ) -> Iterator[Result]:
     """Apply a function to items on all cores at once; results come in the order of the items.
 
-    Calls may nest: a call within a task runs in that task's thread.
+    Calls may nest: a call within a task runs in that task's thread. Threads have the caller's
+    default JAX device. If one item is enough work for several cores (`large`), BLAS gets
+    cores / items threads per task, otherwise one, until the iterator is exhausted or closed.
 
-    Args:
-        function: runs in other threads, with the caller's default JAX device.
-        items: the arguments, one per task.
-        large: whether one item is enough work for several cores: BLAS then gets cores / items
-            threads per task, otherwise one.
-
-    Returns:
-        An iterator of results; BLAS threads are limited until it is exhausted or closed.
-
-    Example:
-        >>> list(on_cores(lambda number: number**2, [1, 2, 3]))
-        [1, 4, 9]
+    >>> list(on_cores(lambda number: number**2, [1, 2, 3]))
+    [1, 4, 9]
     """
     if _nested():
         yield from map(function, items)

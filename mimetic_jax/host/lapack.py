@@ -16,22 +16,12 @@ import numpy as np
 
 
 def leading_eigenvectors(gram: np.ndarray, rank: int) -> np.ndarray:
-    """Eigenvectors of the `rank` largest eigenvalues, largest first.
+    """Eigenvectors [D, R] of the R largest eigenvalues of a symmetric matrix, largest first.
 
-    Args:
-        gram: a symmetric matrix [D, D], float32 and finite; not modified.
-        rank: R, 1 ≤ R ≤ D.
+    They have no meaning if the matrix isn't finite, which isn't checked.
 
-    Returns:
-        [D, R] float32 with orthonormal columns; without meaning if the matrix isn't finite, which
-        isn't checked.
-
-    Raises:
-        FloatingPointError: if LAPACK reports that it failed.
-
-    Example:
-        >>> leading_eigenvectors(np.diag(np.array([1, 3, 2], np.float32)), 2).round().argmax(0)
-        array([1, 2])
+    >>> leading_eigenvectors(np.diag(np.array([1, 3, 2], np.float32)), 2).round().argmax(0)
+    array([1, 2])
     """
     matrix = np.array(gram, np.float32, order="F")
     # Measured: beyond a quarter of the vectors, computing all of them is faster.

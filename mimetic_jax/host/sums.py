@@ -43,12 +43,7 @@ def patterns(E: jax.Array, c: jax.Array, x: jax.Array, y: jax.Array) -> dict[str
     """Three products with a constant matrix under a sum, and two sums of padded arrays.
 
     Zeros come after the array alone: a sum with zeros before it ends the process in jaxlib 0.10.1.
-
-    Args:
-        E: [N, N].
-        c: a scalar.
-        x: [B, 1, N], as the gradient of a class token.
-        y: [rows, 1].
+    E is [N, N], x [B, 1, N] as the gradient of a class token, and y [rows, 1].
     """
     return {
         "rows": jnp.sum((E @ jnp.full_like(E, c)) * E, -1),

@@ -3,38 +3,17 @@
 A scheme is a pure function (block key, block, context) → new arrays for some of the block's
 roles. A *block* is the leaves with one parent in the parameter tree: an attention layer, an MLP,
 the root with its position table. Its arrays are *canonical*, whatever their storage:
-
-| role                                | shape     | role         | shape     |
-|-------------------------------------|-----------|--------------|-----------|
-| query                               | [D, H, K] | query_bias   | [H, K]    |
-| key, value                          | [D, G, K] | key_bias, …  | [G, K]    |
-| out                                 | [H, K, D] | out_bias     | [D]       |
-| mlp_in                              | [D, F]    | mlp_in_bias  | [F]       |
-| mlp_out                             | [F, D]    | mlp_out_bias | [D]       |
-| mlp_gate (of a gated MLP, by rules) | [D, F]    |              |           |
-| token_in (token mixing)             | [N, F]    | token_in_bias  | [F]   |
-| token_out                           | [F, N]    | token_out_bias | [N]   |
-| depthwise (filters)                 | [k, k, C] | depthwise_bias | [C]     |
-| relative_bias (query − key)         | [(2W−1)², H] | shared_bias (key − query) | [2W−1, 2W−1] |
-| position (class-token rows included)| [N, D]    |              |           |
-| embedding (of tokens, by rules)     | [T, D]    | unembedding (untied) | [T, D] |
-| query_gain, key_gain (of QK norm)   | [K]       |              |           |
-| ssm_b, ssm_c (all groups' states)   | [D, S]    | ssm_a (A_log), ssm_dt_bias | [H] |
-| ssm_a_states (A_log by channel)     | [I, S]    |              |           |
-| ssm_conv (causal filters)           | [k, C]    | ssm_conv_bias | [C]      |
-| ssm_norm (scale of the gated norm)  | [I]       |              |           |
+`tree.rules.ROLES` has the axes of each.
 
 `rewrite` finds the blocks of a tree and applies a scheme, or a tuple of schemes from left to
 right, each to the result of the one before.
 """
 
-from mimetic_jax.schemes.base import Scheme, as_tuple
+from mimetic_jax.schemes.base import Block, ByDepth, Context, PerLayer, Scheme, as_tuple
 from mimetic_jax.schemes.baselines import IDInit, TFixup, Zero, ZeroOut
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
-from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.circuits import ContentHeads, InductionCircuit
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
-from mimetic_jax.schemes.depth import ByDepth, PerLayer
 from mimetic_jax.schemes.heads import HeadIdentity, OrthogonalValueOut, SymmetricQueryKey
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.independent import CompleteP, Independent

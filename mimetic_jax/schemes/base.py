@@ -1,19 +1,18 @@
-"""The base class of schemes: what it checks, its registry, and what a scheme depends on."""
+"""The base class of schemes: what it sees, what it checks, its registry, and what it depends on."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 import jax
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import check_fields, field_types, shown
-from mimetic_jax.schemes.block import Block, Context
-from mimetic_jax.schemes.depth import for_layer, is_per_layer
 from mimetic_jax.weights.checks import is_finite
 
 REGISTRY: dict[str, type[Scheme]] = {}
@@ -22,6 +21,111 @@ REGISTRY: dict[str, type[Scheme]] = {}
 LATER: Mapping[str, Any] = {"later": True}
 """Metadata of a field that a scheme got after results were stored: at its default it is left out
 of stored data, so that the results' digests stay."""
+
+
+_PER_LAYER = "a value per layer"
+
+PerLayer: TypeAlias = Annotated[float | tuple[float, ...] | Callable[[float], float], _PER_LAYER]
+"""The type of a field that may depend on depth: `Scheme.at` resolves it for a layer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ByDepth:
+    """Numbers from the first layer to the last, for a network of any depth: a function of depth.
+
+    Between them it is linear. Unlike other functions it can be stored.
+
+    Attributes:
+        values: a number per layer of a network, in their order.
+
+    Example:
+        >>> ByDepth((0.0, 1.0, 3.0))(0.75)
+        2.0
+    """
+
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        numbers = [isinstance(value, int | float) for value in self.values]
+        if not numbers or not all(numbers) or not np.isfinite(self.values).all():
+            raise InputError(f"values {shown(self.values)} are not one or more finite numbers")
+
+    def __call__(self, depth: float) -> float:
+        last = len(self.values) - 1
+        return float(np.interp(depth * last, np.arange(last + 1), self.values))
+
+
+def for_layer(name: str, value: Any, layer: int, num_layers: int) -> Any:
+    """The value of a field of type `PerLayer` in a layer, or of any other field."""
+    if isinstance(value, tuple):
+        if len(value) != num_layers:
+            raise InputError(f"{name} has {len(value)} values for {num_layers} layers")
+        return value[layer]
+    if callable(value):
+        return value(layer / max(num_layers - 1, 1))
+    return value
+
+
+def is_per_layer(annotation: Any) -> bool:
+    """Whether a field's declared type is `PerLayer`, also with a range or beside None."""
+    return _PER_LAYER in getattr(annotation, "__metadata__", ()) or any(
+        is_per_layer(part) for part in typing.get_args(annotation)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What a scheme can use besides its block.
+
+    Attributes:
+        layer: index of the block among the blocks of its kind, from 0.
+        num_layers: number of blocks of its kind.
+        position: the position table's rows for the patch grid, [h·w, D]; None if the tree has no
+            table or several.
+        grid: (h, w) of the patches; None if unknown.
+        text: whether the position table is of text, not of patches; None if the tree has neither an
+            embedding of tokens nor one of patches.
+    """
+
+    layer: int = 0
+    num_layers: int = 1
+    position: jax.Array | None = None
+    grid: tuple[int, int] | None = None
+    text: bool | None = False
+
+
+class Block(Mapping[str, jax.Array]):
+    """The canonical arrays of one block by role, computed from their storage only when read.
+
+    >>> import jax.numpy as jnp
+    >>> Block.of({"query": jnp.zeros((8, 2, 4))}).shapes
+    {'query': (8, 2, 4)}
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        fetch: Callable[[str], jax.Array],
+    ) -> None:
+        self.shapes = dict(shapes)
+        self._fetch = fetch
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, jax.Array]) -> Self:
+        """A block of the given arrays."""
+        return cls({role: array.shape for role, array in arrays.items()}, arrays.__getitem__)
+
+    def __getitem__(self, role: str) -> jax.Array:
+        return self._fetch(role)
+
+    def __contains__(self, role: object) -> bool:
+        return role in self.shapes  # Mapping's own reads the array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +192,8 @@ class Scheme:
         raise NotImplementedError
 
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
-        """Raise InputError if a whole tree lacks a role that the scheme needs, or has a wrong one.
-
-        Args:
-            present: the roles of all blocks.
-            written: those among them that the scheme writes.
-        """
+        """Raise InputError if a whole tree lacks a role that the scheme needs, or has a wrong one,
+        by the roles of all blocks and those among them that it writes."""
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         """New canonical arrays for exactly the roles `writes(frozenset(block))`.
@@ -176,11 +276,7 @@ def named_if_traced(scheme: Scheme) -> Iterator[None]:
 
 
 def roles_to_write(scheme: Scheme, roles: Iterable[str]) -> frozenset[str]:
-    """The roles that a scheme overwrites in a block, after a check that the block has them.
-
-    Raises:
-        InputError: the scheme's `writes` raises it, or names other roles.
-    """
+    """The roles that a scheme overwrites in a block, after a check that the block has them."""
     present = frozenset(roles)
     found = scheme.writes(present)
     if not isinstance(found, frozenset | set | tuple | list) or not frozenset(found) <= present:
@@ -192,11 +288,7 @@ def roles_to_write(scheme: Scheme, roles: Iterable[str]) -> frozenset[str]:
 
 
 def both_or_none(roles: frozenset[str], first: str, second: str) -> frozenset[str]:
-    """Two roles that are drawn together, or nothing where a block has neither.
-
-    Raises:
-        InputError: the block has one of them.
-    """
+    """Two roles that are drawn together, or nothing where a block has neither; one is an error."""
     present = roles & {first, second}
     if len(present) == 1:
         raise InputError(

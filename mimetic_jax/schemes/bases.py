@@ -28,10 +28,6 @@ class Orthogonal(_Kernels):
     Attributes:
         gain: g, each singular value.
 
-    Example:
-        >>> sorted(Orthogonal().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
-        ['mlp_in', 'mlp_in_bias', 'mlp_out']
-
     Reference: Exact Solutions to the Nonlinear Dynamics of Learning in Deep Linear Neural Networks
     (Saxe, McClelland and Ganguli 2014).
     """
@@ -58,10 +54,6 @@ class Conditioned(_Kernels):
     Attributes:
         per_head: the algorithm's form; or, if False, condition number 1 for all heads side by side,
             [D, H·K] and [D, G·K], where head h of the value reads the K coordinates from h·K on.
-
-    Example:
-        >>> sorted(Conditioned().writes(frozenset({"query", "key", "value", "out", "out_bias"})))
-        ['key', 'query', 'value']
 
     Reference: Conditioned Initialization for Attention (ICLR 2026), algorithm 1.
     """
@@ -94,10 +86,6 @@ class DCT(_Kernels):
 
     Attributes:
         query, key, value: whether the kernel is written.
-
-    Example:
-        >>> sorted(DCT().writes(frozenset({"query", "key", "value", "out"})))
-        ['key']
 
     Reference: Discrete Cosine Transform-Based Decorrelated Attention for Vision Transformers (Pan
     et al. 2026), tables 2 and 3, and its released code.
@@ -145,10 +133,6 @@ class Sinusoidal(_Kernels):
     Attributes:
         variance: of the entries: "glorot", 2 / (inputs + outputs), or "he", 2 / inputs; the
             released code changed from the first to the second after the paper appeared.
-
-    Example:
-        >>> sorted(Sinusoidal().writes(frozenset({"query", "key", "mlp_in", "mlp_in_bias"})))
-        ['key', 'mlp_in', 'mlp_in_bias', 'query']
 
     Reference: Sinusoidal Initialization, Time for a New Start (Fernández-Hernández et al.,
     NeurIPS 2025), as in its released code (jmiravet/Sinusoidal-Initialization).

@@ -11,11 +11,10 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import attention_kernels, both_or_none
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.base import Block, Context, attention_kernels, both_or_none
 from mimetic_jax.schemes.kernels import semi_orthogonal
 from mimetic_jax.schemes.mimetic import pair_roles, pair_sizes
-from mimetic_jax.schemes.turning import _Turning
+from mimetic_jax.schemes.positional import _Turning
 from mimetic_jax.weights.checks import NOT_NEGATIVE
 
 _HEAD = Range(0)
@@ -29,11 +28,8 @@ class ContentHeads(_Turning):
     the control.
 
     Attributes:
+        base, turned, pairs, axes, slowest: see `PositionalHeads`.
         first: the first head of content; those before it may be positional.
-
-    Example:
-        >>> sorted(ContentHeads(10_000).writes(frozenset({"query", "key", "query_bias"})))
-        ['query']
     """
 
     first: Annotated[int, _HEAD] = 0
@@ -60,14 +56,11 @@ class InductionCircuit(_Turning):
     W_K = √β P_O on the slow pairs, so that q_n·k_m has β c (x_n P_V)·(x_{m−1} P_V).
 
     Attributes:
+        base, turned, pairs, axes, slowest: see `PositionalHeads`.
         copies, matches: indices of the heads.
         copy: c.
         match: β.
         seed: of P_V and P_O, which two layers share, so that they can't come from a layer's key.
-
-    Example:
-        >>> sorted(InductionCircuit(10_000).writes(frozenset({"query", "key", "value", "out"})))
-        ['key', 'out', 'query', 'value']
 
     Reference: the circuit is that of In-context Learning and Induction Heads (Olsson et al. 2022).
     """
@@ -105,11 +98,7 @@ class InductionCircuit(_Turning):
 
 
 def _slow_columns(scheme: _Turning, head_dim: int) -> np.ndarray:
-    """Which of K columns turn slowly or not at all: they keep content.
-
-    Raises:
-        InputError: none does.
-    """
+    """Which of K columns turn slowly or not at all: they keep content."""
     slow = np.ones(head_dim, bool)
     for part in scheme.rotary.places(head_dim):
         slow[part[scheme.rotary.fast(head_dim, scheme.slowest)]] = False

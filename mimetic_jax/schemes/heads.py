@@ -10,8 +10,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import LATER, Scheme, attention_kernels, both_or_none
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.base import LATER, Block, Context, Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.kernels import semi_orthogonal
 from mimetic_jax.schemes.mimetic import pair_roles, pair_sizes
 from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, POSITIVE
@@ -38,10 +37,6 @@ class HeadIdentity(Scheme):
         beta: β, signed.
         power: the power of 1 / D.
         share: the share of a head's columns, its last ones, that get the identity.
-
-    Example:
-        >>> sorted(HeadIdentity().writes(frozenset({"query", "key", "value", "query_bias"})))
-        ['key', 'query']
 
     Reference: a submission to OpenAI's parameter-golf, of 200 steps with rotary positions and QK
     norm; from a summary of it, one seed. The shift is that of the nanoGPT speed-run
@@ -87,10 +82,6 @@ class SymmetricQueryKey(Scheme):
     Query kernel and bias become those of the key as it is found, so that norms stay those of the
     default, which is the control. Query heads that share a key head become equal.
 
-    Example:
-        >>> sorted(SymmetricQueryKey().writes(frozenset({"query", "key", "query_bias"})))
-        ['query']
-
     Reference: The Underlying Structures of Self-Attention (Saponati et al. 2025), which shows a
     gain for bidirectional models and none for causal ones.
     """
@@ -126,10 +117,6 @@ class OrthogonalValueOut(Scheme):
         value: v.
         out: o, signed.
         depth: δ, of 1/L, L the number of layers.
-
-    Example:
-        >>> sorted(OrthogonalValueOut().writes(frozenset({"value", "out", "query", "out_bias"})))
-        ['out', 'out_bias', 'value']
 
     Reference: Cutting the Skip: Training Residual-Free Transformers (Ji et al., arXiv 2510.00345),
     from secondary sources; the second form is that of a submission to OpenAI's parameter-golf.

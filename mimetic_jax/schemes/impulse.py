@@ -12,8 +12,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import COUNT
-from mimetic_jax.schemes.base import Scheme, both_or_none
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.base import Block, Context, Scheme, both_or_none
 from mimetic_jax.schemes.mimetic import Alpha, Beta, Mimetic, pair_sizes
 from mimetic_jax.weights.attention import Noise
 from mimetic_jax.weights.checks import FILTER, NOT_NEGATIVE, POSITIVE
@@ -45,16 +44,8 @@ class Impulse(Scheme):
     Not idempotent: each application scales the table again.
 
     Attributes:
-        amplitude, noise: logits at the impulse and standard deviation of the others; only
-            their ratio matters.
-        norm: Frobenius norm of each head's query and of its key.
+        amplitude, noise, norm, kernel_size, order, rank: see `weights.impulse_query_key`.
         position_scale: factor on the position table; 1 leaves it unchanged.
-        kernel_size: side of the filters, odd.
-        order: which filter each head gets: an impulse at the "released" offsets (the same in
-            every layer) or at "random" ones; or none but a random "positive" filter of sum one,
-            which section 4.1 calls inefficient.
-        rank: of query·keyᵀ; the head width unless given. Lower it where the position table's
-            numerical rank is lower.
         alpha_vo, beta_vo: noise and (signed) identity of the value/out product, as in `Mimetic`;
             both None leave value and out unchanged.
         noise_vo: distribution of that noise, "normal" or "uniform".
@@ -185,10 +176,6 @@ class ImpulseBias(Scheme):
             0, the offset gets ¾ of the attention in a window of 7×7 and 9/10 in one of 4×4.
         kernel_size: side of the filter whose offsets are used, odd.
 
-    Example:
-        >>> sorted(ImpulseBias().writes(frozenset({"query", "key", "relative_bias"})))
-        ['relative_bias']
-
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """
 
@@ -238,10 +225,6 @@ class ImpulseMixing(Scheme):
     Attributes:
         kernel_size: side of the filters, odd.
         noise: factor on a draw from PyTorch's default, which is added.
-
-    Example:
-        >>> sorted(ImpulseMixing().writes(frozenset({"token_in", "token_in_bias", "token_out"})))
-        ['token_in', 'token_out']
 
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """

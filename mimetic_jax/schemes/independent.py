@@ -18,7 +18,7 @@ class Independent(_Kernels):
     """Every attention and MLP kernel has independent entries of mean 0, normal or uniform.
 
     σ = std · fan_in^−power, times min(1, √(fan_out / fan_in)) if `spectral`; in the last kernel of
-    a residual branch, of which L blocks have 2L, also times (2L)^−depth.
+    a residual branch, of which L blocks have 2L, also times (2L)^−depth. Biases become zero.
 
     | initialization                             | scheme                                |
     |--------------------------------------------|---------------------------------------|
@@ -40,10 +40,6 @@ class Independent(_Kernels):
             √(fan_out / fan_in).
         uniform: whether the distribution is uniform instead of normal.
         mlp: whether the kernels of MLPs are written as well as those of attention.
-
-    Example:
-        >>> sorted(Independent().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
-        ['mlp_in', 'mlp_in_bias', 'mlp_out']
 
     Reference: Language Models are Unsupervised Multitask Learners (GPT-2), section 2.3; A Spectral
     Condition for Feature Learning (Yang, Simon and Bernstein 2023), parametrization 1;
@@ -91,14 +87,11 @@ class CompleteP(_Kernels):
 
     The paper multiplies each branch by (L/L₀)^−1. With Adam that is the same as last kernels which
     start as much smaller and learn as much slower, so it needs learning rates too: of the last
-    kernels and biases L₀/L, and of all hidden kernels µP's 1/D, by `optimizer.rate_rules`.
+    kernels and biases L₀/L, and of all hidden kernels µP's 1/D, by `optimizer.rate_rules`. Biases
+    start at zero.
 
     Attributes:
         base_depth: L₀, the number of blocks at which nothing is scaled.
-
-    Example:
-        >>> sorted(CompleteP().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
-        ['mlp_in', 'mlp_in_bias', 'mlp_out']
 
     Reference: Don't be Lazy: CompleteP Enables Compute-Efficient Deep Transformers (Dey et al.
     2025), α = 1, table 1.

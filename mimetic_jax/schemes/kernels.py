@@ -9,23 +9,13 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.schemes.base import Scheme, attention_kernels
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels
 from mimetic_jax.weights.factor import haar_basis
 
 Shape: TypeAlias = tuple[int, ...]
 
-_KERNELS = (
-    "query",
-    "key",
-    "value",
-    "out",
-    "mlp_in",
-    "mlp_out",
-    "token_in",
-    "token_out",
-    "mlp_gate",
-)
+_MLPS = ("mlp_in", "mlp_out", "token_in", "token_out", "mlp_gate")
+_KERNELS = ("query", "key", "value", "out", *_MLPS)
 
 OUTPUTS = frozenset({"out", "mlp_out", "token_out"})
 """The last kernel of each residual branch."""
@@ -68,8 +58,7 @@ def fans(role: str, shape: Shape) -> tuple[int, int]:
 
 def dense_kernels(roles: frozenset[str]) -> frozenset[str]:
     """The kernels of attention, and those of MLPs over channels and over tokens."""
-    mlps = {"mlp_in", "mlp_gate", "mlp_out", "token_in", "token_out"}
-    return attention_kernels(roles) | (roles & mlps)
+    return attention_kernels(roles) | roles.intersection(_MLPS)
 
 
 def uniform(key: jax.Array, shape: Shape, std: float) -> jax.Array:

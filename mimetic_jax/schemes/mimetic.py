@@ -13,9 +13,15 @@ import numpy as np
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import LATER, Scheme, attention_kernels, both_or_none
-from mimetic_jax.schemes.block import Block, Context
-from mimetic_jax.schemes.depth import PerLayer
+from mimetic_jax.schemes.base import (
+    LATER,
+    Block,
+    Context,
+    PerLayer,
+    Scheme,
+    attention_kernels,
+    both_or_none,
+)
 from mimetic_jax.weights.attention import Degenerate, Noise, Orientation
 from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, number
 from mimetic_jax.weights.factor import Method
@@ -39,12 +45,8 @@ class Mimetic(Scheme):
     Attributes:
         alpha_qk, beta_qk: noise and identity of the query/key product.
         alpha_vo, beta_vo: noise and (signed) identity of the value/out product.
-        noise: "normal" or "uniform".
-        degenerate: what truncation keeps where α = 0: "first_k" or "random_basis".
+        noise, degenerate, method, orientation: see `weights.query_key` and `weights.value_out`.
         zero_bias: whether the biases of the written kernels become zero.
-        method: "exact", or "fast" inside `jax.jit` for large widths: see `weights.factorize`.
-        orientation: of value and out: "paper"; or "port", transposed as in the mimetic rows of the
-            structured paper's released code: see `weights.value_out`.
         per_head: whether each head's W_V W_out is the best rank-K approximation of an αZ + βI of
             its own, with fresh Z as in query and key, instead of one target for all heads together:
             the sum over heads has a larger diagonal. Query heads that share a value head carry
@@ -148,10 +150,6 @@ class SameNoise(Scheme):
     diagonals of the products are 1 and −1. The ratio of identity to noise is fixed, which is why
     `Mimetic` uses singular vectors instead. Query heads that share a key head start equal, and out
     heads that share a value head carry equal parts.
-
-    Example:
-        >>> sorted(SameNoise().writes(frozenset({"query", "key", "mlp_in"})))
-        ['key', 'query']
 
     Reference: Mimetic Initialization of Self-Attention Layers, section 4.
     """

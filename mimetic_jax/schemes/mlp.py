@@ -11,9 +11,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import LATER, Scheme, both_or_none
-from mimetic_jax.schemes.block import Block, Context
-from mimetic_jax.schemes.depth import PerLayer
+from mimetic_jax.schemes.base import LATER, Block, Context, PerLayer, Scheme, both_or_none
 from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION, number
 from mimetic_jax.weights.mlp import mean_shift, mean_shift_per_input
 
@@ -35,10 +33,6 @@ class MeanShift(Scheme):
             one number for the whole kernel (eq. 2, the paper's results).
         role: of the kernel: the first, or the gate of a gated MLP, which has such means in trained
             models where the other first kernel has none.
-
-    Example:
-        >>> sorted(MeanShift().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
-        ['mlp_in']
 
     Reference: Mimetic Initialization of MLPs, eqs. 1 and 2.
     """
@@ -64,10 +58,6 @@ class AntiCorrelated(Scheme):
     Trained ViTs have it, ConvNeXts don't. It starts from the existing kernels, so applying it twice
     gives ¼ W₁ − ¾ W₂ᵀ. Nothing is rescaled: from independent kernels of equal standard deviation s
     the result has s/√2 and a correlation of −1/√2 with W₂ᵀ.
-
-    Example:
-        >>> sorted(AntiCorrelated().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
-        ['mlp_in']
 
     Reference: Mimetic Initialization of MLPs, section 2 (which leaves out the transpose).
     """
@@ -95,10 +85,6 @@ class CorrelatedMLP(Scheme):
             docs/trained.md.
         positive: the share of hidden units that have +|ρ|, the first ones; the others have −|ρ|.
             None: all have ρ. Per layer as ρ.
-
-    Example:
-        >>> sorted(CorrelatedMLP(-0.5).writes(frozenset({"mlp_in", "mlp_out", "mlp_out_bias"})))
-        ['mlp_out']
     """
 
     rho: Annotated[PerLayer, CORRELATION] = -0.5
@@ -125,10 +111,6 @@ class ConstantBias(Scheme):
 
     Attributes:
         value: the constant, which the paper doesn't state; absolute, not in standard deviations.
-
-    Example:
-        >>> sorted(ConstantBias(0.01).writes(frozenset({"mlp_in", "mlp_in_bias"})))
-        ['mlp_in_bias']
 
     Reference: Mimetic Initialization of MLPs, section 3, "Is it really the init?".
     """

@@ -12,16 +12,43 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import attention_kernels, both_or_none
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.mimetic import pair_sizes
-from mimetic_jax.schemes.turning import _Turning
-from mimetic_jax.weights.checks import NOT_NEGATIVE
+from mimetic_jax.weights.checks import NOT_NEGATIVE, POSITIVE
+from mimetic_jax.weights.rotary import AXES, BASE, SHARE, Pairs, Rotary
 
 _TOKENS = Range(-1e6, 1e6, reason="tokens")
 _Numbers = tuple[float, ...]
 _Offsets = tuple[float | _Numbers | tuple[_Numbers, ...], ...]
 _Sharpness = float | tuple[float | _Numbers, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Turning(Scheme):
+    """Base of schemes that need to know how the columns of a head turn: see `PositionalHeads`.
+
+    Pairs of columns that turn by at least `slowest` per token tell distances; slower ones keep
+    content.
+    """
+
+    base: Annotated[float, BASE] | None = None
+    _: dataclasses.KW_ONLY
+    turned: Annotated[float, SHARE] = 1.0
+    pairs: Pairs = "halves"
+    axes: Annotated[int, AXES] = 1
+    slowest: Annotated[float, POSITIVE] = 0.05
+
+    def validate(self) -> None:
+        if self.base is None:
+            raise InputError(
+                "base is missing: give the base of the model's rotary positions, rope_theta in its "
+                "configuration, such as 10000; no weight shows it"
+            )
+
+    @property
+    def rotary(self) -> Rotary:
+        """The rotary positions of the model."""
+        return Rotary(self.base or 0, self.turned, self.pairs, self.axes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Scheme, both_or_none
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.base import Block, Context, Scheme, both_or_none
 from mimetic_jax.weights.checks import CORRELATION, NOT_NEGATIVE
 
 DECAY = Range(1e-30, 1e6, reason="as its logarithm is stored in float32")
@@ -48,10 +47,6 @@ class MimeticSSM(Scheme):
         correlation: ρ.
         noise: standard deviation around the identity filter. None by default: a model of two layers
             whose filters see one token alone learns to copy more slowly (configs/copying.py).
-
-    Example:
-        >>> sorted(MimeticSSM(step=None).writes(frozenset({"ssm_a", "ssm_b", "ssm_c"})))
-        ['ssm_a', 'ssm_c']
 
     Reference: Mimetic Initialization Helps State Space Models Learn to Recall (Trockman,
     Harutyunyan, Kolter, Kumar and Bhojanapalli, arXiv 2410.11135), from secondary sources.
@@ -97,15 +92,13 @@ class MimeticSSM(Scheme):
                 raise InputError(
                     f"ssm_b {shapes['ssm_b']} and ssm_c {shapes['ssm_c']} differ in shape"
                 )
-            new["ssm_c"] = _correlated(c_key, block["ssm_b"], self.correlation)
+            like, rho = block["ssm_b"], jnp.float32(self.correlation)
+            noise = jax.random.normal(c_key, like.shape, jnp.float32)
+            noise = noise * jnp.sqrt(jnp.square(like).mean())
+            new["ssm_c"] = self.correlation * like + jnp.sqrt(1 - jnp.square(rho)) * noise
         if self.noise is not None and "ssm_conv" in written:
             drawn = jax.random.normal(conv_key, shapes["ssm_conv"], jnp.float32) * self.noise
             new["ssm_conv"] = drawn.at[-1].add(1.0)
         if "ssm_conv_bias" in written:
             new["ssm_conv_bias"] = jnp.zeros(shapes["ssm_conv_bias"])
         return new
-
-
-def _correlated(key: jax.Array, like: jax.Array, correlation: float) -> jax.Array:
-    noise = jax.random.normal(key, like.shape, jnp.float32) * jnp.sqrt(jnp.square(like).mean())
-    return correlation * like + jnp.sqrt(1 - jnp.square(jnp.float32(correlation))) * noise

@@ -12,8 +12,7 @@ import jax
 
 from mimetic_jax.base.errors import InputError, error_text, unknown
 from mimetic_jax.base.typed import shown
-from mimetic_jax.schemes.base import LATER, REGISTRY, Scheme, as_tuple
-from mimetic_jax.schemes.depth import ByDepth
+from mimetic_jax.schemes.base import LATER, REGISTRY, ByDepth, Scheme, as_tuple
 
 _BY_DEPTH = "by_depth"
 
@@ -70,11 +69,7 @@ def from_dict(data: Mapping[str, Any]) -> Scheme:
 
 
 def save(path: str, scheme: Scheme | Sequence[Scheme]) -> None:
-    """Write schemes into a JSON file, as `load` reads them.
-
-    Raises:
-        InputError: as `to_dict`.
-    """
+    """Write schemes into a JSON file, as `load` reads them."""
     data = [to_dict(one) for one in as_tuple(scheme)]
     with open(path, "w", encoding="utf-8") as file:
         file.write(json.dumps(data, indent=1) + "\n")

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Scheme
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.base import Block, Context, Scheme
 
 _KINDS = (
     (
@@ -94,11 +93,6 @@ class NormMatched(_Control):
 
     Attributes:
         like: the scheme whose norms are matched. Kernels that it sets to zero become zero.
-
-    Example:
-        >>> from mimetic_jax.schemes import Mimetic
-        >>> sorted(NormMatched(Mimetic()).writes(frozenset({"query", "key", "position"})))
-        ['key', 'query']
     """
 
     _stream: ClassVar[int] = 1
@@ -119,11 +113,6 @@ class Shuffled(_Control):
 
     Attributes:
         like: the scheme whose entries are permuted.
-
-    Example:
-        >>> from mimetic_jax.schemes import Mimetic
-        >>> sorted(Shuffled(Mimetic()).writes(frozenset({"query", "key", "position"})))
-        ['key', 'query']
     """
 
     _stream: ClassVar[int] = 2
@@ -190,11 +179,6 @@ class Polar(_Wrapper):
 
     Attributes:
         like: the scheme whose kernels are replaced.
-
-    Example:
-        >>> from mimetic_jax.schemes import Mimetic
-        >>> sorted(Polar(Mimetic()).writes(frozenset({"query", "key", "position"})))
-        ['key', 'query']
     """
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, blaming
-from mimetic_jax.base.table import aligned, paragraph
+from mimetic_jax.base.table import Listing, aligned, paragraph
 from mimetic_jax.schemes import Block
-from mimetic_jax.trained.pairs import Layer, LayerPairs, Pair, layer_pairs, values
+from mimetic_jax.trained.pairs import Layer, LayerNorms, LayerPairs, Pair, layer_pairs, values
 from mimetic_jax.trained.picture import heads_figure, picture
 from mimetic_jax.trained.positional import LayerHeads, as_rotary, heads_table, positional_heads
 from mimetic_jax.tree import paths
@@ -22,15 +22,22 @@ from mimetic_jax.weights.rotary import Rotary
 _CLEAR = 4.0
 """Standard errors of noise beyond which a alignment counts: one head in 16,000 of noise has it."""
 
-_MLPS = {False: ("W_1 W_2", "W_1 means"), True: ("up·down", "gate means")}
-"""The names of an MLP's columns, by whether it is gated."""
-
 _TICKS = 16
 """Most layers that a picture names: of more, every second or third one."""
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerCheck(Layer):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Aligned(Layer):
+    dim: int
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the alignment of independent noise: 1 / D."""
+        return 1 / self.dim
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerCheck(_Aligned, LayerNorms):
     """How closely the products of one layer are aligned with the identity.
 
     Attributes:
@@ -48,13 +55,9 @@ class LayerCheck(Layer):
             independent entries, 1 / √D. Of the up, if the MLP is gated. None without an MLP.
         positive: the share of these cosines that are above 0, likewise.
         value_out_by_head: the alignment of W_V W_out of each head.
-        folded: the roles of the gains and scales that the products were multiplied by.
-        negative: the share of the gains' entries that are not above 0.
-        post_norm: whether norms of the layer come after the sum with its input.
-        unknown: paths of the arrays [D] in the layer, such as gains, that no rule describes.
+        folded, negative, post_norm, unknown: see `LayerNorms`.
     """
 
-    dim: int
     query_key: tuple[float, ...]
     value_out: float | None
     mlp: float | None = None
@@ -63,19 +66,10 @@ class LayerCheck(Layer):
     units: float | None = None
     positive: float | None = None
     value_out_by_head: tuple[float, ...] = ()
-    folded: frozenset[str] = frozenset()
-    negative: float = 0.0
-    post_norm: bool = False
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def noise(self) -> float:
-        """The standard deviation of the alignment of independent noise: 1 / D."""
-        return 1 / self.dim
 
 
-@dataclasses.dataclass(frozen=True)
-class StateSpaceCheck(Layer):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StateSpaceCheck(_Aligned):
     """How far a state space layer is from one that forgets nothing and reads by content.
 
     Attributes:
@@ -85,18 +79,41 @@ class StateSpaceCheck(Layer):
         step: the smallest and the largest Δ of its heads at an input of 0, likewise.
     """
 
-    dim: int
     read_write: float
     decay: tuple[float, float] | None
     step: tuple[float, float] | None
 
-    @property
-    def noise(self) -> float:
-        """The standard deviation of the alignment of independent noise: 1 / D."""
-        return 1 / self.dim
+
+class _Product(NamedTuple):
+    """A product: its panel in the picture, what has it, its alignments in a layer, and the roles of
+    what multiplies it."""
+
+    title: str
+    several: str
+    found: Callable[[LayerCheck], Sequence[float]]
+    folded: frozenset[str]
 
 
-class Check(tuple[LayerCheck, ...]):
+def _one(alignment: float | None, if_true: bool = True) -> Sequence[float]:
+    return (alignment,) if if_true and alignment is not None else ()
+
+
+_MLP = frozenset({"mlp_gain", "mlp_scale"})
+_ATTENTION = frozenset({"attention_gain", "attention_scale"})
+_PRODUCTS = {
+    "W_Q W_Kᵀ": _Product(
+        "$W_Q W_K^T$, each head", "heads", lambda x: x.query_key, frozenset({"attention_gain"})
+    ),
+    "W_V W_out": _Product("$W_V W_{out}$", "layers", lambda x: _one(x.value_out), _ATTENTION),
+    "W_V W_out of a head": _Product(
+        "", "heads", lambda x: x.value_out_by_head if _signs(x) else (), _ATTENTION
+    ),
+    "W_1 W_2": _Product("$W_1 W_2$", "layers", lambda x: _one(x.mlp, not x.gated), _MLP),
+    "up·down": _Product("$W_{up} W_{down}$", "layers", lambda x: _one(x.mlp, x.gated), _MLP),
+}
+
+
+class Check(Listing[LayerCheck]):
     """The alignments of all layers; prints as a table with a sentence about each product.
 
     Attributes:
@@ -105,21 +122,9 @@ class Check(tuple[LayerCheck, ...]):
         positional: the distances at which heads look, where rotary positions were given.
     """
 
-    state_spaces: tuple[StateSpaceCheck, ...]
-    note: str
-    positional: tuple[LayerHeads, ...]
-
-    def __new__(
-        cls,
-        layers: Iterable[LayerCheck],
-        state_spaces: Iterable[StateSpaceCheck] = (),
-        note: str = "",
-        positional: Iterable[LayerHeads] = (),
-    ) -> Self:
-        found = super().__new__(cls, layers)
-        found.state_spaces, found.note = tuple(state_spaces), note
-        found.positional = tuple(positional)
-        return found
+    state_spaces: tuple[StateSpaceCheck, ...] = ()
+    note: str = ""
+    positional: tuple[LayerHeads, ...] = ()
 
     def __str__(self) -> str:
         tables = [self._attention()] if self else []
@@ -135,44 +140,38 @@ class Check(tuple[LayerCheck, ...]):
         return "\n".join([*aligned(rows), f"W_C W_Bᵀ {alignments} layers"])
 
     def _attention(self) -> str:
-        columns: dict[str, list[str]] = {
+        def cells(product: str) -> list[str]:
+            found = map(_PRODUCTS[product].found, self)
+            return [" ".join(f"{alignment:+.3f}" for alignment in one) for one in found]
+
+        def means(gated: bool) -> list[str]:
+            return ["" if x.means is None or x.gated != gated else f"{x.means:.1f}" for x in self]
+
+        columns = {
             "layer": [layer.name for layer in self],
-            "W_Q W_Kᵀ by head": [" ".join(map(_signed, layer.query_key)) for layer in self],
-            "W_V W_out": [_signed(layer.value_out) for layer in self],
+            "W_Q W_Kᵀ by head": cells("W_Q W_Kᵀ"),
+            "W_V W_out": cells("W_V W_out"),
             "heads": [_signs(layer) for layer in self],
+            "W_1 W_2": cells("W_1 W_2"),
+            "W_1 means": means(False),
+            "up·down": cells("up·down"),
+            "gate means": means(True),
+            "units": [
+                "" if x.units is None else f"{x.units:.1f}, {x.positive:.0%} +" for x in self
+            ],
         }
-        for gated, (product, means) in _MLPS.items():
-            columns[product] = [_signed(x.mlp if x.gated == gated else None) for x in self]
-            columns[means] = [
-                "" if x.means is None or x.gated != gated else f"{x.means:.1f}" for x in self
-            ]
-        columns["units"] = [
-            "" if x.units is None else f"{x.units:.1f}, {x.positive:.0%} +" for x in self
-        ]
-        if len({layer.dim for layer in self}) > 1:
+        one_width = len({layer.dim for layer in self}) == 1
+        if not one_width:
             columns["noise"] = [f"± {layer.noise:.3f}" for layer in self]
         shown = {name: cells for name, cells in columns.items() if any(cells) or name == "layer"}
         rows = [tuple(shown), *zip(*shown.values(), strict=True)]
         wrapped = list(shown).index("W_Q W_Kᵀ by head") if "W_Q W_Kᵀ by head" in shown else None
-        return "\n".join([*aligned(rows, wrapped=wrapped), *self._says()])
-
-    def _says(self) -> list[str]:
-        heads = [(alignment, layer.noise) for layer in self for alignment in layer.query_key]
-        layers = [(x.value_out, x.noise) for x in self if x.value_out is not None]
-        of_heads = [(one, x.noise) for x in self for one in x.value_out_by_head if _signs(x)]
-        mlps = {
-            product: [(x.mlp, x.noise) for x in self if x.mlp is not None and x.gated == gated]
-            for gated, (product, _) in _MLPS.items()
-        }
-        one_width = len({layer.dim for layer in self}) == 1
-        return [
-            *([f"independent noise: ± {self[0].noise:.3f}"] if one_width else []),
-            *([f"W_Q W_Kᵀ {_counted(heads)} heads"] if heads else []),
-            *([f"W_V W_out {_counted(layers)} layers"] if layers else []),
-            *([f"W_V W_out of a head {_counted(of_heads)} heads"] if of_heads else []),
-            *(f"{product} {_counted(found)} layers" for product, found in mlps.items() if found),
-            *([paragraph(self.note)] if self.note else []),
-        ]
+        lines = aligned(rows, wrapped=wrapped)
+        lines += [f"independent noise: ± {self[0].noise:.3f}"] if one_width else []
+        for name, product in _PRODUCTS.items():
+            if found := [(one, layer.noise) for layer in self for one in product.found(layer)]:
+                lines.append(f"{name} {_counted(found)} {product.several}")
+        return "\n".join([*lines, *([paragraph(self.note)] if self.note else [])])
 
     def plot(self, beside: Check | None = None) -> Any:
         """A figure of the alignments by layer, a point for each head; needs matplotlib.
@@ -224,18 +223,11 @@ class Check(tuple[LayerCheck, ...]):
     def _points(self) -> dict[str, list[tuple[int, float]]]:
         """Number of the layer and alignment, by the title of their panel."""
         panels = {
-            "$W_Q W_K^T$, each head": [
-                (i, alignment) for i, layer in enumerate(self) for alignment in layer.query_key
-            ],
-            "$W_V W_{out}$": [
-                (i, x.value_out) for i, x in enumerate(self) if x.value_out is not None
-            ],
-            "$W_1 W_2$": [
-                (i, x.mlp) for i, x in enumerate(self) if x.mlp is not None and not x.gated
-            ],
-            "$W_{up} W_{down}$": [
-                (i, x.mlp) for i, x in enumerate(self) if x.mlp is not None and x.gated
-            ],
+            one.title: [
+                (i, alignment) for i, layer in enumerate(self) for alignment in one.found(layer)
+            ]
+            for one in _PRODUCTS.values()
+            if one.title
         }
         return {title: points for title, points in panels.items() if points}
 
@@ -267,15 +259,12 @@ def check(
     Args:
         params: a parameter tree, before or after training; layers may be stacked, kernels fused,
             heads grouped.
-        num_heads: H, where kernels store heads flattened.
-        num_kv_heads: G, likewise; H unless given.
-        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
+        num_heads, num_kv_heads, rules: as for `plan`.
         effective: whether products are those that the activations meet, with the gain γ of the norm
             before the layer and the scale λ after it (LayerScale, or a norm before the sum):
             diag(γ) W_Q W_Kᵀ diag(γ), diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ), where
             the rules know γ and λ. The table ends with a line that says what was folded into each
             product and what the layers hold besides. False: of the kernels alone.
-
         rotary: positions of the model, or their base alone: also read at which distance each head
             looks by the part of query and key that doesn't depend on the token, see
             `trained.positional.LayerHeads`.
@@ -294,13 +283,8 @@ def check(
         >>> from mimetic_jax import rewrite, schemes
         >>> layer = nn.MultiHeadDotProductAttention(num_heads=2)
         >>> params = {"layer_0": layer.init(jax.random.key(0), jnp.ones((1, 4, 64)))["params"]}
-        >>> print(check(params))
-        layer    W_Q W_Kᵀ by head  W_V W_out  heads
-        layer_0  -0.010 +0.002     +0.005     +0 -0
-        independent noise: ± 0.016
-        W_Q W_Kᵀ aligned with +I in 0, with -I in 0 of 2 heads
-        W_V W_out aligned with +I in 0, with -I in 0 of 1 layers
-        W_V W_out of a head aligned with +I in 0, with -I in 0 of 2 heads
+        >>> check(params)[0].value_out < 3 * check(params)[0].noise
+        True
         >>> print(check(rewrite(jax.random.key(1), params, schemes.Mimetic())))
         layer    W_Q W_Kᵀ by head  W_V W_out  heads
         layer_0  +0.572 +0.576     -0.712     +0 -2
@@ -320,13 +304,16 @@ def check(
             layers.append(_checked(layer))
             if turning and (found := positional_heads(layer, turning)):
                 heads.append(found)
-    state_spaces = [_state_space(*view) for view in views if {"ssm_b", "ssm_c"} <= view[2].keys()]
+    state_spaces = tuple(
+        _state_space(*view) for view in views if {"ssm_b", "ssm_c"} <= view[2].keys()
+    )
     if not (layers or state_spaces):
         raise InputError(
             "the tree has no attention with a query and key, or value and out, no MLP and no state "
             "space layer"
         )
-    return Check(layers, state_spaces, _note(layers) if effective else "", heads)
+    note = _note(layers) if effective else ""
+    return Check(layers, state_spaces=state_spaces, note=note, positional=tuple(heads))
 
 
 def _checked(layer: LayerPairs) -> LayerCheck:
@@ -337,19 +324,16 @@ def _checked(layer: LayerPairs) -> LayerCheck:
     return LayerCheck(
         layer.path,
         layer.index,
-        next(pair.left.shape[1] for pair in layer.pairs.values()),
-        found.get("query_key", ()),
-        value_out,
-        mlp,
-        None if first is None else _standing_out(first),
-        layer.gate is not None,
-        units,
-        positive,
-        found.get("by_head", ()),
-        layer.folded,
-        layer.negative,
-        layer.post_norm,
-        layer.unknown,
+        dim=next(pair.left.shape[1] for pair in layer.pairs.values()),
+        query_key=found.get("query_key", ()),
+        value_out=value_out,
+        mlp=mlp,
+        means=None if first is None else _standing_out(first),
+        gated=layer.gate is not None,
+        units=units,
+        positive=positive,
+        value_out_by_head=found.get("by_head", ()),
+        **{field.name: getattr(layer, field.name) for field in dataclasses.fields(LayerNorms)[2:]},
     )
 
 
@@ -371,23 +355,11 @@ def _units(mlp: Pair) -> tuple[float, float]:
 
 def _note(layers: Sequence[LayerCheck]) -> str:
     """What was folded into each product, and what may be missing; "" where there is nothing."""
-    products = {
-        "W_Q W_Kᵀ": [(x, {"attention_gain"}) for x in layers if x.query_key],
-        "W_V W_out": [
-            (x, {"attention_gain", "attention_scale"}) for x in layers if x.value_out is not None
-        ],
-    } | {
-        product: [
-            (x, {"mlp_gain", "mlp_scale"}) for x in layers if x.mlp is not None and x.gated == gated
-        ]
-        for gated, (product, _) in _MLPS.items()
-    }
     alike: dict[str, list[str]] = {}
-    for product, found in products.items():
-        if found:
-            alike.setdefault(_folded([(x, x.folded & roles) for x, roles in found]), []).append(
-                product
-            )
+    for name, product in _PRODUCTS.items():
+        found = [layer.folded & product.folded for layer in layers if product.found(layer)]
+        if found and product.title:
+            alike.setdefault(_folded(found), []).append(name)
     unknown = paths.group_alike(path for layer in layers for path in layer.unknown)
     if alike.keys() == {_ALONE} and not (unknown or any(x.post_norm for x in layers)):
         return ""
@@ -412,11 +384,11 @@ shown."""
 _ALONE = "of the kernels alone"
 
 
-def _folded(found: Sequence[tuple[LayerCheck, frozenset[str]]]) -> str:
+def _folded(found: Sequence[frozenset[str]]) -> str:
     """What was folded into a product: how many layers have a gain, and a scale."""
     parts = []
     for what, words in (("gain", "the norm's gain"), ("scale", "the scale after the layer")):
-        count = sum(any(role.endswith(what) for role in roles) for _, roles in found)
+        count = sum(any(role.endswith(what) for role in roles) for roles in found)
         few = f" in {count} of {len(found)} layers" if count < len(found) else ""
         parts += [f"{words}{few}"] if count else []
     return f"with {' and '.join(parts)}" if parts else _ALONE
@@ -431,7 +403,7 @@ def _state_space(path: str, index: int | None, block: Block) -> StateSpaceCheck:
         (alignment,) = _alignments(Pair(read[None], written[None], 1))
     decay = None if log_decay is None else _ends(np.exp(log_decay))
     step = None if bias is None else _ends(np.logaddexp(0, bias))  # softplus
-    return StateSpaceCheck(path, index, len(read), alignment, decay, step)
+    return StateSpaceCheck(path, index, dim=len(read), read_write=alignment, decay=decay, step=step)
 
 
 def _ends(values: np.ndarray) -> tuple[float, float]:
@@ -457,10 +429,6 @@ def _alignment(left_DxR: np.ndarray, right_DxR: np.ndarray) -> float:
     if square <= 0:
         return 0.0
     return float(np.sum(left_DxR * right_DxR) / np.sqrt(square * dim))
-
-
-def _signed(alignment: float | None) -> str:
-    return "" if alignment is None else f"{alignment:+.3f}"
 
 
 def _signs(layer: LayerCheck) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, blaming
-from mimetic_jax.base.table import aligned
+from mimetic_jax.base.table import Listing, aligned
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, PositionalHeads, Scheme
 from mimetic_jax.trained.pairs import Layer, Pair, layer_pairs
@@ -27,6 +27,8 @@ from mimetic_jax.weights.truncation import actual_constants, expected_singular_v
 _ZERO_ALPHA = 1e-3
 
 _CONSTANTS = ("alpha", "beta")
+_PAIRS = {"query_key": "qk", "value_out": "vo"}
+"""The products, and the ends of the names of their constants."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +82,7 @@ class LayerFit(Layer):
     mlp: MLPFit | None = None
 
 
-class Fit(tuple[LayerFit, ...]):
+class Fit(Listing[LayerFit]):
     """The constants of every layer; prints as a table followed by the scheme.
 
     Attributes:
@@ -88,18 +90,8 @@ class Fit(tuple[LayerFit, ...]):
         positional: the distances at which heads look, where rotary positions were given.
     """
 
-    rules: str
-    positional: PositionalHeads | None
-
-    def __new__(
-        cls,
-        layers: Iterable[LayerFit],
-        rules: str = "rules",
-        positional: PositionalHeads | None = None,
-    ) -> Self:
-        found = super().__new__(cls, layers)
-        found.rules, found.positional = rules, positional
-        return found
+    rules: str = "rules"
+    positional: PositionalHeads | None = None
 
     def __str__(self) -> str:
         try:
@@ -110,15 +102,12 @@ class Fit(tuple[LayerFit, ...]):
 
     def table(self) -> str:
         """A line per layer: α, β and ρ with standard errors, and residuals of the pairs."""
-        pairs = (("query_key", "qk"), ("value_out", "vo"))
-        head = ["layer", *(f"{n}_{p}" for _, p in pairs for n in ("α", "β", "residual"))]
+        head = ["layer", *(f"{n}_{p}" for p in _PAIRS.values() for n in ("α", "β", "residual"))]
         rows = [[*head, "ρ_mlp"]]
         for layer in self:
-            cells = [cell for pair, _ in pairs for cell in _cells(getattr(layer, pair))]
-            mlp = layer.mlp
-            rows.append(
-                [layer.name, *cells, _with_error(mlp.rho, mlp.rho_error, "+") if mlp else ""]
-            )
+            cells = [cell for pair in _PAIRS for cell in _cells(getattr(layer, pair))]
+            rho = _with_error(layer.mlp.rho, layer.mlp.rho_error, "+") if layer.mlp else ""
+            rows.append([layer.name, *cells, rho])
         filled = [any(row[i] for row in rows[1:]) for i in range(len(rows[0]))]
         shown = [[cell for cell, kept in zip(row, filled, strict=True) if kept] for row in rows]
         return "\n".join(aligned(shown, str.rjust))
@@ -161,7 +150,7 @@ class Fit(tuple[LayerFit, ...]):
                 f"leave the rest out with {left_out}"
             )
         return Mimetic(
-            **_constants_of("query_key", attention), **_constants_of("value_out", attention)
+            **{name: x for pair in _PAIRS for name, x in _constants_of(pair, attention).items()}
         )
 
     @property
@@ -177,7 +166,7 @@ class Fit(tuple[LayerFit, ...]):
 
 
 def _constants_of(pair: str, layers: Sequence[LayerFit]) -> dict[str, Any]:
-    short = {"query_key": "qk", "value_out": "vo"}[pair]
+    short = _PAIRS[pair]
     found = [getattr(layer, pair) for layer in layers]
     if all(one is None or one.alpha == one.beta == 0 for one in found):
         return {f"alpha_{short}": None, f"beta_{short}": None}
@@ -239,9 +228,7 @@ def fit(
 
     Args:
         params: a parameter tree; layers may be stacked, kernels fused, heads grouped.
-        num_heads: H, where kernels store heads flattened.
-        num_kv_heads: G, likewise; H unless given.
-        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
+        num_heads, num_kv_heads, rules: as for `plan`.
         effective: as in `check`.
         rotary: positions of the model, or their base alone: also read the distances at which heads
             look, see `trained.positional.fitted`.
@@ -285,7 +272,7 @@ def fit(
         every = layer_pairs(tree, tree.views(read_only=True), effective=effective)
         heads = [positional_heads(layer, turning) for layer in every]
         positional = fitted([layer for layer in heads if layer], turning)
-    return Fit(layers, tree.name_of_rules, positional)
+    return Fit(layers, rules=tree.name_of_rules, positional=positional)
 
 
 def _fitted(pair: Pair) -> PairFit:

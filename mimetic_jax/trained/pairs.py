@@ -8,8 +8,8 @@ scales have signs and sizes of their own, which hide the structure of the kernel
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 import jax
 import numpy as np
@@ -38,12 +38,8 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """The path, with the index of a stacked layer.
-
-        >>> Layer("blocks/attention", 3).name
-        'blocks/attention[3]'
-        """
-        return self.path if self.index is None else f"{self.path}[{self.index}]"
+        """The path, with the index of a stacked layer."""
+        return paths.of_layer(self.path, self.index)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +69,25 @@ class Pair:
         return Pair(rows(self.left, left), rows(self.right, right), self.draws)
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerPairs(Layer):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerNorms(Layer):
+    """What multiplies the products of a layer.
+
+    Attributes:
+        folded: the roles of the gains and scales that the products were multiplied by.
+        negative: the share of the gains' entries that are not above 0.
+        post_norm: whether norms of the layer come after the sum with its input.
+        unknown: paths of the arrays [D] in the layer, such as gains, that no rule describes.
+    """
+
+    folded: frozenset[str] = frozenset()
+    negative: float = 0.0
+    post_norm: bool = False
+    unknown: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerPairs(LayerNorms):
     """The pairs of a layer; None where it doesn't have both kernels.
 
     Attributes:
@@ -85,10 +98,6 @@ class LayerPairs(Layer):
             one.
         gate: the gate [D, F] of a gated MLP.
         biases: those of query and of key, [H, K] each, where there are both.
-        folded: the roles of the gains and scales that the factors are multiplied by.
-        negative: the share of the gains' entries that are not above 0.
-        post_norm: whether norms of the layer come after the sum with its input.
-        unknown: paths of the arrays [D] in the layer that no rule describes, biases left out.
     """
 
     query_key: Pair | None = None
@@ -97,10 +106,6 @@ class LayerPairs(Layer):
     mlp: Pair | None = None
     gate: np.ndarray | None = None
     biases: tuple[np.ndarray, np.ndarray] | None = None
-    folded: frozenset[str] = frozenset()
-    negative: float = 0.0
-    post_norm: bool = False
-    unknown: tuple[str, ...] = ()
 
     @property
     def pairs(self) -> dict[str, Pair]:
@@ -112,22 +117,18 @@ class LayerPairs(Layer):
 def layer_pairs(tree: Tree, views: Iterable[View], *, effective: bool) -> Iterator[LayerPairs]:
     """The pairs of every layer that has one, sorted by path; each is read when it is asked for.
 
-    Args:
-        tree: of the layers.
-        views: its blocks.
-        effective: whether factors are multiplied by the gain of the norm before the layer and the
-            scale after it, where the tree's rules know them.
+    If `effective`, factors are multiplied by the gain of the norm before the layer and the scale
+    after it, where the tree's rules know them.
 
     Raises:
         InputError: if a product isn't square, or a gain is of another width or 0 everywhere.
 
-    Example:
-        >>> kernels = {"query": (8, 2, 4), "key": (8, 1, 4)}
-        >>> params = {name: {"kernel": np.ones(shape)} for name, shape in kernels.items()}
-        >>> tree = Tree({"attention": params}, None, None, None)
-        >>> (layer,) = layer_pairs(tree, tree.views(), effective=True)
-        >>> layer.query_key.left.shape, layer.query_key.right.shape, layer.query_key.draws
-        ((2, 8, 4), (2, 8, 4), 1)
+    >>> kernels = {"query": (8, 2, 4), "key": (8, 1, 4)}
+    >>> params = {name: {"kernel": np.ones(shape)} for name, shape in kernels.items()}
+    >>> tree = Tree({"attention": params})
+    >>> (layer,) = layer_pairs(tree, tree.views(), effective=True)
+    >>> layer.query_key.left.shape, layer.query_key.right.shape, layer.query_key.draws
+    ((2, 8, 4), (2, 8, 4), 1)
     """
     for parts in _layers(views):
         yield _read(tree, parts, effective)
@@ -161,9 +162,9 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
     for kind, (path, index, block) in parts.items():
         with blaming(path):
             pairs = {
-                name: read(block)
-                for name, (roles, read) in _PRODUCTS[kind].items()
-                if roles <= block.keys()
+                name: _pair(name, block)
+                for name in _PRODUCTS[kind]
+                if block.keys() >= set(_KERNELS[name])
             }
             widths = {pair.left.shape[1] for pair in pairs.values()}
             known = _scales(kind, block, widths) if effective else {}
@@ -211,33 +212,40 @@ def _scales(kind: str, block: Block, widths: set[int]) -> dict[str, np.ndarray]:
     return known
 
 
-def _concrete(name: str, array: Any) -> np.ndarray:
-    if isinstance(array, jax.core.Tracer):
-        raise InputError(f"{name} has no values yet: read them outside of jit, vmap and grad")
-    return np.asarray(array, float)
-
-
 def values(block: Block, role: str) -> np.ndarray:
     """The array of a role in float64.
 
     Raises:
         InputError: it is traced.
     """
-    return _concrete(role, block[role])
+    array = block[role]
+    if isinstance(array, jax.core.Tracer):
+        raise InputError(f"{role} has no values yet: read them outside of jit, vmap and grad")
+    return np.asarray(array, float)
 
 
-def _query_key(block: Block) -> Pair:
-    sizes = pair_sizes(block, "query", "key")
-    query_DxHxK, key_DxGxK = (values(block, role) for role in ("query", "key"))
-    key_DxHxK = key_DxGxK.repeat(sizes["num_heads"] // sizes["num_kv_heads"], axis=1)
-    return Pair(query_DxHxK.swapaxes(0, 1), key_DxHxK.swapaxes(0, 1), sizes["num_kv_heads"])
+_PRODUCTS = {"attention": ("query_key", "by_head"), "mlp": ("mlp",)}
+"""The pairs of each kind of layer."""
+_KERNELS = {
+    "query_key": ("query", "key"),
+    "by_head": ("value", "out"),
+    "mlp": ("mlp_in", "mlp_out"),
+}
 
 
-def _by_head(block: Block) -> Pair:
-    sizes = pair_sizes(block, "out", "value")
-    value_DxGxK, out_HxKxD = (values(block, role) for role in ("value", "out"))
-    value_DxHxK = value_DxGxK.repeat(sizes["num_heads"] // sizes["num_kv_heads"], axis=1)
-    return Pair(value_DxHxK.swapaxes(0, 1), out_HxKxD.swapaxes(1, 2), sizes["num_kv_heads"])
+def _pair(name: str, block: Block) -> Pair:
+    roles = _KERNELS[name]
+    if name == "mlp":
+        first, second = (values(block, role) for role in roles)
+        return Pair(first[None], second.T[None], 1)
+    sizes = pair_sizes(block, *(roles if name == "query_key" else roles[::-1]))
+    left, right = (values(block, role) for role in roles)
+    groups, repeats = sizes["num_kv_heads"], sizes["num_heads"] // sizes["num_kv_heads"]
+    if name == "query_key":
+        right_HxDxK = right.repeat(repeats, axis=1).swapaxes(0, 1)
+    else:
+        left, right_HxDxK = left.repeat(repeats, axis=1), right.swapaxes(1, 2)
+    return Pair(left.swapaxes(0, 1), right_HxDxK, groups)
 
 
 def _sum(heads: Pair) -> Pair:
@@ -250,23 +258,8 @@ def _sum(heads: Pair) -> Pair:
     return Pair(left, right, 1)
 
 
-def _mlp(block: Block) -> Pair:
-    return Pair(values(block, "mlp_in")[None], values(block, "mlp_out").T[None], 1)
-
-
-_Reader: TypeAlias = Callable[[Block], Pair]
-_PRODUCTS: Mapping[str, Mapping[str, tuple[set[str], _Reader]]] = {
-    "attention": {
-        "query_key": ({"query", "key"}, _query_key),
-        "by_head": ({"value", "out"}, _by_head),
-    },
-    "mlp": {"mlp": ({"mlp_in", "mlp_out"}, _mlp)},
-}
-"""The pairs of each kind of layer by name: the roles of their kernels, and what reads them."""
-
-
 def _has_product(kind: str, block: Block) -> bool:
-    if not any(roles <= block.keys() for roles, _ in _PRODUCTS[kind].values()):
+    if not any(block.keys() >= set(_KERNELS[name]) for name in _PRODUCTS[kind]):
         return False
     # The layers of a classifier may have the names of an MLP's.
     return kind != "mlp" or block.shapes["mlp_out"] == block.shapes["mlp_in"][::-1]

@@ -17,11 +17,7 @@ _NEAR = 4
 
 
 def picture(width: float, height: float) -> Any:
-    """An empty matplotlib figure, in inches.
-
-    Raises:
-        InputError: if matplotlib isn't installed.
-    """
+    """An empty matplotlib figure, in inches."""
     need("drawing", "plot")
     from matplotlib.figure import Figure
 
@@ -37,11 +33,7 @@ def picture(width: float, height: float) -> Any:
 
 
 def heads_figure(layers: Sequence[LayerHeads]) -> Any:
-    """The distance of each head, a column per layer and a row per head.
-
-    Raises:
-        InputError: if there are no layers, or their heads look on a grid.
-    """
+    """The distance of each head, a column per layer and a row per head."""
     if not layers:
         raise InputError("no distances were read: give check(params, rotary=base)")
     if isinstance(layers[0].offsets[0], tuple):

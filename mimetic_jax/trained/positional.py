@@ -49,11 +49,7 @@ class LayerHeads(Layer):
 
 
 def as_rotary(given: object) -> Rotary:
-    """Rotary positions, of which the base may be given alone.
-
-    Raises:
-        InputError: if it is neither.
-    """
+    """Rotary positions, of which the base may be given alone."""
     if isinstance(given, Rotary):
         return given
     return Rotary(converted("rotary", float, given))
@@ -68,13 +64,6 @@ def positional_heads(layer: LayerPairs, rotary: Rotary) -> LayerHeads | None:
         u = argmax (‖uW_Q‖²/‖W_Q‖² + ‖uW_K‖²/‖W_K‖²) / (‖uW_V‖²/‖W_V‖² + ‖uW_1‖²/‖W_1‖²),
 
     W_1 of a gated MLP its `up`; gains of norms are folded in.
-
-    Args:
-        layer: with the gains that its kernels meet.
-        rotary: positions of the model.
-
-    Raises:
-        InputError: if fewer columns turn than a pair.
     """
     if layer.query_key is None:
         return None

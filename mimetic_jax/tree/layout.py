@@ -49,11 +49,7 @@ class Layout:
     @classmethod
     @functools.cache
     def parse(cls, text: str) -> Layout:
-        """Read a layout.
-
-        Raises:
-            InputError: it is no list of axes.
-        """
+        """Read a layout."""
         joined = _JOINED.search(text)
         terms = re.findall(r"(\d*)([a-z])", joined[1]) if joined else ()
         parts = "".join(letter * int(count or 1) for count, letter in terms)
@@ -97,13 +93,8 @@ class Layout:
         heads: Mapping[str, int | None],
         beside: Mapping[str, int],
     ) -> dict[str, int]:
-        """The size of each axis.
-
-        Args:
-            path: the path of the leaf, for error messages.
-            shape: the stored shape.
-            heads: the numbers of heads "h" and "g" or None, for layouts that flatten heads.
-            beside: sizes of axes of other leaves of the block, for parts of different sizes.
+        """The size of each axis of a stored shape, by the numbers of heads "h" and "g" or None, and
+        for parts of different sizes by those of other leaves of the block.
 
         Raises:
             InputError: if the shape doesn't fit the layout, or a number of heads is missing.

@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.tree.rules import ROLES, Rule
+from mimetic_jax.weights.checks import is_here
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,14 +81,8 @@ class Leaf:
         return part.astype(np.float32) * self._divisor if self._divisor != 1 else part
 
     def pack(self, canonical: Any, stored: Any, layers: Sequence[int] | None = None) -> Any:
-        """The stored leaf with the role's canonical array put in.
-
-        Args:
-            canonical: [...], or [L, ...] for stacked layers.
-            stored: the leaf.
-            layers: the layers of a stack that `canonical` has; the others stay as
-                stored. All, if None.
-        """
+        """The stored leaf with the role's canonical array put in, or those of some of its layers,
+        [L, ...]: the others stay as stored."""
         if self._divisor != 1:
             canonical = canonical / self._divisor
         if self._part is not None or layers is not None:
@@ -141,10 +136,7 @@ def _gathered(stored: Any) -> Any:
         mesh = jax.typeof(stored).sharding.mesh
         return reshard(stored, NamedSharding(mesh, P())) if mesh.explicit_axes else stored
     # What other processes hold can't be brought here; there all of them compute the same.
-    here = isinstance(stored, jax.Array) and (
-        stored.is_fully_addressable or stored.is_fully_replicated
-    )
-    return np.asarray(stored) if here else stored
+    return np.asarray(stored) if is_here(stored) else stored
 
 
 def _set_part(whole: Any, part: tuple[slice | np.ndarray, ...], array: Any) -> Any:

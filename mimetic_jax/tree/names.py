@@ -58,10 +58,6 @@ def attention(leaves: Iterable[tuple[str, int]], described: Collection[str]) -> 
     are in one block, in matrices, and in layers of which a rule describes no leaf. Where rules
     describe a leaf that differs in the numbers of layers alone, they choose layers.
 
-    Args:
-        leaves: paths and numbers of axes, of the leaves that no rule describes.
-        described: the paths of the others.
-
     >>> attention([("a/to_q/kernel", 2), ("a/to_k/kernel", 2), ("critic/value/kernel", 2)], [])
     ['a/to_q/kernel', 'a/to_k/kernel']
     """
@@ -90,13 +86,7 @@ def attention(leaves: Iterable[tuple[str, int]], described: Collection[str]) -> 
 def of_text(table: str, leaves: Iterable[tuple[str, int]], every: Collection[str]) -> bool | None:
     """Whether the embedding that is nearest to a position table is of tokens, not of patches.
 
-    Args:
-        table: the path of the position table.
-        leaves: paths and numbers of axes, of the leaves that may be an embedding.
-        every: the paths of all leaves.
-
-    Returns:
-        None if there is neither, or both equally near.
+    None if there is neither, or both equally near. `leaves` are those that may be an embedding.
 
     >>> of_text("gpt/wpe", [("gpt/wte", 2), ("vit/patch_embed/kernel", 4)], ())
     True

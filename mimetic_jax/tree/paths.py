@@ -137,14 +137,8 @@ def summary(paths: Sequence[str]) -> str:
 def first_match(rules: Sequence[tuple[str, T]], path: str, default: T) -> T:
     """The value of the first rule whose regular expression is found in the path.
 
-    Args:
-        rules: ordered (regular expression, value) pairs, for `re.search`: anchor with ^ and $.
-        path: a parameter path.
-        default: the value where no rule matches.
-
-    Example:
-        >>> first_match([(r"bias$", 0.0), (r".", 1.0)], "mlp/fc1/bias", default=2.0)
-        0.0
+    >>> first_match([(r"bias$", 0.0), (r".", 1.0)], "mlp/fc1/bias", default=2.0)
+    0.0
     """
     for pattern, value in rules:
         if re.search(pattern, path):

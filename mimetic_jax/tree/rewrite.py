@@ -7,8 +7,8 @@ import functools
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +55,7 @@ class Write:
     layout: str
 
 
-class Plan(tuple[Write, ...]):
+class Plan(table.Listing[Write]):
     """What `rewrite` would write; prints as a table with one line per kind of leaf.
 
     Attributes:
@@ -65,21 +65,9 @@ class Plan(tuple[Write, ...]):
         table: the name of the rules in `zoo`, if they are a table of it.
     """
 
-    table: str | None
-    untouched: tuple[str, ...]
-    depth: tuple[tuple[str, tuple[str, ...]], ...]
-
-    def __new__(
-        cls,
-        writes: Iterable[Write],
-        untouched: Iterable[str] = (),
-        depth: Iterable[tuple[str, tuple[str, ...]]] = (),
-        table: str | None = None,
-    ) -> Self:
-        plan = super().__new__(cls, writes)
-        plan.table = table
-        plan.untouched, plan.depth = tuple(untouched), tuple(depth)
-        return plan
+    untouched: tuple[str, ...] = ()
+    depth: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    table: str | None = None
 
     def __str__(self) -> str:
         kinds: dict[tuple[str, str, tuple[int, ...], str], list[str]] = defaultdict(list)
@@ -164,12 +152,13 @@ def _planned(tree: Tree, schemes: Iterable[Scheme], grid: tuple[int, int] | None
             for family in tree.families([block for block, _ in found]):
                 depth.append((what, tuple(name for name in family if name in drawn)))
     written = {write.path for write in writes}
-    untouched = [
+    untouched = (
         path
         for path, leaf in zip(tree.paths, tree.leaves, strict=True)
         if path not in written and len(np.shape(leaf)) > 1
-    ]
-    return Plan(writes, untouched, depth, zoo.table_name(tree.rules))
+    )
+    name = zoo.table_name(tree.rules)
+    return Plan(writes, untouched=tuple(untouched), depth=tuple(depth), table=name)
 
 
 def rewrite(
@@ -204,11 +193,7 @@ def rewrite(
     Args:
         key: a `jax.random` key, or `flax.nnx.Rngs`, from which the next key of `params` is taken.
         params: a parameter tree: nested dictionaries, Flax boxes, NNX states and modules.
-        scheme: a scheme, or a tuple or list of schemes applied from left to right.
-        num_heads: H, where kernels store heads flattened.
-        num_kv_heads: G, likewise; H unless given.
-        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
-        grid: (h, w) of the patches, where the position table isn't a square grid.
+        scheme, num_heads, num_kv_heads, rules, grid: as for `plan`.
 
     Returns:
         A tree like `params`.
@@ -230,7 +215,23 @@ def rewrite(
         True
     """
     tree = Tree(params, rules, num_heads, num_kv_heads)
-    return _drawn_leaves(tree, key, scheme, grid, of_shapes=False)[0].params
+    _write(tree, key, scheme, grid)
+    return tree.params
+
+
+def rewrite_and_plan(
+    key: Any,
+    params: Any,
+    scheme: Scheme | Sequence[Scheme],
+    *,
+    grid: tuple[int, int] | None = None,
+    **options: Any,
+) -> tuple[Any, Plan]:
+    """What `rewrite` and `plan` give; nothing is drawn that `plan` refuses."""
+    tree = Tree(params, **options)
+    planned = _planned(tree, as_tuple(scheme), grid)
+    _write(tree, key, scheme, grid)
+    return tree.params, planned
 
 
 def draw(
@@ -253,11 +254,7 @@ def draw(
         key: a `jax.random` key, or `flax.nnx.Rngs`, from which the next key of `params` is taken.
         shapes: a tree of `jax.ShapeDtypeStruct`, as of `jax.eval_shape`; leaves that the scheme
             reads, as `MeanShift` does, must be arrays.
-        scheme: a scheme, or a tuple or list of schemes applied from left to right.
-        num_heads: H, where kernels store heads flattened.
-        num_kv_heads: G, likewise; H unless given.
-        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
-        grid: (h, w) of the patches, where the position table isn't a square grid.
+        scheme, num_heads, num_kv_heads, rules, grid: as for `plan`.
 
     Returns:
         A tree like `shapes` with None in place of the leaves that the scheme doesn't write.
@@ -275,7 +272,7 @@ def draw(
         ((8, 2, 4), None)
     """
     tree = Tree(shapes, rules, num_heads, num_kv_heads)
-    tree, written = _drawn_leaves(tree, key, scheme, grid, of_shapes=True)
+    written = _write(tree, key, scheme, grid, of_shapes=True)
     return tree.with_leaves(
         [leaf if index in written else None for index, leaf in enumerate(tree.leaves)]
     ).params
@@ -314,14 +311,12 @@ def blocks(
 
     Args:
         params: a parameter tree.
-        num_heads: H, where kernels store heads flattened.
-        num_kv_heads: G, likewise; H unless given.
-        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
+        num_heads, num_kv_heads, rules: as for `plan`.
 
     Returns:
         (path, layer, block) per block, or per layer of a block that stacks its layers (else layer
         is None), sorted by path with block_10 after block_9. `block` maps roles to float32 arrays
-        (shapes: see `mimetic_jax.schemes`), and `block_key(key, path, layer)` is its key.
+        (axes: see `tree.rules.ROLES`), and `block_key(key, path, layer)` is its key.
 
     Raises:
         InputError: if the tree has attention that no rule describes or whose layout doesn't fit;
@@ -340,28 +335,24 @@ def rewrite_in_place(
     arrays: Mapping[str, np.ndarray],
     scheme: Scheme | Sequence[Scheme],
     *,
-    num_heads: int | None = None,
-    num_kv_heads: int | None = None,
-    rules: Sequence[Rule] | None = None,
     grid: tuple[int, int] | None = None,
+    check: Callable[[Plan], None] = lambda planned: None,
+    **options: Any,
 ) -> Plan:
     """Write what `rewrite` would give into NumPy's arrays, one block after the other.
 
     Arrays may be memory maps of a file, or share their memory with another library's: no more than
-    the blocks that are being drawn are held beside them. If it fails in the middle, some blocks are
-    written.
+    the blocks that are being drawn are held beside them. What `plan` refuses is refused before
+    anything is written; if it fails later, some blocks are written.
 
     Args:
         key: a `jax.random` key.
         arrays: by path, or by flat names; writable.
-        scheme: a scheme, or a tuple or list of schemes applied from left to right.
-        num_heads, num_kv_heads, rules, grid: as for `rewrite`.
+        scheme, grid, **options: as for `plan`.
+        check: is given what will be written, and may refuse it.
 
     Returns:
         What was written.
-
-    Raises:
-        InputError: as `rewrite`, for what `plan` refuses before anything is written.
 
     Example:
         >>> from mimetic_jax.schemes import Mimetic
@@ -370,44 +361,38 @@ def rewrite_in_place(
         >>> [write.path for write in written], bool((layer["attn.q_proj.weight"] == 1).any())
         (['attn.k_proj.weight', 'attn.q_proj.weight'], False)
     """
-    tree = Tree(dict(arrays), rules, num_heads, num_kv_heads)
-    planned = _planned(tree, as_tuple(scheme), grid)
-    with without_mesh():
-        key = local_key(key)
-        for one in as_tuple(scheme):
-            for index, array in _written(tree, key, one, grid, of_shapes=False):
-                tree.leaves[index][...] = array
+    tree = Tree(dict(arrays), **options)
+    check(planned := _planned(tree, as_tuple(scheme), grid))
+    _write(tree, key, scheme, grid, in_place=True)
     return planned
 
 
-def _drawn_leaves(
+def _write(
     tree: Tree,
     key: Any,
     scheme: Scheme | Sequence[Scheme],
     grid: tuple[int, int] | None,
     *,
-    of_shapes: bool,
-) -> tuple[Tree, set[int]]:
-    """The tree with the draws of schemes in place of its leaves, and the indices of those."""
+    of_shapes: bool = False,
+    in_place: bool = False,
+) -> set[int]:
+    """Put the draws of schemes in place of a tree's leaves, or into them; the indices of those."""
     written = set()
     with without_mesh():
         key = local_key(key)
         for one in as_tuple(scheme):
-            leaves = list(tree.leaves)
-            for index, leaf in _written(tree, key, one, grid, of_shapes=of_shapes):
-                leaves[index] = leaf
+            # No other block reads these leaves, and positions are read before the first draw.
+            for index, leaf in _written(tree, key, one, grid, of_shapes):
+                if in_place:
+                    tree.leaves[index][...] = leaf
+                else:
+                    tree.leaves[index] = leaf
                 written.add(index)
-            tree = tree.with_leaves(leaves)
-    return tree, written
+    return written
 
 
 def _written(
-    tree: Tree,
-    key: jax.Array,
-    scheme: Scheme,
-    grid: tuple[int, int] | None,
-    *,
-    of_shapes: bool,
+    tree: Tree, key: jax.Array, scheme: Scheme, grid: tuple[int, int] | None, of_shapes: bool
 ) -> Iterator[tuple[int, Any]]:
     """Each leaf that the scheme writes, by its index, when its block is drawn."""
     found = tree.matches(scheme)
@@ -421,7 +406,7 @@ def _written(
     blocks = [block for block, _ in found]
     if of_shapes:
         _check_no_part(tree, scheme, grid, found)
-    surroundings = tree.position(grid)
+    around = tree.surroundings(grid)
 
     inputs = (key, *tree.leaves, *field_values(scheme))
     concrete = not any(isinstance(x, jax.core.Tracer) for x in inputs)
@@ -430,7 +415,7 @@ def _written(
     def draw(block: str) -> tuple[list[int | None], dict[str, Any]]:
         layers = tree.layers(block)
         drawn = _drawn_in_loop if in_loop and layers != [None] else _drawn
-        return drawn(tree, key, scheme, surroundings, block, layers)
+        return drawn(tree, key, scheme, around, block, layers)
 
     if concrete:
         _check_no_copies(tree, found)
@@ -492,7 +477,7 @@ def _drawn(
     tree: Tree,
     key: jax.Array,
     scheme: Scheme,
-    surroundings: tuple[jax.Array | None, tuple[int, int] | None, bool | None],
+    around: Context,
     block: str,
     layers: list[int | None],
 ) -> tuple[list[int | None], dict[str, Any]]:
@@ -503,8 +488,7 @@ def _drawn(
     found: dict[int | None, dict[str, jax.Array]] = {}
     for layer in layers:
         at, depth = tree.depth(block, layer)
-        position, grid, text = surroundings
-        context = Context(at, depth, position, grid, text)
+        context = dataclasses.replace(around, layer=at, num_layers=depth)
         with blaming(block):
             view = tree.view(block, layer)
             if drawn := scheme(block_key(key, block, layer), view, context):
@@ -524,16 +508,16 @@ def _drawn_in_loop(
     tree: Tree,
     key: jax.Array,
     scheme: Scheme,
-    surroundings: tuple[jax.Array | None, tuple[int, int] | None, bool | None],
+    around: Context,
     block: str,
     layers: list[int | None],
 ) -> tuple[list[int | None], dict[str, Any]]:
     """As `_drawn`, for traced stacks: a program of one layer, whose size their number leaves."""
     first, depth = tree.depth(block, 0)
 
-    def draw(layer: jax.Array) -> dict[str, jax.Array]:
+    def draw(layer: Any) -> dict[str, jax.Array]:
         # A scheme that read the layer without declaring that it does would fail here.
-        context = Context(first + layer, depth, *surroundings)  # type: ignore[arg-type]
+        context = dataclasses.replace(around, layer=first + layer, num_layers=depth)
         return scheme(block_key(key, block, layer), tree.view(block, layer), context)
 
     with blaming(block):
@@ -549,13 +533,14 @@ def _layers_to_write(
         InputError: the draw would raise it.
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
-    leaves = [jax.ShapeDtypeStruct(np.shape(leaf), _traced_dtype(leaf)) for leaf in tree.leaves]
-
+    # As an argument of a program has: 32 bits, unless JAX has 64 enabled.
+    canonical = functools.partial(jax.dtypes.canonicalize_dtype, allow_extended_dtype=True)
+    leaves = [jax.ShapeDtypeStruct(np.shape(x), canonical(dtype_of(x))) for x in tree.leaves]
     written = {block: tree.layers(block) for block in blocks}
 
     def draw(block: str, layer: int | None, key: jax.Array, leaves: list[Any]) -> dict[str, Any]:
         traced = tree.with_leaves(leaves)
-        drawn, arrays = _drawn(traced, key, scheme, traced.position(grid), block, [layer])
+        drawn, arrays = _drawn(traced, key, scheme, traced.surroundings(grid), block, [layer])
         if not drawn:
             written[block].remove(layer)
         return arrays
@@ -565,11 +550,6 @@ def _layers_to_write(
     if not any(written.values()):
         raise _all_skipped(scheme, blocks)
     return written
-
-
-def _traced_dtype(leaf: Any) -> Any:
-    """The dtype that a leaf has as an argument of a program: 32 bits, unless JAX has 64 enabled."""
-    return jax.dtypes.canonicalize_dtype(dtype_of(leaf), allow_extended_dtype=True)
 
 
 def _check_no_part(

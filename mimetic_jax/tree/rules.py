@@ -65,11 +65,12 @@ ROLES = {
     "ssm_norm": "i",
 }
 """Canonical axes of each role: d width, h heads, g key/value heads, k head width, f hidden width,
-n tokens or positions, t tokens of a vocabulary, u rows and v columns of a filter or of a table, c
-channels, r the rows and columns of a table in one. An MLP over channels is `mlp_in` and `mlp_out`,
-one over tokens `token_in` and `token_out`. The zoo's rules for the kernels of a gated MLP,
-(act(x mlp_gate) ∘ x mlp_in) mlp_out, are `read_only`, and none describes the embedding of tokens; a
-rule of one's own may.
+n tokens or positions (with the class token's), t tokens of a vocabulary, u rows and v columns of a
+filter or of a table, c channels, r the rows and columns of a table in one.
+
+An MLP over channels is `mlp_in` and `mlp_out`, one over tokens `token_in` and `token_out`. The
+zoo's rules for the kernels of a gated MLP, (act(x mlp_gate) ∘ x mlp_in) mlp_out, are `read_only`,
+and none describes the embedding of tokens; a rule of one's own may.
 
 Both biases of attention logits belong to windows: `relative_bias` has a column per head and is
 indexed by query − key, `shared_bias` is indexed by key − query.
@@ -82,8 +83,7 @@ the four γ and λ in the layer's block, and `check` and `fit` multiply them int
 `query_gain` and `key_gain` are those of norms over a head's columns, which all heads share.
 
 A state space layer has m heads, s numbers of state over all groups, i inner columns, and filters
-of u taps: `ssm_a` is the logarithm A_log of −A, `ssm_a_states` that of a layer which has one for
-each column and number of state, `ssm_dt_bias` the bias of Δ before softplus,
+of u taps: `ssm_a` is the logarithm A_log of −A, `ssm_dt_bias` the bias of Δ before softplus,
 `ssm_norm` the scale of the gated norm."""
 
 
@@ -282,10 +282,7 @@ def find_rule(
 ) -> tuple[Rule, str] | None:
     """The first of some rules that describes a leaf, and the path of its block.
 
-    Args:
-        path: the path of a leaf.
-        rules: rules, in their order.
-        among: the paths of all leaves, for rules that need another leaf beside theirs.
+    Rules that need another leaf beside theirs look for it among the paths of all leaves.
 
     >>> query = Rule("query/kernel", "query", "d h k")
     >>> find_rule("block_0/attention/query/kernel", [query]) == (query, "block_0/attention")

@@ -11,6 +11,8 @@ from typing import Literal
 from mimetic_jax.tree.layout import GROUPED
 from mimetic_jax.tree.rules import Rule
 
+QKV = ("query", "key", "value")
+
 CROSS_ATTENTION = (
     r"(?i:cross_?att|encoder_attn|enc_?dec_?att|encoder_decoder_att|xattn"
     r"|map_?head|att(?:n|ention|entive)?_?pool)"
@@ -84,7 +86,7 @@ def attention_rules(
     }
     if fused:
         axes = f"{GROUPED} k" if grouped else "h three k" if by_head else "three h k"
-        layers = {fused: (("query", "key", "value"), axes)}
+        layers = {fused: (QKV, axes)}
     rule = functools.partial(Rule, within=within, exclude=exclude, undivided=undivided)
     named = layers.items()
     return (
@@ -93,7 +95,7 @@ def attention_rules(
             for name, (roles, axes) in named
         ),
         rule(f"{out}/{kernel}", "out", layout(heads("h k"), "d")),
-        *(rule(f"{name}/{bias}", _biases(r), layout(heads(axes))) for name, (r, axes) in named),
+        *(rule(f"{name}/{bias}", biases_of(r), layout(heads(axes))) for name, (r, axes) in named),
         rule(f"{out}/{bias}", "out_bias", layout("d")),
     )
 
@@ -152,13 +154,19 @@ def mlp_rules(
     )
 
 
+torch_attention = functools.partial(attention_rules, kernel="weight", flat=True, transposed=True)
+torch_mlp = functools.partial(mlp_rules, kernel="weight", transposed=True)
+"""As torch.nn.Linear stores layers."""
+
+
 def _with_layers(groups: Sequence[str], stacked: bool, axis: int) -> str:
     """A layout of these axes, with layers along one of them if they are stacked."""
     axes = re.findall(r"\([^)]*\)|\S+", " ".join(groups))
     return " ".join([*axes[:axis], "l", *axes[axis:]] if stacked else axes)
 
 
-def _biases(roles: str | tuple[str, ...]) -> str | tuple[str, ...]:
+def biases_of(roles: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """The roles of the biases of one kernel, or of several in one leaf."""
     if isinstance(roles, str):
         return f"{roles}_bias"
     return tuple(f"{role}_bias" for role in roles)

@@ -19,7 +19,7 @@ import numpy as np
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.typed import shown
-from mimetic_jax.schemes import Block, Scheme
+from mimetic_jax.schemes import Block, Context, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
 from mimetic_jax.tree import advice, checks, names, paths
 from mimetic_jax.tree.leaf import Leaf
@@ -52,9 +52,9 @@ class Tree:
     def __init__(
         self,
         params: Any,
-        rules: Sequence[Rule] | None,
-        num_heads: int | None,
-        num_kv_heads: int | None,
+        rules: Sequence[Rule] | None = None,
+        num_heads: int | None = None,
+        num_kv_heads: int | None = None,
     ) -> None:
         named, self._treedef = paths.flatten(params)
         checks.check_is_tree(params, [path for path, _ in named])
@@ -293,25 +293,22 @@ class Tree:
         before = itertools.takewhile(lambda other: other != block, sizes)
         return sum(sizes[other] for other in before) + (layer or 0), sum(sizes.values())
 
-    def position(
-        self, grid: tuple[int, int] | None
-    ) -> tuple[jax.Array | None, tuple[int, int] | None, bool | None]:
-        """The position table's rows for the patch grid, the grid, and whether it is of text.
-
-        See the fields of `Context`. With `grid` the table is of patches.
-        """
+    def surroundings(self, grid: tuple[int, int] | None) -> Context:
+        """What schemes use beside a block: the position table's rows for the patch grid, the grid,
+        and whether the table is of text. With `grid` it is of patches."""
         grid = None if grid is None else pair("the grid", grid)
         tables = [leaves["position"] for leaves in self.blocks.values() if "position" in leaves]
         if len(tables) != 1 or not tables[0].fits:
-            return None, grid, None if grid is None else False
+            return Context(grid=grid, text=None if grid is None else False)
         text = self._of_text(tables[0]) if grid is None else False
         count, _ = tables[0].canonical_shape
         if not text:
             grid = grid or square_grid(count) or square_grid(count - 1)
         if self.is_shape(tables[0]):
-            return None, grid, text
+            return Context(grid=grid, text=text)
         table = self._canonical(tables[0], None)
-        return (None if grid is None else table[count - grid[0] * grid[1] :]), grid, text
+        rows = None if grid is None else table[count - grid[0] * grid[1] :]
+        return Context(position=rows, grid=grid, text=text)
 
     def _of_text(self, table: Leaf) -> bool | None:
         described = {

@@ -37,12 +37,6 @@ def check_key(key: object) -> None:
     >>> check_key(3)
     Traceback (most recent call last):
     mimetic_jax.base.errors.InputError: the key must be jax.random.key(seed), not 3
-
-    Args:
-        key: concrete or traced.
-
-    Raises:
-        InputError: it is something else, or a deleted array.
     """
     if not isinstance(key, jax.Array):
         known = key is None or isinstance(key, int)
@@ -53,7 +47,8 @@ def check_key(key: object) -> None:
     if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
         single = key.ndim == 0
     else:
-        single = key.dtype == "uint32" and key.shape == _raw_key_shape()
+        raw = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
+        single = key.dtype == "uint32" and key.shape == raw.shape
     if not single:
         raise InputError(
             f"the key must be one jax.random.key(seed), not {key.dtype} of shape {key.shape}"
@@ -66,9 +61,6 @@ def number(name: str, value: Any, within: Range) -> Any:
     >>> number("alpha", -1, NOT_NEGATIVE)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     mimetic_jax.base.errors.InputError: alpha -1 is not a finite number of at least 0 and ...
-
-    Raises:
-        InputError: it is not a number, or out of the range.
     """
     return converted(name, Annotated[float, within], value)
 
@@ -79,9 +71,6 @@ def counts(**sizes: Any) -> list[int]:
     >>> counts(dim=16, num_heads=0)
     Traceback (most recent call last):
     mimetic_jax.base.errors.InputError: num_heads 0 is not an integer of at least 1
-
-    Raises:
-        InputError: names the first that isn't one.
     """
     return [converted(name, Annotated[int, COUNT], size) for name, size in sizes.items()]
 
@@ -92,9 +81,6 @@ def pair(name: str, value: Any) -> tuple[int, int]:
     >>> pair("the grid", (14, 0))
     Traceback (most recent call last):
     mimetic_jax.base.errors.InputError: the grid[1] 0 is not an integer of at least 1
-
-    Raises:
-        InputError: it is something else.
     """
     found: tuple[int, int] = converted(name, Annotated[tuple[int, int], COUNT], value)
     return found
@@ -105,9 +91,6 @@ def check_room(*shapes: Sequence[int]) -> None:
 
     XLA ends the process where it can't allocate. Inside a program nothing is checked: it may run on
     another machine.
-
-    Raises:
-        InputError: they don't fit.
     """
     needed = sum(4 * math.prod(shape) for shape in shapes)
     if needed <= _SMALL or isinstance(jnp.zeros(()), jax.core.Tracer):
@@ -126,9 +109,6 @@ def check_dtype(dtype: Any, name: str) -> Any:
     >>> check_dtype("int32", "dtype")
     Traceback (most recent call last):
     mimetic_jax.base.errors.InputError: dtype int32 can't hold weights: give a floating point dtype
-
-    Raises:
-        InputError: it doesn't.
     """
     try:
         known = jnp.dtype(dtype)
@@ -146,9 +126,6 @@ def in_dtype(name: str, array: Any, dtype: Any) -> Any:
     >>> in_dtype("out", np.array([1e5]), "float16")
     Traceback (most recent call last):
     mimetic_jax.base.errors.InputError: out: dtype float16 can't hold weights of up to 1e+05
-
-    Raises:
-        InputError: concrete values become infinite or NaN.
     """
     with np.errstate(over="ignore"):
         cast = array.astype(dtype, copy=False)
@@ -174,8 +151,3 @@ def is_here(array: Any) -> bool:
     return not isinstance(array, jax.Array) or (
         array.is_fully_addressable or array.is_fully_replicated
     )
-
-
-def _raw_key_shape() -> tuple[int, ...]:
-    """The shape of the data of a key of the default kind."""
-    return jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape

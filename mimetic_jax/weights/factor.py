@@ -149,15 +149,12 @@ def _leading_by_products(gram: jax.Array, rank: int) -> jax.Array:
         _, block = jax.lax.fori_loop(1, _DEGREE, raised, (basis, image / half - basis))
         return cycle + 1, error, *ritz(block)
 
-    start = gram @ (gram @ _sketch(len(gram), 2 * rank))
+    # Any generic start works; a fixed one makes the result reproducible.
+    sketch = np.random.default_rng(0).standard_normal((len(gram), 2 * rank), np.float32)
+    start = gram @ (gram @ sketch)
     state = (0, jnp.float32(jnp.inf), *ritz(start))
     basis: jax.Array = jax.lax.while_loop(unfinished, filtered, state)[2]
     return basis[:, :rank]
-
-
-def _sketch(dim: int, width: int) -> np.ndarray:
-    # Any generic start works; a fixed one makes the result reproducible.
-    return np.random.default_rng(0).standard_normal((dim, width), np.float32)
 
 
 def _positive(norms: Any) -> Any:

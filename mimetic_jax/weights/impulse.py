@@ -45,32 +45,15 @@ _NEAREST = ((0, 0), (-1, 0), (0, 1), (0, -1), (1, 0), (-1, -1), (-1, 1), (1, -1)
 
 
 def offsets(kernel_size: int, num: int) -> np.ndarray:
-    """The first offsets of a filter, from its center outwards.
+    """The first offsets (row, column) of a filter, from its center outwards, [num, 2].
 
-    Size 3 has the order of the released code: center, up, right, left, down, then the diagonals
-    up-left, up-right, down-left, down-right. Larger sizes continue by distance from the center,
-    row by row at equal distance; that order is ours, since the released code has size 3 only.
-    With more heads than offsets the list repeats from the center.
+    Size 3 has the order of the released code, where larger sizes continue by distance from the
+    center, row by row at equal distance. With more heads than offsets the list repeats.
 
-    Args:
-        kernel_size: side of the filter, odd.
-        num: the number of offsets, one per head.
-
-    Returns:
-        (row, column) of each offset, [num, 2] integers.
-
-    Raises:
-        InputError: if the size is not odd and positive.
-
-    Example:
-        >>> offsets(3, num=4).tolist()
-        [[0, 0], [-1, 0], [0, 1], [0, -1]]
-
-    Reference: Structured Initialization for Vision Transformers, section 4.2; the order is that
-    of its released code.
+    >>> offsets(3, num=4).tolist()
+    [[0, 0], [-1, 0], [0, 1], [0, -1]]
     """
     half = _half(kernel_size)
-    (num,) = counts(num=num)
     span = range(-half, half + 1)
     square = {(row, column) for row in span for column in span}
     outer = sorted(square - {*_NEAREST}, key=lambda at: (at[0] ** 2 + at[1] ** 2, at))
@@ -79,58 +62,32 @@ def offsets(kernel_size: int, num: int) -> np.ndarray:
 
 
 def random_offsets(key: jax.Array, kernel_size: int, num: int) -> jax.Array:
-    """Offsets of a filter in random order; none repeats before all have occurred.
+    """Offsets of a filter in random order, [num, 2]; none repeats before all have occurred.
 
-    Args:
-        key: a `jax.random` key; concrete or traced.
-        kernel_size: side of the filter, odd.
-        num: the number of offsets, one per head.
+    Structured Initialization for Vision Transformers, corollary 2 ("random impulse filters"); that
+    no offset repeats is our choice.
 
-    Returns:
-        (row, column) of each offset, [num, 2] integers.
-
-    Raises:
-        InputError: if the size is not odd and positive.
-
-    Example:
-        >>> drawn = random_offsets(jax.random.key(0), 3, num=9)
-        >>> sorted(drawn.tolist()) == sorted(offsets(3, num=9).tolist())
-        True
-
-    Reference: Structured Initialization for Vision Transformers, corollary 2 ("random impulse
-    filters"). That no offset repeats is our choice.
+    >>> drawn = random_offsets(jax.random.key(0), 3, num=9)
+    >>> sorted(drawn.tolist()) == sorted(offsets(3, num=9).tolist())
+    True
     """
-    check_key(key)
     half = _half(kernel_size)
-    (num,) = counts(num=num)
     cells = jax.random.permutation(key, kernel_size**2)[np.arange(num) % kernel_size**2]
     return jnp.stack(jnp.divmod(cells, kernel_size), axis=-1) - half
 
 
 def impulse_matrices(grid: tuple[int, int], shifts: Array) -> Array:
-    """The zero-padded convolutions with an impulse at each offset, as matrices.
+    """The zero-padded convolutions with an impulse at each offset, as matrices [H, N, N].
 
-    T_i[(r, q), (r+m, q+n)] = 1 for offset i = (m, n) where the target is inside the grid.
+    T_i[(r, q), (r+m, q+n)] = 1 for offset i = (m, n) where the target is inside the grid of N = h·w
+    tokens: Structured Initialization for Vision Transformers, eqs. 2 and 8.
 
-    Args:
-        grid: (h, w), row-major: N = h·w tokens.
-        shifts: the offsets, [H, 2] integers; concrete or traced.
-
-    Returns:
-        [H, N, N] float32 of zeros and ones.
-
-    Raises:
-        InputError: if the grid is empty.
-
-    Example:
-        >>> impulse_matrices((1, 3), np.array([[0, 1]]))[0]
-        array([[0., 1., 0.],
-               [0., 0., 1.],
-               [0., 0., 0.]], dtype=float32)
-
-    Reference: Structured Initialization for Vision Transformers, eqs. 2 and 8.
+    >>> impulse_matrices((1, 3), np.array([[0, 1]]))[0]
+    array([[0., 1., 0.],
+           [0., 0., 1.],
+           [0., 0., 0.]], dtype=float32)
     """
-    h, w = pair("the grid", grid)
+    h, w = grid
     count = h * w
     check_room((len(shifts), count, count))
     row, column = np.divmod(np.arange(count)[None], w)
@@ -239,8 +196,9 @@ def impulse_query_key(
         raise unknown("order", order, typing.get_args(Order))
     shape = (groups, count, count)
     drawn = jax.random.truncated_normal(key_noise, -_CUT, _CUT, shape, jnp.float32)
-    logits = _logits(targets, amplitude, noise * _host(drawn))
-    left_GxDxR, right_GxDxR = _unit_factors(position, logits, rank)
+    # M is noise where the map is 0 (eq. 10, as released).
+    others = noise * _host(drawn) * (targets == 0).astype(drawn.dtype)
+    left_GxDxR, right_GxDxR = _unit_factors(position, amplitude * targets + others, rank)
     padded = pad_columns(key_fill, norm * left_GxDxR, norm * right_GxDxR, head_dim)
     query_DxGxK, key_DxGxK = (jnp.asarray(kernel.swapaxes(0, 1), jnp.float32) for kernel in padded)
     return jnp.repeat(query_DxGxK, num_heads // groups, axis=1), key_DxGxK
@@ -254,11 +212,6 @@ def _positive_matrices(key: jax.Array, grid: tuple[int, int], kernel_size: int, 
     impulses = impulse_matrices(grid, shifts)
     with jax.default_matmul_precision("highest"):
         return (filters @ impulses.reshape(len(shifts), -1)).reshape(num, *impulses.shape[1:])
-
-
-def _logits(targets: Array, amplitude: float, noise: Array) -> Array:
-    """M: amplitude times the target map, noise where that is 0 (eq. 10, as released)."""
-    return amplitude * targets + noise * (targets == 0).astype(noise.dtype)
 
 
 def _unit_factors(position: Array, logits: Array, rank: int) -> tuple[Array, Array]:

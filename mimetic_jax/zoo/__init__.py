@@ -74,48 +74,58 @@ from mimetic_jax.zoo.t5x import FLAXFORMER, T5X
 from mimetic_jax.zoo.tunix import TUNIX
 from mimetic_jax.zoo.vit_jax import BIG_VISION, OCTO
 
+__all__ = [  # noqa: RUF022 - tables in the order in which the first that fits is preferred
+    "FLAX_STACKED",
+    "BIG_VISION",
+    "HUGGING_FACE",
+    "HUGGING_FACE_GPT2",
+    "NANOGPT",
+    "BONSAI",
+    "BONSAI_MAMBA2",
+    "TUNIX",
+    "GEMMA",
+    "OPENPI",
+    "MAXTEXT",
+    "MAXTEXT_LLAMA",
+    "MAXTEXT_GPT3",
+    "AXLEARN",
+    "AXLEARN_GROUPED",
+    "EASYLM_LLAMA",
+    "DIFFUSERS_UNET",
+    "EQUINOX",
+    "EQUINOX_STACKED",
+    "HAIKU",
+    "KERAS",
+    "OCTO",
+    "T5X",
+    "FLAXFORMER",
+    "PRAXIS",
+    "SIMPLY",
+    "NANODO",
+    "GRUG",
+    "DINOV3_FLAX",
+    "FLUX",
+    "NANOCHAT",
+    "LITGPT",
+    "STATE_SPACES_MAMBA2",
+    "PYTORCH",
+    "PYTORCH_GPT2",
+    "PYTORCH_NANOGPT",
+    "HUGGING_FACE_PLUS_ONE",
+    "PYTORCH_PLUS_ONE",
+    "PYTORCH_BIGCODE",
+    "LITGPT_PLUS_ONE",
+    "SIMPLY_PLUS_ONE",
+    "NOTES",
+    "TABLES",
+    "detect",
+    "named_rules",
+    "rules_of",
+    "table_name",
+]
+
 TABLES: Mapping[str, tuple[Rule, ...]] = {
-    "FLAX_STACKED": FLAX_STACKED,
-    "BIG_VISION": BIG_VISION,
-    "HUGGING_FACE": HUGGING_FACE,
-    "HUGGING_FACE_GPT2": HUGGING_FACE_GPT2,
-    "NANOGPT": NANOGPT,
-    "BONSAI": BONSAI,
-    "BONSAI_MAMBA2": BONSAI_MAMBA2,
-    "TUNIX": TUNIX,
-    "GEMMA": GEMMA,
-    "OPENPI": OPENPI,
-    "MAXTEXT": MAXTEXT,
-    "MAXTEXT_LLAMA": MAXTEXT_LLAMA,
-    "MAXTEXT_GPT3": MAXTEXT_GPT3,
-    "AXLEARN": AXLEARN,
-    "AXLEARN_GROUPED": AXLEARN_GROUPED,
-    "EASYLM_LLAMA": EASYLM_LLAMA,
-    "DIFFUSERS_UNET": DIFFUSERS_UNET,
-    "EQUINOX": EQUINOX,
-    "EQUINOX_STACKED": EQUINOX_STACKED,
-    "HAIKU": HAIKU,
-    "KERAS": KERAS,
-    "OCTO": OCTO,
-    "T5X": T5X,
-    "FLAXFORMER": FLAXFORMER,
-    "PRAXIS": PRAXIS,
-    "SIMPLY": SIMPLY,
-    "NANODO": NANODO,
-    "GRUG": GRUG,
-    "DINOV3_FLAX": DINOV3_FLAX,
-    "FLUX": FLUX,
-    "NANOCHAT": NANOCHAT,
-    "LITGPT": LITGPT,
-    "STATE_SPACES_MAMBA2": STATE_SPACES_MAMBA2,
-    "PYTORCH": PYTORCH,
-    "PYTORCH_GPT2": PYTORCH_GPT2,
-    "PYTORCH_NANOGPT": PYTORCH_NANOGPT,
-    "HUGGING_FACE_PLUS_ONE": HUGGING_FACE_PLUS_ONE,
-    "PYTORCH_PLUS_ONE": PYTORCH_PLUS_ONE,
-    "PYTORCH_BIGCODE": PYTORCH_BIGCODE,
-    "LITGPT_PLUS_ONE": LITGPT_PLUS_ONE,
-    "SIMPLY_PLUS_ONE": SIMPLY_PLUS_ONE,
+    name: table for name in __all__ if isinstance(table := globals().get(name), tuple)
 }
 """All tables by name."""
 
@@ -169,11 +179,8 @@ def detect(params: Any) -> str | None:
 def rules_of(params: Any, model_type: str = "") -> tuple[Rule, ...]:
     """The rules that `rewrite` takes where none are given: stock Flax's, or the table that fits.
 
-    Where axes have names (haliax, penzai), these give the rules.
-
-    Args:
-        params: a parameter tree.
-        model_type: the type of model in Hugging Face's config.json, where there is one.
+    Where axes have names (haliax, penzai), these give the rules. `model_type` is that of Hugging
+    Face's config.json, where there is one.
 
     Raises:
         InputError: as `detect`.
@@ -189,54 +196,3 @@ def rules_of(params: Any, model_type: str = "") -> tuple[Rule, ...]:
 def table_name(rules: Sequence[Rule]) -> str | None:
     """The name of the table that these rules are, or None."""
     return next((name for name, table in TABLES.items() if table is rules), None)
-
-
-__all__ = [
-    "AXLEARN",
-    "AXLEARN_GROUPED",
-    "BIG_VISION",
-    "BONSAI",
-    "BONSAI_MAMBA2",
-    "DIFFUSERS_UNET",
-    "DINOV3_FLAX",
-    "EASYLM_LLAMA",
-    "EQUINOX",
-    "EQUINOX_STACKED",
-    "FLAXFORMER",
-    "FLAX_STACKED",
-    "FLUX",
-    "GEMMA",
-    "GRUG",
-    "HAIKU",
-    "HUGGING_FACE",
-    "HUGGING_FACE_GPT2",
-    "HUGGING_FACE_PLUS_ONE",
-    "KERAS",
-    "LITGPT",
-    "LITGPT_PLUS_ONE",
-    "MAXTEXT",
-    "MAXTEXT_GPT3",
-    "MAXTEXT_LLAMA",
-    "NANOCHAT",
-    "NANODO",
-    "NANOGPT",
-    "NOTES",
-    "OCTO",
-    "OPENPI",
-    "PRAXIS",
-    "PYTORCH",
-    "PYTORCH_BIGCODE",
-    "PYTORCH_GPT2",
-    "PYTORCH_NANOGPT",
-    "PYTORCH_PLUS_ONE",
-    "SIMPLY",
-    "SIMPLY_PLUS_ONE",
-    "STATE_SPACES_MAMBA2",
-    "T5X",
-    "TABLES",
-    "TUNIX",
-    "detect",
-    "named_rules",
-    "rules_of",
-    "table_name",
-]

@@ -3,9 +3,8 @@
 import functools
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import mlp_rules
+from mimetic_jax.tree.tables import QKV, biases_of, mlp_rules
 
-_QKV = ("query", "key", "value")
 _ATTENTION = "i_proj/(?:i_proj/)?"
 
 
@@ -18,8 +17,8 @@ def _stack(fused: str, stacked: bool) -> tuple[Rule, ...]:
 
     axes = fused.replace("d ", "")
     return (
-        rule(f"{_ATTENTION}qkv_proj/weight", _QKV, fused),
-        rule(f"{_ATTENTION}qkv_proj/bias", tuple(f"{role}_bias" for role in _QKV), axes),
+        rule(f"{_ATTENTION}qkv_proj/weight", QKV, fused),
+        rule(f"{_ATTENTION}qkv_proj/bias", biases_of(QKV), axes),
         *(
             rule(f"{_ATTENTION}{role[0]}_proj/{leaf}", f"{role}{suffix}", f"{layout}{heads} k")
             for role, heads in (("query", "h"), ("key", "g"), ("value", "g"))

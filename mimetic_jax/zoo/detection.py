@@ -28,11 +28,7 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
     rank is that of the layout; leaves of rules without a role count too, as they show whose names
     these are; norms and what no scheme writes don't. Of tables that describe as much, those are
     left out by which an attention layer would have several widths; the first one of the rest is
-    preferred.
-
-    Args:
-        params: a parameter tree.
-        tables: by name; the first one is that of stock names.
+    preferred. The first of all tables is that of stock names.
 
     Raises:
         InputError: if others describe as much as the best, in other ways; or if they describe

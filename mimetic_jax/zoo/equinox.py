@@ -3,17 +3,10 @@
 import functools
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules
+from mimetic_jax.tree.tables import torch_attention
 
 _attention = functools.partial(
-    attention_rules,
-    query="query_proj",
-    key="key_proj",
-    value="value_proj",
-    out="output_proj",
-    flat=True,
-    transposed=True,
-    kernel="weight",
+    torch_attention, query="query_proj", key="key_proj", value="value_proj", out="output_proj"
 )
 
 EQUINOX: tuple[Rule, ...] = _attention()

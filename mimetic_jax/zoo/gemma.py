@@ -1,6 +1,7 @@
 """Gemma, in DeepMind's own library and in big_vision."""
 
 from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import QKV
 from mimetic_jax.zoo.norms import gains, scales
 
 
@@ -13,13 +14,12 @@ def _norms(*beside: str, plus_one: bool, layout: str = "d", within: str = "") ->
     )
 
 
-_QKV = ("query", "key", "value")
 _TOWERS = r"(?:^|/)(?:vision|audio)_encoder/"
 
 
 def _gemma(suffix: str = "") -> tuple[Rule, ...]:
     leaves: tuple[tuple[str, str | tuple[str, ...], str], ...] = (
-        ("qkv_einsum", _QKV, "three h d k"),
+        ("qkv_einsum", QKV, "three h d k"),
         ("q_einsum", "query", "h d k"),
         ("kv_einsum", ("key", "value"), "two h d k"),
         ("attn_vec_einsum", "out", "h k d"),

@@ -24,13 +24,7 @@ _RECURRENT = (
 
 
 def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ...]:
-    """The rules for Hugging Face's names.
-
-    Args:
-        kernel: the name of a layer's weight.
-        table: the name of an embedding's.
-        transposed: whether weights are stored output first.
-    """
+    """The rules for Hugging Face's names, from those of a layer's weight and of an embedding's."""
     attention = functools.partial(
         attention_rules, flat=True, transposed=transposed, kernel=kernel, exclude=EXCLUDED
     )

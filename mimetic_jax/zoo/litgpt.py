@@ -1,10 +1,8 @@
 """litgpt."""
 
-import dataclasses
-
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, mlp_rules
-from mimetic_jax.zoo.norms import gains, gated, scales
+from mimetic_jax.tree.tables import torch_attention, torch_mlp
+from mimetic_jax.zoo.norms import adding_one, gains, gated, scales
 
 _BLOCK = r"(?:^|/)h/\d+$"
 _KERNELS = ("mlp/fc_2/weight", "mlp/fc_1/weight", "mlp/proj/weight")
@@ -12,17 +10,9 @@ _FIRST, _SECOND = "norm_1/weight", "norm_2/weight"
 _AFTER = ("post_attention_norm/weight", "post_mlp_norm/weight")
 
 LITGPT: tuple[Rule, ...] = (
-    *attention_rules(
-        fused="attn/qkv",
-        out="attn/proj",
-        grouped=True,
-        kernel="weight",
-        flat=True,
-        transposed=True,
-        within=_BLOCK,
-    ),
+    *torch_attention(fused="attn/qkv", out="attn/proj", grouped=True, within=_BLOCK),
     *gated(*_KERNELS, transposed=True, within=_BLOCK, beside="mlp/fc_2/weight"),
-    *mlp_rules(first="mlp/fc", second="mlp/proj", kernel="weight", transposed=True, within=_BLOCK),
+    *torch_mlp(first="mlp/fc", second="mlp/proj", within=_BLOCK),
     # Gemma 2 and 3 alone have norms on both sides, and add 1 to their gains.
     *gains(_FIRST, _SECOND, _FIRST, *_AFTER, within=_BLOCK, plus_one=True),
     *scales(*_AFTER, _FIRST, within=_BLOCK, plus_one=True),
@@ -45,8 +35,5 @@ described: litgpt converts them. Latent attention (DeepSeek) is refused.
 Read from: Lightning-AI/litgpt litgpt/model.py (2685705).
 """
 
-LITGPT_PLUS_ONE: tuple[Rule, ...] = tuple(
-    dataclasses.replace(rule, plus_one=rule.plus_one or rule.path in (_FIRST, _SECOND))
-    for rule in LITGPT
-)
+LITGPT_PLUS_ONE: tuple[Rule, ...] = adding_one(LITGPT, (_FIRST, _SECOND))
 """`LITGPT` for Gemma 1, which stores w of its gain 1 + w."""

@@ -1,6 +1,5 @@
 """MaxText."""
 
-import functools
 from collections.abc import Callable
 
 from mimetic_jax.tree.rules import Rule
@@ -23,35 +22,24 @@ _OTHERS_SCANNED = r"(?:(?<=layers/layers_\d/attention/)|(?<=layers/layers_\d/Gpt
 _POSITION = Rule(r"position_embedder/embedding", "position", "n d")
 
 
-_rules = functools.partial(attention_rules, exclude="")
-
-
-def _attention(module: str, *, undivided: bool = False, scanned: bool = False) -> tuple[Rule, ...]:
-    return _rules(
-        query=f"{module}query",
-        key=f"{module}key",
-        value=f"{module}value",
-        out=f"{module}out",
-        undivided=undivided,
-        stacked=scanned,
-        axis=1,
-    )
-
-
-def _undivided_kernels(module: str, *, scanned: bool = False) -> tuple[Rule, ...]:
-    rules = _attention(module, undivided=True, scanned=scanned)
-    return tuple(rule for rule in rules if rule.path.endswith("kernel"))
-
-
-def _fused(module: str, *, scanned: bool = False) -> tuple[Rule, ...]:
-    return _rules(fused=f"{module}qkv_proj", out=f"{module}out", stacked=scanned, axis=1)
-
-
-def _both(
-    rules: Callable[..., tuple[Rule, ...]], scanned: str = _SCANNED, apart: str = _ATTENTION
+def _attention(
+    scanned: str = _SCANNED, apart: str = _ATTENTION, *, undivided: bool = False, fused: str = ""
 ) -> tuple[Rule, ...]:
     """The rules of stacked layers, and those of layers apart."""
-    return (*rules(scanned, scanned=True), *rules(apart))
+    rules: list[Rule] = []
+    for module, stacked in ((scanned, True), (apart, False)):
+        rules += attention_rules(
+            query=f"{module}query",
+            key=f"{module}key",
+            value=f"{module}value",
+            out=f"{module}out",
+            fused=fused and f"{module}{fused}",
+            undivided=undivided,
+            stacked=stacked,
+            axis=1,
+            exclude="",
+        )
+    return tuple(rules)
 
 
 _STACK = r"(?:^|/)layers(?:/layers_\d)?$"
@@ -88,8 +76,8 @@ _MLP = (
 MAXTEXT: tuple[Rule, ...] = (
     # Global layers of Gemma 4, in which the key is the value.
     Rule(f"{_ATTENTION}out/kernel", (), beside=("key/kernel", "!value/kernel")),
-    *_both(_attention),
-    *_both(_attention, _OTHERS_SCANNED, _OTHERS),
+    *_attention(),
+    *_attention(_OTHERS_SCANNED, _OTHERS),
     _POSITION,
     *_MLP,
     *_NORMS,
@@ -123,7 +111,7 @@ src/maxtext/checkpoint_conversion/utils/param_mapping.py (e591f30).
 """
 
 MAXTEXT_LLAMA: tuple[Rule, ...] = (
-    *_both(_undivided_kernels),
+    *(rule for rule in _attention(undivided=True) if rule.path.endswith("kernel")),
     _POSITION,
     *_MLP,
     *_NORMS,
@@ -144,7 +132,7 @@ Read from: the files of `MAXTEXT`.
 """
 
 MAXTEXT_GPT3: tuple[Rule, ...] = (
-    *_both(_fused),
+    *_attention(fused="qkv_proj"),
     *mlp_rules(first="(?<=layers/)mlp/wi", second="(?<=layers/)mlp/wo", stacked=True, axis=1),
     *mlp_rules(first="mlp/wi", second="mlp/wo"),
     _POSITION,

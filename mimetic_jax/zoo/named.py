@@ -32,7 +32,7 @@ import numpy as np
 
 from mimetic_jax.tree import names, paths
 from mimetic_jax.tree.rules import Rule, find_rule
-from mimetic_jax.tree.tables import CROSS_ATTENTION
+from mimetic_jax.tree.tables import CROSS_ATTENTION, QKV
 from mimetic_jax.zoo.norms import gains, hugging_face_norms, scales
 from mimetic_jax.zoo.suggestion import numbered
 
@@ -61,8 +61,6 @@ _MLP = {
     "mlp_out": "c_proj|down_proj|fc2|out|out_linear",
 }
 
-_QKV = ("query", "key", "value")
-
 
 _HALIAX, _PENZAI = "weight/0", "scale/weights/data_array"
 _NORMS = (
@@ -88,11 +86,7 @@ class _Array:
 
 
 def named_rules(params: Any) -> tuple[Rule, ...]:
-    """The rules that the names of a tree's axes give; none where its axes have no names.
-
-    Args:
-        params: a pytree with named arrays of haliax or penzai, or of shapes in their place.
-    """
+    """The rules that the names of a tree's axes give; none where its axes have no names."""
     arrays = [one for one in _arrays(params) if "" not in one.axes]
     layers = {one: found for one in arrays if (found := _layer_of_mlp(one))}
     kernels = {found for one, found in layers.items() if one.of_layer == {"d", "f"}}
@@ -144,7 +138,7 @@ def _attention(one: _Array) -> Rule | None:
     end = "" if "d" in one.axes else "_bias"
     axes = one.axes
     if "three" in axes:
-        return _rule(one, block, tuple(f"{role}{end}" for role in _QKV), axes)
+        return _rule(one, block, tuple(f"{role}{end}" for role in QKV), axes)
     if kind in ("key", "value"):
         axes = tuple("g" if axis == "h" else axis for axis in axes)
     elif kind not in ("query", "out"):

@@ -1,23 +1,13 @@
 """nanochat, and others that come from modded-nanogpt."""
 
-from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.tree.tables import torch_attention, torch_mlp
 from mimetic_jax.zoo.norms import scales
 
 NANOCHAT = (
-    *attention_rules(
-        query="attn/c_q",
-        key="attn/c_k",
-        value="attn/c_v",
-        out="attn/(?:c_)?proj",
-        kernel="weight",
-        flat=True,
-        transposed=True,
-    ),
-    *mlp_rules(
+    *torch_attention(query="attn/c_q", key="attn/c_k", value="attn/c_v", out="attn/(?:c_)?proj"),
+    *torch_mlp(
         first="mlp/(?:c_)?fc",
         second="mlp/(?:c_)?proj",
-        kernel="weight",
-        transposed=True,
         within=r"(?:^|/)(?:h|blocks)/\d+$",
     ),
     *scales("attn_scale", "mlp_scale"),

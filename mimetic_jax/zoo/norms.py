@@ -57,9 +57,11 @@ def gated(
     return tuple(rules)
 
 
-def adding_one(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The rules for models that have Llama's names and multiply by 1 + w."""
-    names = ("input_layernorm/", "post_attention_layernorm/")
+def adding_one(
+    rules: tuple[Rule, ...],
+    names: tuple[str, ...] = ("input_layernorm/", "post_attention_layernorm/"),
+) -> tuple[Rule, ...]:
+    """The rules for models that multiply by 1 + w in norms of these names, Llama's by default."""
     return tuple(
         dataclasses.replace(rule, plus_one=rule.plus_one or rule.path.startswith(names))
         for rule in rules
@@ -79,12 +81,7 @@ _PRE_NORM = (
 
 
 def hugging_face_norms(leaf: str, kernel: str) -> tuple[Rule, ...]:
-    """The norms of Hugging Face's names.
-
-    Args:
-        leaf: the name of a norm's scale.
-        kernel: that of a layer's weight.
-    """
+    """The norms of Hugging Face's names, from those of a norm's scale and of a layer's weight."""
 
     def at(*names: str) -> tuple[str, ...]:
         return tuple(f"{name}/{leaf}" for name in names)

@@ -1,16 +1,15 @@
 """praxis."""
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import mlp_rules
+from mimetic_jax.tree.tables import QKV, biases_of, mlp_rules
 from mimetic_jax.zoo.norms import gains, gated, scales
 
-_QKV = ("query", "key", "value")
 _FIRST, _GATE, _SECOND = (f"ff_layer/ffn_layer{name}" for name in ("1", "1_gate", "2"))
 
 
 def _layer(stack: str, within: str) -> tuple[Rule, ...]:
     attention = (
-        ("combined_qkv", _QKV, tuple(f"{role}_bias" for role in _QKV), "three d h k", "three h k"),
+        ("combined_qkv", QKV, biases_of(QKV), "three d h k", "three h k"),
         ("query", "query", "query_bias", "d h k", "h k"),
         ("key", "key", "key_bias", "d g k", "g k"),
         ("value", "value", "value_bias", "d g k", "g k"),

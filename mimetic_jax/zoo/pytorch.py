@@ -3,13 +3,10 @@
 import functools
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.tree.tables import QKV, biases_of, torch_attention, torch_mlp
 from mimetic_jax.zoo.hugging_face import EXCLUDED, hugging_face
 from mimetic_jax.zoo.mamba import STATE_SPACES_MAMBA2
 from mimetic_jax.zoo.norms import adding_one, gains, hugging_face_norms, scales
-
-_QKV = ("query", "key", "value")
-_QKV_BIASES = ("query_bias", "key_bias", "value_bias")
 
 _rule = functools.partial(Rule, exclude=EXCLUDED)
 
@@ -47,46 +44,29 @@ PYTORCH: tuple[Rule, ...] = (
         beside="self_attention/multihead_attn/in_proj_weight",
     ),
     Rule(r"[^/.]+/(?:in_proj_(?:weight|bias)|out_proj/(?:weight|bias))", (), beside="probe"),
-    _rule("in_proj_weight", _QKV, "(three h k) d"),
-    _rule("in_proj_bias", _QKV_BIASES, "(three h k)"),
+    _rule("in_proj_weight", QKV, "(three h k) d"),
+    _rule("in_proj_bias", biases_of(QKV), "(three h k)"),
     _rule("out_proj/weight", "out", "d (h k)", beside="in_proj_weight"),
     _rule("out_proj/bias", "out_bias", "d", beside="in_proj_weight"),
-    *mlp_rules(
-        first="linear1",
-        second="linear2",
-        kernel="weight",
-        transposed=True,
-        within=r"layers/\d+$",
-        exclude=EXCLUDED,
-    ),
+    *torch_mlp(first="linear1", second="linear2", within=r"layers/\d+$", exclude=EXCLUDED),
     # timm, torchvision and Equimo: ViT, Swin and their relatives. Attention between channels
     # (XCiT, EdgeNeXt) has a temperature.
     Rule("(?:qkv|proj)/(?:weight|bias)", (), beside="temperature"),
     Rule("attn/qkv/bias_mask", ()),  # what DINOv3 multiplies the bias of the key by
-    *attention_rules(
-        fused="attn/qkv",
-        out="attn/proj",
-        kernel="weight",
-        flat=True,
-        transposed=True,
-        exclude=rf"{EXCLUDED}|visual/",
-    ),
+    *torch_attention(fused="attn/qkv", out="attn/proj", exclude=rf"{EXCLUDED}|visual/"),
     # ConViT
-    _rule("attn/qk/weight", _QKV[:2], "(two h k) d"),
-    _rule("attn/qk/bias", _QKV_BIASES[:2], "(two h k)"),
+    _rule("attn/qk/weight", QKV[:2], "(two h k) d"),
+    _rule("attn/qk/bias", biases_of(QKV[:2]), "(two h k)"),
     _rule("attn/v/weight", "value", "(g k) d", beside="attn/qk/weight"),
     _rule("attn/v/bias", "value_bias", "(g k)", beside="attn/qk/weight"),
     _rule("attn/relative_position_bias_table", "relative_bias", "r h"),
     _rule("relative_position_bias/relative_position_bias_table", "relative_bias", "r h"),
     _rule("pos_embed(?:ding)?", "position", "1 n d"),
     _rule("global_pos_embed/weight", "position", "n d"),
-    *attention_rules(  # GPT-NeoX
+    *torch_attention(  # GPT-NeoX
         fused="attention/query_key_value",
         out="attention/dense",
-        kernel="weight",
         by_head=True,
-        flat=True,
-        transposed=True,
         exclude=EXCLUDED,
     ),
     *hugging_face("weight", "weight", transposed=True),

@@ -39,16 +39,11 @@ def suggestion(
     """What to give for the first attention by its names; "" unless names and shapes decide it.
 
     A kernel that holds query, key and value may hold them one after another or head by head, which
-    no shape tells: there both are named, and what each means.
+    no shape tells: there both are named, and what each means. `beside` are the rules of the rest of
+    the tree, to be kept.
 
-    Args:
-        leaves: paths and shapes.
-        beside: the rules of the rest of the tree, to be kept.
-        undivided: whether the model doesn't divide logits by √K.
-
-    Example:
-        >>> suggestion([(f"h/0/attn/W{name}/kernel", (8, 8)) for name in "qkvo"])
-        'rules=attention_rules(query="Wq", key="Wk", value="Wv", out="Wo", flat=True), num_heads=…'
+    >>> suggestion([(f"h/0/attn/W{name}/kernel", (8, 8)) for name in "qkvo"])
+    'rules=attention_rules(query="Wq", key="Wk", value="Wv", out="Wo", flat=True), num_heads=…'
     """
     shapes = dict(leaves)
     blocks: dict[str, dict[str, _Layer]] = defaultdict(dict)

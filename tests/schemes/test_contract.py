@@ -141,6 +141,41 @@ def test_every_scheme_is_here():
     assert OURS.keys() == {type(scheme).__name__ for scheme in EVERY}
 
 
+WRITES = [
+    (schemes.Zero(), "query key key_bias position", "query key key_bias"),
+    (schemes.TFixup(), "mlp_in mlp_in_bias mlp_out", "mlp_in mlp_in_bias mlp_out"),
+    (schemes.ZeroOut(), "query key value out out_bias", "out out_bias"),
+    (schemes.IDInit(), "mlp_in mlp_in_bias mlp_out", "mlp_in mlp_in_bias mlp_out"),
+    (schemes.Orthogonal(), "mlp_in mlp_in_bias mlp_out", "mlp_in mlp_in_bias mlp_out"),
+    (schemes.Conditioned(), "query key value out out_bias", "query key value"),
+    (schemes.DCT(), "query key value out", "key"),
+    (schemes.Sinusoidal(), "query key mlp_in mlp_in_bias", "query key mlp_in mlp_in_bias"),
+    (schemes.ContentHeads(10_000), "query key query_bias", "query"),
+    (schemes.InductionCircuit(10_000), "query key value out", "query key value out"),
+    (schemes.HeadIdentity(), "query key value query_bias", "query key"),
+    (schemes.SymmetricQueryKey(), "query key query_bias", "query"),
+    (schemes.OrthogonalValueOut(), "query value out out_bias", "value out out_bias"),
+    (schemes.ImpulseBias(), "query key relative_bias", "relative_bias"),
+    (schemes.ImpulseMixing(), "token_in token_in_bias token_out", "token_in token_out"),
+    (schemes.Independent(), "mlp_in mlp_in_bias mlp_out", "mlp_in mlp_in_bias mlp_out"),
+    (schemes.CompleteP(), "mlp_in mlp_in_bias mlp_out", "mlp_in mlp_in_bias mlp_out"),
+    (schemes.SameNoise(), "query key mlp_in", "query key"),
+    (schemes.MeanShift(), "mlp_in mlp_in_bias mlp_out", "mlp_in"),
+    (schemes.AntiCorrelated(), "mlp_in mlp_in_bias mlp_out", "mlp_in"),
+    (schemes.CorrelatedMLP(-0.5), "mlp_in mlp_out mlp_out_bias", "mlp_out"),
+    (schemes.ConstantBias(0.01), "mlp_in mlp_in_bias", "mlp_in_bias"),
+    (schemes.MimeticSSM(step=None), "ssm_a ssm_b ssm_c", "ssm_a ssm_c"),
+    (schemes.NormMatched(Mimetic()), "query key position", "query key"),
+    (schemes.Shuffled(Mimetic()), "query key position", "query key"),
+    (schemes.Polar(Mimetic()), "query key position", "query key"),
+]
+
+
+@pytest.mark.parametrize(("scheme", "roles", "written"), WRITES, ids=str)
+def test_what_it_writes_of_a_block(scheme, roles, written):
+    assert scheme.writes(frozenset(roles.split())) == set(written.split())
+
+
 @every_scheme
 def test_jax_takes_it_for_a_tree_without_leaves(scheme):
     leaves, structure = jax.tree.flatten(scheme)

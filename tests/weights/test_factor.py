@@ -128,8 +128,8 @@ def test_inverse(fraction):
 
 
 def test_limits():
-    assert apparent_constants(0.3, -0.4) == pytest.approx((0.3, -0.4))
-    assert actual_constants(0.3, -0.4) == (0.3, -0.4)
+    assert apparent_constants(0.3, -0.4, 1) == pytest.approx((0.3, -0.4))
+    assert actual_constants(0.3, -0.4, 1) == (0.3, -0.4)
     assert apparent_constants(0, 0, 0.5) == actual_constants(0, 0, 0.5) == (0, 0)
     # A multiple of a projection: its entries are the same whatever the basis.
     projection = 0.5 * np.diag(np.arange(64) < 16)
