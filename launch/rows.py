@@ -8,7 +8,7 @@ import hashlib
 import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
@@ -144,7 +144,7 @@ def teacher_mark(file: str, start: str) -> str:
     named = re.match(re.escape(f"{file}/runs/") + "([^/]+)", start)
     if not named:
         return mark_of(file)
-    arms = recorded_arms(_config_of(file))
+    arms = recorded_arms(Claim.of(pathlib.Path(file)).config)
     if named[1] not in arms:
         raise unknown(f"arm in --file={file}", named[1], arms)
     return digest({**arms[named[1]], "arms": {}})
@@ -161,19 +161,13 @@ def mark_of(file: str) -> str:
     """
     path = pathlib.Path(file)
     if path.is_dir():
-        return digest({**_config_of(file), "arms": {}})
+        return digest({**Claim.of(path).config, "arms": {}})
     if not path.is_file():
         raise InputError(f"--file={file}: there is no such file")
     if path.suffix not in (".npz", ".safetensors"):
         raise InputError(f"--file={file} is none of .npz, .safetensors")
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()[:12]
-
-
-def _config_of(workdir: str) -> Mapping[str, Any]:
-    if (claim := Claim.read(pathlib.Path(workdir))) is None:
-        raise InputError(f"--file={workdir} is not a workdir of main.py: it has no config.json")
-    return claim.config
 
 
 def listing(results: Results) -> Iterator[str]:

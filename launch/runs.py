@@ -274,23 +274,18 @@ class Queue:
         failures: dict[str, list[str]] = defaultdict(list)
         for key, grouped in itertools.groupby(jobs, key=lambda job: job.row.comparison):
             row, of_row = self.rows[key], list(grouped)
+            workdir = self.folder(row)
             try:
                 comparison = Comparison(self.configs[key], self.say)
-                comparison.claimed(self.folder(row))
+                comparison.claimed(workdir)
+                self.say(f"[{jobs.index(of_row[0]) + 1}/{len(jobs)}] {of_row[0]}")
+                runs = [Run.of(workdir, job.arm, job.seed) for job in of_row]
+                diverged = comparison.train_all(runs, functools.partial(self._collect, row))
+                failures["diverged"] += [f"{row.key}, {run}" for run in diverged]
             except InputError as error:  # missing data of one row stops no other
                 if str(error) not in failures:
-                    self.say(f"{row.key}: left out: {error}")
+                    self.say(f"{row.key}: {error}")
                 failures[str(error)].append(row.key)
-                continue
-            self.say(f"[{jobs.index(of_row[0]) + 1}/{len(jobs)}] {of_row[0]}")
-            runs = [Run.of(self.folder(row), job.arm, job.seed) for job in of_row]
-            try:
-                collect = functools.partial(self._collect, row)
-                diverged = comparison.train_all(runs, collect)
-                failures["diverged"] += [f"{row.key}, {run}" for run in diverged]
-            except InputError as error:
-                failures[str(error)] += [str(job) for job in of_row if self._lacks(job)]
-                self.say(f"failed: {error}")
         return {reason: names for reason, names in failures.items() if names}
 
     def _lacks(self, job: Job) -> bool:

@@ -425,7 +425,7 @@ def test_students_find_their_runs_when_their_teacher_gets_more_arms(
         (["tests/started", "--row=1"], "vit.pt", "vit.pt is none of .npz, .safetensors"),
         (["tests/started", "--row=2"], "vit.npz", "tests/started needs a first stage"),
         (["tests/started", "--row=1"], "stage", "tests/started needs a file of a ViT"),
-        (["tests/started", "--row=2"], "empty", "not a workdir of main.py: it has no config.json"),
+        (["tests/started", "--row=2"], "empty", "empty: it has no config.json"),
     ],
 )
 def test_weights_that_do_not_serve_are_one_line(
