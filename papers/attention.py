@@ -135,7 +135,6 @@ TABLES = {
     "table1": Table(
         "ViTs of ten sizes on CIFAR-10, 100 epochs",
         cifar10_vit,
-        "accuracy %",
         (
             _size(96, 6, 3, 84.75, 87.90, 3.15),
             _size(96, 12, 3, 84.75, 88.84, 4.09),
@@ -167,7 +166,6 @@ TABLES = {
     "table2": Table(
         "ablations on CIFAR-10, ViT-Ti",
         cifar10_vit,
-        "accuracy %",
         (
             Row("our initialization", _ABLATED, {"mimetic": 91.38}),
             _ablation("random position embeddings", "mimetic_learned", 88.70),
@@ -196,7 +194,6 @@ TABLES = {
     "table3": Table(
         "ImageNet-1k under two recipes",
         imagenet_resnet_style,
-        "accuracy %",
         (
             _pair(
                 "ResNet-style, ViT-Ti, batch 640",
@@ -228,7 +225,6 @@ TABLES = {
     "table4": Table(
         "other data sets, ViT-Ti, 100 epochs",
         tiny_imagenet_vit,
-        "accuracy %",
         (
             _pair(
                 "Tiny ImageNet",
@@ -260,7 +256,6 @@ TABLES = {
     "scale": Table(
         "positions of scale γ = 1 and 2 on CIFAR-10, ViT-Ti",
         cifar10_vit,
-        "accuracy %",
         (
             Row("γ = 1", _TI, arms=("sincos", "mimetic")),
             Row("γ = 2", {**_TI, "scale": 2}, arms=("sincos", "mimetic")),
@@ -272,7 +267,6 @@ TABLES = {
     "table5": Table(
         "other initializations and LayerScale on CIFAR-10, ViT-Ti",
         cifar10_vit,
-        "accuracy %",
         (
             Row(
                 "T-Fixup",
@@ -300,7 +294,6 @@ TABLES = {
     "table6": Table(
         "language models",
         ptb_char,
-        "perplexity",
         (
             _pair(
                 *("Penn Treebank, characters", {**_TEXT, "chars": "raw"}),
@@ -357,12 +350,12 @@ TABLES = {
                 )
             ),
         ),
+        "perplexity",
         small=_small_text({"optimizer.learning_rate": 2e-3, "optimizer.warmup": 30}),
     ),
     "table7": Table(
         "internal resolutions on CIFAR-10, ViT-Ti",
         cifar10_vit,
-        "accuracy %",
         (
             _resolution(2, 32, 85.79, 90.46, 4.67, "table 1 has 86.07 and 90.78 for this ViT"),
             _resolution(4, 64, 90.24, 92.38, 2.14),
@@ -385,7 +378,6 @@ TABLES = {
     "convolution": Table(
         "learned convolutions beside attention, without the initialization",
         cifar10_vit,
-        "accuracy %",
         (
             Row("plain attention", _TI, {"default": 88.1}),
             Row("softmax(QK + γC)", _TI, {"conv_logits": 87.5}),

@@ -81,7 +81,6 @@ TABLES = {
     "runs": Table(
         "completed trainings of 10, 20 and 50 epochs on CIFAR-10, figure 2",
         convnext_cifar,
-        "accuracy %",
         _RUNS,
         small=SMALL,
         doubt="figure 2 alone has the numbers; in the text the MLP's gain is significant after 10 "
@@ -92,7 +91,6 @@ TABLES = {
     "imagenet": Table(
         "DeiT-S on ImageNet-1k, 100 epochs",
         imagenet_mlp,
-        "accuracy %",
         (
             Row(
                 "DeiT-S",
@@ -108,7 +106,6 @@ TABLES = {
     "anti_correlated": Table(
         "first kernels anti-correlated with the second on CIFAR-10",
         cifar_mlp_vit,
-        "accuracy %",
         tuple(
             Row(
                 f"{model}, 20 epochs",
@@ -127,7 +124,6 @@ TABLES = {
     "populations": Table(
         "small networks on CIFAR-10, of which figure 1 has the default's weights",
         mlp_population,
-        "accuracy %",
         (
             _population(
                 "convnext",

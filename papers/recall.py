@@ -43,7 +43,7 @@ def _rates(arguments: Arguments, *arms: str, rates: tuple[str, ...] = _RATES) ->
 
 
 def _table(title: str, rows: tuple[Row, ...], config: ModuleType = copying, **fields: Any) -> Table:
-    return Table(title, config, "answers %", rows, **fields)
+    return Table(title, config, rows, "answers %", **fields)
 
 
 TABLES = {

@@ -141,7 +141,6 @@ TABLES = {
     "table1": Table(
         "ViT-Ti on small and medium data sets",
         small_data_vit,
-        "accuracy %",
         (
             _row("Food-101", {"data": "food101"}, 77.95, (81.78, 3.83), (81.85, 3.90)),
             _row(
@@ -172,7 +171,6 @@ TABLES = {
     "positive_filters": Table(
         "random positive filters of sum one in place of impulses",
         small_data_vit,
-        "accuracy %",
         (Row("CIFAR-10", {"data": "cifar10"}, arms=_FILTERS),),
         small=SMALL,
         doubt="a sentence of section 4.1 without numbers: often inefficient. The paper states "
@@ -182,7 +180,6 @@ TABLES = {
     "table2": Table(
         "ViTs on ImageNet-1k",
         imagenet_structured,
-        "accuracy %",
         (
             _row("ViT-Ti", {"variant": "Ti", "row": "sqrt1"}, 72.71, (72.90, 0.19), (72.76, 0.05)),
             _row("ViT-S", {"variant": "S", "row": "sqrt1"}, 79.68, (80.26, 0.58), (80.40, 0.72)),
@@ -203,7 +200,6 @@ TABLES = {
     "table3": Table(
         "Swin Transformers and an MLP-Mixer",
         swin_cifar,
-        "accuracy %",
         (
             Row(
                 "Swin-B on ImageNet-1k",
@@ -252,7 +248,6 @@ TABLES = {
     "table4": Table(
         "weight selection for a ViT-Ti from ViT-S",
         weight_selection_vit,
-        "accuracy %",
         (
             _selected("Food-101", "food101", 85.42, (86.32, 0.90), (87.43, 2.01)),
             _selected("CIFAR-10", "cifar10", 96.61, (96.37, -0.24), (97.19, 0.58)),
@@ -272,7 +267,6 @@ TABLES = {
     "table5": Table(
         "ViT-B on ImageNet-1k under three settings",
         imagenet_structured,
-        "accuracy %",
         (
             _row(
                 "rate 7e-4, no repeats",
@@ -306,7 +300,6 @@ TABLES = {
     "table7": Table(
         "ConvMixers with frozen filters on CIFAR-10",
         convmixer_cifar,
-        "accuracy %",
         (
             _convmixer(256, 3, 91.76, 90.72, 90.68, 81.70),
             _convmixer(256, 5, 92.69, 90.87, 90.41, 80.57),
