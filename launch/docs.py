@@ -259,11 +259,6 @@ def _line(row: Row, found: ArmResult, results: Results) -> Iterator[object]:
     yield "" if goal is None else sum(value >= goal for value in found.reached.values())
     yield found.verdict
     lines = [line for line in results.of(row) if line in found.runs.values()]
-    said = (f"{line.command} ({', '.join(_about(line))})" for line in lines)
+    remarks = ((line, f", {line.remark}" * bool(line.remark)) for line in lines)
+    said = (f"{line.command} (jax {line.jax}{remark})" for line, remark in remarks)
     yield "; ".join(dict.fromkeys(said))
-
-
-def _about(line: Line) -> Iterator[str]:
-    yield f"jax {line.jax}"
-    if line.remark:
-        yield line.remark

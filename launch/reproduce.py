@@ -38,7 +38,8 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 # On a cluster the package may not be installed.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -60,12 +61,11 @@ from mimetic_jax.command.seeds import parse_seeds
 from mimetic_jax.data.home import expanded
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption
+from mimetic_jax.train.group import Say
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import path_of
 from papers import FIGURES, PAPERS, TABLES
 from papers.record import Row
-
-Say = Callable[[str], None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -257,13 +257,20 @@ def _own(given: argparse.Namespace, number: int, text: str) -> Row:
 
 
 def train(
-    given: argparse.Namespace, wanted: Sequence[Row], results: Results, say: Say
+    given: argparse.Namespace, wanted: Sequence[Row], results: Results, say: Say, **but: Any
 ) -> tuple[Queue, bool]:
-    """Train or list what rows lack; the queue, and whether something failed."""
+    """Train or list what rows lack; the queue, and whether something failed.
+
+    Args:
+        given: the options; `but` has others in their place.
+        wanted: the rows.
+        results: where runs have their lines.
+        say: prints a line.
+    """
     keep_freed_memory()
     if given.file:
         wanted = [row.starting_from(given.file) for row in wanted]
-    options = {"seeds": given.seeds, "only": given.arms, "data_dir": given.data_dir}
+    options = {"seeds": given.seeds, "only": given.arms, "data_dir": given.data_dir, **but}
     queue = Queue(wanted, results, given.workdir, **options, command=given.command, say=say)
     jobs = queue.jobs(*given.share)
     share, of = given.share
@@ -289,20 +296,17 @@ def choose(given: argparse.Namespace, name: str, results: Results, say: Say) -> 
     what the others can show.
     """
 
-    def but(**options: object) -> argparse.Namespace:
-        return argparse.Namespace(**{**vars(given), **options})
-
     failed, tried = False, list[Row]()
     # An arm whose best is at an end tries the next row.
     while not failed and (wanted := league.trials(name, results)) != tried:
-        tried, (_, failed) = wanted, train(but(seeds=()), wanted, results, say)
+        tried, (_, failed) = wanted, train(given, wanted, results, say, seeds=())
     chosen = league.chosen(name, results)
     have = {arm for row in chosen for arm in row.arms}
     arms = [arm for arm in given.arms or have if arm in have]  # the others lack trials yet
     if "default" in arms:
-        failed |= train(but(arms=("default",)), chosen, results, say)[1]
+        failed |= train(given, chosen, results, say, only=("default",))[1]
         say(league.sensitivity(name, results))
-    return train(but(arms=arms), chosen, results, say)[1] or failed if arms else failed
+    return train(given, chosen, results, say, only=arms)[1] or failed if arms else failed
 
 
 if __name__ == "__main__":

@@ -11,26 +11,24 @@ import functools
 import itertools
 import pathlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from launch.rows import Made, folder, load, made
 from mimetic_jax.base.errors import InputError, unknown
-from mimetic_jax.base.typed import from_json
 from mimetic_jax.data.home import INSTALLED
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import arms_of
 from mimetic_jax.train.controls import matched
+from mimetic_jax.train.group import Say
 from mimetic_jax.train.record import Record
 from mimetic_jax.train.report import COMPARED, ArmResult, compared
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import AnyPath, Lines
 from mimetic_jax.train.store.runs import Run
 from papers.record import Row
-
-Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,15 +68,14 @@ class Results:
 
     def __init__(self, folder: str | pathlib.Path) -> None:
         self.folder = files.path_of(str(folder))
-        self._found: dict[object, list[tuple[Mapping[str, object], str]]] = {}
+        self._found: dict[object, list[tuple[str, Mapping[str, object]]]] = defaultdict(list)
         self._lines: dict[object, list[Line]] = {}
-        for name in files.names(self.folder):
-            if name.endswith(".jsonl"):
-                for number, line in enumerate(Lines(self.folder / name).read(), 1):
-                    if "digest" in line:  # else it isn't a run, such as throughput
-                        where = f"{self.folder / name} line {number}"
-                        key = line.get("config"), line.get("small")
-                        self._found.setdefault(key, []).append((line, where))
+        names = [name for name in files.names(self.folder) if name.endswith(".jsonl")]
+        for path in (self.folder / name for name in names):
+            for number, line in enumerate(Lines(path).read(), 1):
+                if "digest" in line:  # else it isn't a run, such as throughput
+                    key = line.get("config"), line.get("small")
+                    self._found[key].append((f"{path} line {number}", line))
 
     def of(self, row: Row) -> list[Line]:
         """The lines of a row's comparison, of whatever digest.
@@ -88,16 +85,14 @@ class Results:
         """
         key = row.key, row.is_small
         if key not in self._lines:
-            self._lines[key] = [
-                from_json(Line, line, where, unknown_fields=True)
-                for line, where in self._found.get(key, ())
-            ]
+            found = self._found[key]
+            self._lines[key] = [Line.from_json(line, where) for where, line in found]
         return self._lines[key]
 
     def trained(self, row: Row) -> list[tuple[object, object]]:
         """Arm and seed of each line of a row's comparison, unchecked."""
-        found = self._found.get((row.key, row.is_small), ())
-        return [(line.get("arm"), line.get("seed")) for line, _ in found]
+        found = self._found[row.key, row.is_small]
+        return [(line.get("arm"), line.get("seed")) for _, line in found]
 
     def runs(self, row: Row, arm: str, digest: str = "") -> dict[int, Line]:
         """The runs of an arm by seed, also those of arms of another name and its configuration.
@@ -125,7 +120,14 @@ class Results:
         """
         runs = {arm: of for arm in row.arms if (of := self.runs(row, arm))}
         last = {arm: next(reversed(of.values())) for arm, of in runs.items()}
-        check_data(row.key, (line for of in runs.values() for line in of.values()))
+        # Lines of older versions don't know their data.
+        known = (line for of in runs.values() for line in of.values() if line.data)
+        data = {line.data: f"{line.arm} seed {line.seed} on {line.data}" for line in known}
+        if len(data) > 1:
+            raise InputError(
+                f"{row.key} was trained on data of several fingerprints, {', '.join(data.values())}"
+                ": they can't be compared; delete the lines of all but one"
+            )
         control = matched(
             {arm: line.digest for arm, line in last.items()},
             {arm: line.control_of for arm, line in last.items()},
@@ -139,24 +141,7 @@ class Results:
         lines.append(line.to_json())
         files.sync(lines.path)
         self.of(row).append(line)
-        self._found.setdefault((row.key, row.is_small), []).append((line.to_json(), "the new line"))
-
-
-def check_data(key: str, lines: Iterable[Line]) -> None:
-    """Check that runs which are compared were trained on the same data.
-
-    Raises:
-        InputError: some weren't; lines of older versions don't know theirs.
-    """
-    known = [line for line in lines if line.data]
-    for line in known:
-        if line.data != known[0].data:
-            one = known[0]
-            raise InputError(
-                f"{key}: {one.arm} seed {one.seed} was trained on data of fingerprint {one.data}, "
-                f"{line.arm} seed {line.seed} on {line.data}: they can't be compared; delete the "
-                "lines of one of them"
-            )
+        self._found[row.key, row.is_small].append((str(lines.path), line.to_json()))
 
 
 class Job(NamedTuple):

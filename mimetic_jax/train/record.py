@@ -12,7 +12,7 @@ import os
 import pathlib
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import jax
 
@@ -205,7 +205,7 @@ class Record(Origin, Trained):
         return json.loads(json.dumps(dataclasses.asdict(self)))
 
     @classmethod
-    def from_json(cls, data: Any, where: str) -> Record:
+    def from_json(cls, data: Any, where: str) -> Self:
         """The record of parsed JSON; fields that it doesn't have are ignored.
 
         Raises:

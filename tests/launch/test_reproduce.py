@@ -38,7 +38,6 @@ PUBLISHED = {"default": 80.0, "mimetic": 82.5}
 TABLE = Table(
     "tiny",
     tiny,
-    "accuracy %",
     (
         Row("width 16", {"width": 16, "steps": 8}, PUBLISHED),
         Row("width 32", {"width": 32, "steps": 8}),
@@ -48,7 +47,6 @@ TABLE = Table(
 STARTED = Table(
     "started",
     tiny,
-    "accuracy %",
     (
         Row(
             "from a file",
@@ -251,7 +249,7 @@ def test_an_arm_that_has_not_chosen_its_row_yet_waits(tmp_path, capsys):
 def test_a_stop_between_two_trainings_of_a_table_is_not_forgotten(monkeypatch):
     asked = []
 
-    def train(*_):
+    def train(*_, **__):
         asked.append(preemption.should_stop())
         os.kill(os.getpid(), signal.SIGTERM)
         return None, False
