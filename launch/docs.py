@@ -18,14 +18,13 @@ import io
 import pathlib
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from launch import league, tables
-from launch.results import Line, Results
+from launch import league
 from launch.rows import rows
-from launch.tables import Standing, reached
+from launch.runs import OURS, Line, Results, ours
 from mimetic_jax.base.errors import unknown
-from mimetic_jax.train.report import BASELINES, DEFAULT
+from mimetic_jax.train.report import BASELINES, DEFAULT, ArmResult, markdown, trimmed
 from papers import TABLES, today
 from papers.league import LONG
 from papers.record import Row, Table
@@ -60,6 +59,75 @@ _METHODS = ("mimetic", "strong", "impulse", "mean_shift", "conv")
 """The papers' initializations, with other constants too: the arms that groups show."""
 
 
+HEAD = ("row", "arm", "published", *OURS)
+"""Columns of rows, published and ours side by side."""
+
+
+def table(rows: Sequence[Row], results: Results) -> str:
+    """Published and ours of some rows, with every arm that was trained."""
+    shown = [
+        line
+        for row in rows
+        for line in side_by_side(label(row), row, results.reached(row), every=True)
+    ]
+    return markdown(trimmed(HEAD, shown))
+
+
+def _trained(rows: Sequence[Row], results: Results, only: Collection[str] = ()) -> str:
+    """A table of what was trained of some rows, without what is published; of some arms only."""
+    several = len({row.table for row in rows}) > 1
+    lines = [
+        (label(row, several), arm, "", *ours(one))
+        for row in rows
+        for arm, one in results.reached(row).items()
+        if not only or arm in only
+    ]
+    return markdown(trimmed(HEAD, lines))
+
+
+def label(row: Row, several: bool = False) -> str:
+    """A row by its number, or among the rows of several tables by its table's name."""
+    name = f"{row.table}, {row.label}" if several else f"{row.number}. {row.label}"
+    return name + ", scaled down" * row.is_small
+
+
+def side_by_side(
+    name: str, row: Row, found: Mapping[str, ArmResult], *, every: bool = False
+) -> Iterator[Sequence[str]]:
+    """The lines of a row: its published scores after the default's, each with ours.
+
+    Args:
+        name: of the row.
+        row: as published.
+        found: what its arms reached.
+        every: whether arms that have no published score follow.
+    """
+    scores = {arm: printed(score) for arm, score in row.published.items()}
+    start = f"{scores.pop(DEFAULT)} → " if DEFAULT in scores and len(scores) > 1 else ""
+    if row.best:  # one score, of the best of some arms
+        yield name, f"best of {len(row.published)}", printed(max(row.published.values()))
+    elif found:
+        for arm, text in scores.items():
+            yield name, arm, start + text, *ours(found.get(arm))
+    elif scores:
+        yield name, ", ".join(scores), start + ", ".join(scores.values())
+    if every:
+        for arm, one in found.items():
+            if row.best or arm not in scores:
+                yield name, arm, "", *ours(one)
+    for other, score in row.others.items():
+        yield name, other, printed(score)
+
+
+def printed(score: float) -> str:
+    """A published score with its digits, at least two.
+
+    >>> printed(91.4), printed(1.233)
+    ('91.40', '1.233')
+    """
+    return f"{score:.{max(2, len(str(score).partition('.')[2]))}f}"
+
+
 def pages(results: Results) -> dict[pathlib.Path, str]:
     """The pages that have tables, with those of today's results, and the CSV beside them."""
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
@@ -83,8 +151,7 @@ def _block(name: str, results: Results) -> str:
         return f"{table}\n\n{_defaults(GRIDS[name], results)}"
     if name in GROUPS:
         every = [row for table in GROUPS[name] for row in _rows(table, results)]
-        table = tables.lines(tables.HEAD, [*tables.ours(every, results, _METHODS)])
-        return f"{table}\n\n{_defaults(GROUPS[name], results)}"
+        return f"{_trained(every, results, _METHODS)}\n\n{_defaults(GROUPS[name], results)}"
     if name in _PUBLISHED:
         return _published(name, results)
     if name not in TABLES:
@@ -92,7 +159,7 @@ def _block(name: str, results: Results) -> str:
     if TABLES[name].trials:
         table = league.task_table(name, results)
     else:
-        table = tables.lines(tables.HEAD, [*tables.ours(_rows(name, results), results)])
+        table = _trained(_rows(name, results), results)
     title = f"{TABLES[name].title[0].upper()}{TABLES[name].title[1:]} ({TABLES[name].score})."
     scales = _scales(_rows(name, results), TABLES[name])
     if scales and name.partition("/")[0] in _PUBLISHED:
@@ -109,10 +176,12 @@ def _defaults(names: Sequence[str], results: Results) -> str:
     tables_of: dict[str, list[str]] = {}
     for name in names:
         for row in _rows(name, results):
-            if not (found := reached(row, results)):
+            if not (found := results.reached(row)):
                 continue
             shown = found.get(DEFAULT) or next(iter(found.values()))
-            base = _STARTS.get(tables.newest(shown.result).base)
+            *_, newest = shown.runs.values()
+            assert isinstance(newest, Line)
+            base = _STARTS.get(newest.base)
             if base and name not in tables_of.setdefault(base, []):
                 tables_of[base].append(name)
     if len(tables_of) < 2:
@@ -142,18 +211,18 @@ def _published(paper: str, results: Results) -> str:
         if name.partition("/")[0] != paper or not printed:
             continue
         lines.append((f"**{name.partition('/')[2]}: {table.title}, {table.score}**",))
-        trained: dict[int, tuple[Row, Mapping[str, Standing]]] = {}
+        trained: dict[int, tuple[Row, Mapping[str, ArmResult]]] = {}
         for row in _rows(name, results):  # those as printed come first
-            if found := reached(row, results):
+            if found := results.reached(row):
                 trained.setdefault(row.number, (row, found))
         if scales := _scales((row for row, _ in trained.values()), table):
             scaled.append(f"Ours of {name.partition('/')[2]} are scaled down: {scales}.")
         for number, row in enumerate(table.rows, 1):
-            _, standings = trained.get(number, (None, {}))
-            lines += tables.side_by_side(f"{number}. {row.label}", row, standings)
+            _, reached = trained.get(number, (None, {}))
+            lines += side_by_side(f"{number}. {row.label}", row, reached)
     names = [name for name in TABLES if name.startswith(f"{paper}/")]
     scaled += filter(None, [_defaults(names, results)])
-    return "\n".join([tables.lines(tables.HEAD, lines), *(["", *scaled] if scaled else [])])
+    return "\n".join([markdown(trimmed(HEAD, lines)), *(["", *scaled] if scaled else [])])
 
 
 def _csv(results: Results) -> str:
@@ -167,33 +236,29 @@ def _csv(results: Results) -> str:
     writer.writerow([*head, "verdict", "commands"])
     for name, table in TABLES.items():
         if table.trials:
-            shown = league.standings(name, results)
+            shown = [(one.row, one.result) for one in league.standings(name, results)]
         else:
             every = _rows(name, results)
-            shown = [one for row in every for one in reached(row, results).values()]
-        writer.writerows(_line(one, results) for one in shown)
+            shown = [(row, one) for row in every for one in results.reached(row).values()]
+        writer.writerows(_line(row, one, results) for row, one in shown)
     return file.getvalue()
 
 
-def _line(standing: Standing, results: Results) -> Iterator[object]:
+def _line(row: Row, found: ArmResult, results: Results) -> Iterator[object]:
     """A line of the CSV: what the arm is, its numbers, and the commands of its runs."""
-    row, ours, digits = standing.row, standing.result, standing.result.score.digits + 1
-    yield from (row.table, row.label, "yes" if row.is_small else "", ours.arm)
-    yield "" if row.is_small else row.published.get(ours.arm, "")
-    yield from (ours.score.label, len(ours.reached), round(ours.mean, digits))
-    yield "" if ours.sd is None else round(ours.sd, digits)
-    for one in (standing.gain, standing.positions, standing.structure):
+    digits = found.score.digits + 1
+    yield from (row.table, row.label, "yes" if row.is_small else "", found.arm)
+    yield "" if row.is_small else row.published.get(found.arm, "")
+    yield from (found.score.label, len(found.reached), round(found.mean, digits))
+    yield "" if found.sd is None else round(found.sd, digits)
+    for name in BASELINES:
+        one = found.differences.get(name)
         numbers = (one.mean, one.low, one.high) if one else (None, None, None)
         yield from ("" if number is None else round(number, digits) for number in numbers)
-    goal = ours.score.goal
-    yield "" if goal is None else sum(value >= goal for value in ours.reached.values())
-    yield tables.verdict(standing.gain, standing.structure, ours.score.higher)
-    lines = [line for line in results.of(row) if line in ours.runs.values()]
-    said = (f"{line.command} ({', '.join(_about(line))})" for line in lines)
+    goal = found.score.goal
+    yield "" if goal is None else sum(value >= goal for value in found.reached.values())
+    yield found.verdict
+    lines = [line for line in results.of(row) if line in found.runs.values()]
+    remarks = ((line, f", {line.remark}" * bool(line.remark)) for line in lines)
+    said = (f"{line.command} (jax {line.jax}{remark})" for line, remark in remarks)
     yield "; ".join(dict.fromkeys(said))
-
-
-def _about(line: Line) -> Iterator[str]:
-    yield f"jax {line.jax}"
-    if line.remark:
-        yield line.remark

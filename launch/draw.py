@@ -10,7 +10,6 @@ from typing import Any
 
 from launch.rows import rows
 from launch.runs import Queue
-from launch.tables import reached
 from mimetic_jax.analysis import population
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import EXAMPLES, Network, networks
@@ -85,8 +84,7 @@ def draw(
             raise InputError(f"{name} needs {figure.needs}")
         drawn = _of_networks(figure.draw, found, options.pop("examples", EXAMPLES))
     elif figure.draw in _OF_RESULTS:
-        standings = [one for row in wanted for one in reached(row, queue.results).values()]
-        results = [one.result for one in standings]
+        results = [one for row in wanted for one in queue.results.reached(row).values()]
         if not results:
             raise InputError(f"no run of {name} is finished: nothing to draw")
         drawn = [results]

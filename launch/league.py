@@ -9,20 +9,33 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from configs.arms import CONTROLS
-from launch import tables
-from launch.results import Results
 from launch.rows import rows
-from launch.tables import Standing, reached
+from launch.runs import OURS, Results, ours
 from mimetic_jax.train.record import SCORES, Record
-from mimetic_jax.train.report import DEFAULT, ArmResult, spread_of
-from mimetic_jax.train.statistics import Difference, holm, smallest_gain
+from mimetic_jax.train.report import DEFAULT, NOISE, ArmResult, compared, markdown, shows, trimmed
+from mimetic_jax.train.statistics import Difference, holm
 from papers import TABLES
 from papers.record import Row
+
+
+class Chosen(NamedTuple):
+    """An arm in the row that it chose.
+
+    Attributes:
+        row: where it is compared.
+        edge: whether it didn't try both rows next to that one: its best may be beyond.
+        result: its runs there.
+    """
+
+    row: Row
+    edge: bool
+    result: ArmResult
 
 
 def trials(task: str, results: Results) -> list[Row]:
@@ -49,7 +62,7 @@ def trials(task: str, results: Results) -> list[Row]:
 
 
 def choices(task: str, results: Results) -> dict[str, tuple[int, bool]]:
-    """The number of the row that each arm chose, and whether it is an edge (see `Standing`).
+    """The number of the row that each arm chose, and whether it is an edge (see `Chosen`).
 
     Of a text the loss on the validation text decides, else the score; of equal ones the row that is
     next to the middle of the first rows. Arms that miss a trial of those are left out.
@@ -85,9 +98,9 @@ def _tried(task: str, results: Results) -> dict[str, dict[int, float]]:
     """How well each arm did in the rows of which it has all trials; more is better."""
     found: dict[str, dict[int, float]] = defaultdict(dict)
     for trial in _trials(task):
-        for arm, one in reached(trial, results).items():
-            if one.result.runs.keys() >= set(trial.seeds):
-                runs = (one.result.runs[seed] for seed in trial.seeds)
+        for arm, one in results.reached(trial).items():
+            if one.runs.keys() >= set(trial.seeds):
+                runs = (one.runs[seed] for seed in trial.seeds)
                 found[arm][trial.number] = float(np.mean([_goodness(run) for run in runs]))
     return found
 
@@ -100,50 +113,53 @@ def _goodness(run: Record) -> float:
     return run.value if score.higher else -run.value
 
 
-def standings(task: str, results: Results) -> list[Standing]:
+def standings(task: str, results: Results) -> list[Chosen]:
     """The arms of a task that have runs at their own best, controls too, the default first.
 
     Seeds that the table doesn't name are left out: trials, and those of a table that asks again.
 
-    Gains are over the default at the default's own best, with the spread of all arms of the task
-    and p corrected for the number of its entrants (Holm); likewise those over noise.
+    Entrants are compared with the default at the default's own best, and with their noise at its
+    own, with the spread of all arms of the task and p corrected for their number (Holm).
     """
     every = rows(task)
-    of_rows = [reached(row, results) for row in every]
-    found: dict[str, Standing] = {}
-    for arm, (number, edge) in choices(task, results).items():
-        there = of_rows[number - 1].get(arm)
-        runs = there.result.runs if there else {}
-        if compared := {seed: runs[seed] for seed in every[0].seeds if seed in runs}:
-            found[arm] = Standing(every[number - 1], ArmResult(arm, compared), edge=edge)
-    if DEFAULT not in found:
-        return []
-    entrants = [arm for arm in every[0].arms if arm in found and _is_entrant(arm)]
+    of_rows = [results.reached(row) for row in every]
     # Whatever rates they chose: the rows that all tried say which arm is the control of which.
     control = {
-        arm: one.result.control
+        arm: one.control
         for trial in _trials(task)
-        for arm, one in reached(trial, results).items()
-        if one.result.control
+        for arm, one in results.reached(trial).items()
+        if one.control
     }
-
-    spread = spread_of(one.result for one in found.values())
-
-    def over(others: Mapping[str, str]) -> list[Difference | None]:
-        pairs = [(found[arm].result, found.get(others.get(arm, ""))) for arm in entrants]
-        return holm([ours.versus(it.result, spread) if it else None for ours, it in pairs])
-
-    gains, structures = over(dict.fromkeys(entrants, DEFAULT)), over(control)
-    for arm, gain, structure in zip(entrants, gains, structures, strict=True):
-        found[arm] = dataclasses.replace(found[arm], gain=gain, structure=structure)
-    return [found[arm] for arm in every[0].arms if arm in found]
+    found, picked = [], choices(task, results)
+    for arm, (number, _) in picked.items():
+        runs = of_rows[number - 1][arm].runs if arm in of_rows[number - 1] else {}
+        if own := {seed: runs[seed] for seed in every[0].seeds if seed in runs}:
+            found.append(ArmResult(arm, own, control=control.get(arm, "")))
+    arms = {one.arm: one for one in compared(found)}
+    if DEFAULT not in arms:
+        return []
+    entrants = [arm for arm in arms if _is_entrant(arm)]
+    differences: dict[str, dict[str, Difference]] = defaultdict(dict)
+    for name in (DEFAULT, NOISE):
+        corrected = holm([arms[arm].differences.get(name) for arm in entrants])
+        for arm, one in zip(entrants, corrected, strict=True):
+            differences[arm] |= {name: one} if one else {}
+    return [
+        Chosen(
+            every[picked[arm][0] - 1],
+            picked[arm][1],
+            dataclasses.replace(arms[arm], differences=differences[arm]),
+        )
+        for arm in every[0].arms
+        if arm in arms
+    ]
 
 
 def _is_entrant(arm: str) -> bool:
     return not arm.startswith(tuple(CONTROLS))
 
 
-def _of_entrants(task: str, results: Results) -> list[Standing]:
+def _of_entrants(task: str, results: Results) -> list[Chosen]:
     return [one for one in standings(task, results) if _is_entrant(one.result.arm)]
 
 
@@ -155,14 +171,10 @@ def sensitivity(task: str, results: Results) -> str:
     default = next((one.result for one in standings(task, results)), None)
     if default is None or default.sd is None:
         return ""
-    n, arms = len(default.reached), rows(task)[0].arms
-    others, form = sum(map(_is_entrant, arms)) - 1, f".{default.score.digits}f"
-    gain, corrected = (smallest_gain(default.sd, n, of, len(arms)) for of in (1, others))
-    return (
-        f"{task}: the default reaches {default.shown()} with {n} seeds; nine times of ten they "
-        f"show a gain of {gain:{form}} of one arm, and of {corrected:{form}} among "
-        f"{others} (Holm)"
-    )
+    arms = rows(task)[0].arms
+    entrants = sum(map(_is_entrant, arms)) - 1
+    shown = shows([default], arms=len(arms), at_once=entrants)
+    return f"{task}: the default reaches {default.shown()}; {shown}"
 
 
 def task_table(task: str, results: Results) -> str:
@@ -170,19 +182,16 @@ def task_table(task: str, results: Results) -> str:
     shown = _of_entrants(task, results)
     best_first = bool(shown) and shown[0].result.score.higher
     shown.sort(key=lambda one: one.result.mean, reverse=best_first)
-    return tables.lines(
-        ("initialization", "best at", *tables.NUMBERS),
-        [(f"`{one.result.arm}`", *_cells(one)) for one in shown],
-    )
+    cells = [(f"`{one.result.arm}`", _rate(one), *ours(one.result)) for one in shown]
+    return markdown(trimmed(("initialization", "best at", *OURS), cells))
 
 
 _EDGE = "†"
 """After what an arm reached at a rate whose neighbors it didn't both try."""
 
 
-def _cells(standing: Standing) -> tuple[str, ...]:
-    best = standing.row.label.removeprefix("learning rate ") + _EDGE * standing.edge
-    return best, *tables.numbers(standing)
+def _rate(one: Chosen) -> str:
+    return one.row.label.removeprefix("learning rate ") + _EDGE * one.edge
 
 
 def grid(
@@ -211,19 +220,19 @@ def grid(
         head.append(f"{task.partition('/')[2]}, {score.label}, n = {len(shown[0].result.runs)}")
         goodness = [one.result.mean if score.higher else -one.result.mean for one in shown]
         for one, good in zip(shown, goodness, strict=True):
-            cells[one.result.arm][task] = _cell(one, intervals)
-            beaten[one.result.arm].append(float(np.mean(np.array(goodness) < good)))
-            gained[one.result.arm] += one.gain.side(score.higher) if one.gain else 0
+            arm, gain = one.result.arm, one.result.differences.get(DEFAULT)
+            cells[arm][task] = _cell(one, intervals)
+            beaten[arm].append(float(np.mean(np.array(goodness) < good)))
+            gained[arm] += gain.side(score.higher) if gain else 0
     order = sorted(cells, key=lambda arm: (-gained[arm], -float(np.mean(beaten[arm]))))
     first = set([arm for arm in order if arm != DEFAULT][: most and most - 1])
     order = [arm for arm in order if arm in first or arm == DEFAULT]
-    return tables.lines(
-        head, [(f"`{arm}`", *(cells[arm].get(task, "") for task in found)) for arm in order]
-    )
+    lines = [(f"`{arm}`", *(cells[arm].get(task, "") for task in found)) for arm in order]
+    return markdown(trimmed(head, lines))
 
 
-def _cell(standing: Standing, intervals: bool) -> str:
-    result = standing.result
+def _cell(chosen: Chosen, intervals: bool) -> str:
+    result = chosen.result
     form = f".{result.score.digits}f"
 
     def shown(one: Difference, of: int = 0) -> str:
@@ -233,13 +242,13 @@ def _cell(standing: Standing, intervals: bool) -> str:
             text = f"{one:{form}}" if intervals else f"{one.mean:+{form}}"
         return f"**{text}**" if one.side(result.score.higher) else text
 
-    edge = _EDGE * standing.edge
-    if standing.gain is None:
+    edge = _EDGE * chosen.edge
+    gain, structure = (result.differences.get(name) for name in (DEFAULT, NOISE))
+    if gain is None:
         text, goal = result.shown() if intervals else f"{result.mean:{form}}", result.score.goal
         if goal is not None:
             reached = sum(value >= goal for value in result.reached.values())
             text += f", {reached} of {len(result.reached)}"
         return text + edge
-    text, n = shown(standing.gain) + edge, standing.gain.n
-    text += f" n={n}" * (n < len(standing.row.seeds))
-    return text + (f" ({shown(standing.structure, of=1)})" if standing.structure else "")
+    text = shown(gain) + edge + f" n={gain.n}" * (gain.n < len(chosen.row.seeds))
+    return text + (f" ({shown(structure, of=1)})" if structure else "")

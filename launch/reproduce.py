@@ -38,8 +38,8 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
 # On a cluster the package may not be installed.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -47,8 +47,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 # characters, though nothing is wrong: the features that it misses are hints to its own compiler.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from launch import rows
-from launch.results import Results
+import jax
+
+from launch import docs, league, rows
+from launch.draw import draw
+from launch.runs import Queue, Results
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.command import shipped
@@ -56,15 +59,13 @@ from mimetic_jax.command.advice import naming_flags
 from mimetic_jax.command.assign import assign, parse_field
 from mimetic_jax.command.seeds import parse_seeds
 from mimetic_jax.data.home import expanded
+from mimetic_jax.host.memory import keep_freed_memory
+from mimetic_jax.train.cluster import preemption
+from mimetic_jax.train.group import Say
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import path_of
 from papers import FIGURES, PAPERS, TABLES
 from papers.record import Row
-
-if TYPE_CHECKING:
-    from launch.runs import Queue
-
-Say = Callable[[str], None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -158,8 +159,6 @@ def run(given: argparse.Namespace, say: Say) -> int:
         raise InputError("run this from the root of the repository: there is no main.py here")
     results = Results(given.results)
     if given.docs:
-        from launch import docs  # statistics take a second to import
-
         for path, text in docs.pages(results).items():
             files.write(path, text)
             say(f"written: {path}")
@@ -178,9 +177,6 @@ def run(given: argparse.Namespace, say: Say) -> int:
 
 def reproduce(given: argparse.Namespace, wanted: Sequence[Row], results: Results, say: Say) -> int:
     """Train rows and show their tables, or draw their figure; returns the exit code."""
-    from launch import league, tables
-    from mimetic_jax.train.cluster import preemption
-
     names = list(dict.fromkeys(row.table for row in wanted))
     leagues = {name for name in names if name in TABLES and TABLES[name].trials}
     if given.row and leagues:
@@ -197,7 +193,7 @@ def reproduce(given: argparse.Namespace, wanted: Sequence[Row], results: Results
                     failed |= choose(given, name, results, say)
                     text = league.task_table(name, results)
                 else:
-                    text = tables.table([row for row in plain if row.table == name], results)
+                    text = docs.table([row for row in plain if row.table == name], results)
                 say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
                 if not shown and not given.dry_run:
                     files.write(given.workdir / "table.md", f"{text}\n")
@@ -205,8 +201,6 @@ def reproduce(given: argparse.Namespace, wanted: Sequence[Row], results: Results
         say(f"{stopped}: the same command continues")
         return preemption.EXIT_CODE
     if given.name in FIGURES and not (failed or given.dry_run):
-        from launch.draw import draw  # whose imports take a second
-
         out = pathlib.Path(given.results) / "figures"
         options = {"small": given.small, "heads": given.heads}
         with naming_flags({"num_heads": "--heads", "num_kv_heads": "--kv-heads"}):
@@ -263,18 +257,20 @@ def _own(given: argparse.Namespace, number: int, text: str) -> Row:
 
 
 def train(
-    given: argparse.Namespace, wanted: Sequence[Row], results: Results, say: Say
+    given: argparse.Namespace, wanted: Sequence[Row], results: Results, say: Say, **but: Any
 ) -> tuple[Queue, bool]:
-    """Train or list what rows lack; the queue, and whether something failed."""
-    import jax
+    """Train or list what rows lack; the queue, and whether something failed.
 
-    from launch.runs import Queue
-    from mimetic_jax.host.memory import keep_freed_memory
-
+    Args:
+        given: the options; `but` has others in their place.
+        wanted: the rows.
+        results: where runs have their lines.
+        say: prints a line.
+    """
     keep_freed_memory()
     if given.file:
         wanted = [row.starting_from(given.file) for row in wanted]
-    options = {"seeds": given.seeds, "only": given.arms, "data_dir": given.data_dir}
+    options = {"seeds": given.seeds, "only": given.arms, "data_dir": given.data_dir, **but}
     queue = Queue(wanted, results, given.workdir, **options, command=given.command, say=say)
     jobs = queue.jobs(*given.share)
     share, of = given.share
@@ -300,22 +296,17 @@ def choose(given: argparse.Namespace, name: str, results: Results, say: Say) -> 
     what the others can show.
     """
 
-    def but(**options: object) -> argparse.Namespace:
-        return argparse.Namespace(**{**vars(given), **options})
-
-    from launch import league
-
     failed, tried = False, list[Row]()
     # An arm whose best is at an end tries the next row.
     while not failed and (wanted := league.trials(name, results)) != tried:
-        tried, (_, failed) = wanted, train(but(seeds=()), wanted, results, say)
+        tried, (_, failed) = wanted, train(given, wanted, results, say, seeds=())
     chosen = league.chosen(name, results)
     have = {arm for row in chosen for arm in row.arms}
     arms = [arm for arm in given.arms or have if arm in have]  # the others lack trials yet
     if "default" in arms:
-        failed |= train(but(arms=("default",)), chosen, results, say)[1]
+        failed |= train(given, chosen, results, say, only=("default",))[1]
         say(league.sensitivity(name, results))
-    return train(but(arms=arms), chosen, results, say)[1] or failed if arms else failed
+    return train(given, chosen, results, say, only=arms)[1] or failed if arms else failed
 
 
 if __name__ == "__main__":

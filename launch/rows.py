@@ -8,16 +8,22 @@ import hashlib
 import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.command import shipped
+from mimetic_jax.command.assign import assign
+from mimetic_jax.train.config import recorded_arms, to_json
+from mimetic_jax.train.controls import control_of
+from mimetic_jax.train.schema import digest
+from mimetic_jax.train.store.claim import Claim
 from papers import FIGURES, PAPERS, TABLES
 from papers.record import FILE, FIRST_STAGE, Figure, Row, Table
 
 if TYPE_CHECKING:
-    from ml_collections import ConfigDict
-
-    from launch.results import Results
+    from launch.runs import Results
 
 SEEDS = (0, 1, 2)
 """Of each row unless others are asked for: the fewest that a claim takes."""
@@ -61,9 +67,6 @@ def load(row: Row) -> ConfigDict:
     Raises:
         InputError: for an unknown argument, arm or field.
     """
-    from mimetic_jax.command import shipped
-    from mimetic_jax.command.assign import assign
-
     given = {
         name: row.file if row.file and value in (FILE, FIRST_STAGE) else value
         for name, value in row.arguments.items()
@@ -87,17 +90,27 @@ def folder(row: Row) -> str:
     return f"{found}_from_{mark_of(row.file)}" if row.file else found
 
 
-def made(row: Row, arms: Mapping[str, ConfigDict]) -> dict[str, dict[str, Any]]:
-    """What the runs of each arm must agree in to be compared, as fields of a `Line`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Made:
+    """What runs must agree in to be compared: fields of a line of the results.
 
-    Args:
-        row: of the comparison.
-        arms: their configurations.
+    Attributes:
+        digest: of the configuration of the arm: runs of other digests aren't compared.
+        control_of: digests of the arms of which its arm is a control.
+        batch, dtype, base: of the configuration.
+        weights: mark of the file or first stage that it started from, if any.
     """
-    from mimetic_jax.train.config import to_json
-    from mimetic_jax.train.controls import control_of
-    from mimetic_jax.train.schema import digest
 
+    digest: str
+    control_of: tuple[str, ...] = ()
+    batch: int = 0
+    dtype: str = "float32"
+    base: str = ""
+    weights: str | None = None
+
+
+def made(row: Row, arms: Mapping[str, ConfigDict]) -> dict[str, Made]:
+    """What makes the runs of each arm of a row, from its configuration."""
     found = {}
     for name, config in arms.items():
         record, weights = to_json(config), None
@@ -107,14 +120,14 @@ def made(row: Row, arms: Mapping[str, ConfigDict]) -> dict[str, dict[str, Any]]:
         if row.file:  # its content counts in place of its path
             weights = teacher_mark(row.file, record["init_from"])
             record["init_from"] = record["init_from"].replace(row.file, weights)
-        found[name] = {
-            "digest": digest(record),
-            "control_of": control_of(record),
-            "weights": weights,
-            "batch": config.batch,
-            "dtype": config.model.get("dtype", "float32"),
-            "base": config.model.get("base") or "",
-        }
+        found[name] = Made(
+            digest=digest(record),
+            control_of=control_of(record),
+            batch=config.batch,
+            dtype=config.model.get("dtype", "float32"),
+            base=config.model.get("base") or "",
+            weights=weights,
+        )
     return found
 
 
@@ -128,13 +141,10 @@ def teacher_mark(file: str, start: str) -> str:
     Raises:
         InputError: as `mark_of`; or the workdir has no such arm.
     """
-    from mimetic_jax.train.config import recorded_arms
-    from mimetic_jax.train.schema import digest
-
     named = re.match(re.escape(f"{file}/runs/") + "([^/]+)", start)
     if not named:
         return mark_of(file)
-    arms = recorded_arms(_config_of(file))
+    arms = recorded_arms(Claim.of(pathlib.Path(file)).config)
     if named[1] not in arms:
         raise unknown(f"arm in --file={file}", named[1], arms)
     return digest({**arms[named[1]], "arms": {}})
@@ -151,23 +161,13 @@ def mark_of(file: str) -> str:
     """
     path = pathlib.Path(file)
     if path.is_dir():
-        from mimetic_jax.train.schema import digest
-
-        return digest({**_config_of(file), "arms": {}})
+        return digest({**Claim.of(path).config, "arms": {}})
     if not path.is_file():
         raise InputError(f"--file={file}: there is no such file")
     if path.suffix not in (".npz", ".safetensors"):
         raise InputError(f"--file={file} is none of .npz, .safetensors")
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()[:12]
-
-
-def _config_of(workdir: str) -> Mapping[str, Any]:
-    from mimetic_jax.train.store.claim import Claim
-
-    if (claim := Claim.read(pathlib.Path(workdir))) is None:
-        raise InputError(f"--file={workdir} is not a workdir of main.py: it has no config.json")
-    return claim.config
 
 
 def listing(results: Results) -> Iterator[str]:

@@ -1,27 +1,147 @@
-"""What the results lack, run after run."""
+"""The runs of rows: those that have a line in results/*.jsonl, and the queue of what is left.
+
+A line is the record of a finished run with the comparison that it belongs to and the command that
+trained it: the only source of the numbers in docs/.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import itertools
+import pathlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from launch.results import Line, Results
-from launch.rows import folder, load, made
+from launch.rows import Made, folder, load, made
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.home import INSTALLED
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import arms_of
-from mimetic_jax.train.store.files import AnyPath
+from mimetic_jax.train.controls import matched
+from mimetic_jax.train.group import Say
+from mimetic_jax.train.record import Record
+from mimetic_jax.train.report import COMPARED, ArmResult, compared
+from mimetic_jax.train.store import files
+from mimetic_jax.train.store.files import AnyPath, Lines
 from mimetic_jax.train.store.runs import Run
 from papers.record import Row
 
-Say = Callable[[str], None]
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Line(Record, Made):
+    """The record of a run, with the comparison that it belongs to.
+
+    Attributes:
+        config: the key of its row.
+        small: whether that is scaled down from the paper's.
+        command: that trained it.
+        remark: what the same command would do otherwise today, such as draw other noise; or that
+            its commit is in no clone, or its code was changed: nobody can check it out. Empty for
+            most.
+    """
+
+    config: str
+    small: bool
+    command: str = ""
+    remark: str = ""
+
+
+OURS = ("ours ± sd (n)", *COMPARED)
+"""Columns of what arms of the results reached."""
+
+
+def ours(result: ArmResult | None) -> tuple[str, ...]:
+    """The cells of these columns; none for an arm that isn't trained."""
+    return (f"{result.shown()} ({len(result.reached)})", *result.compared()) if result else ()
+
+
+class Results:
+    """The lines of a folder; those of a row are checked when they are asked for.
+
+    Raises:
+        InputError: a line isn't JSON.
+    """
+
+    def __init__(self, folder: str | pathlib.Path) -> None:
+        self.folder = files.path_of(str(folder))
+        self._found: dict[object, list[tuple[str, Mapping[str, object]]]] = defaultdict(list)
+        self._lines: dict[object, list[Line]] = {}
+        names = [name for name in files.names(self.folder) if name.endswith(".jsonl")]
+        for path in (self.folder / name for name in names):
+            for number, line in enumerate(Lines(path).read(), 1):
+                if "digest" in line:  # else it isn't a run, such as throughput
+                    key = line.get("config"), line.get("small")
+                    self._found[key].append((f"{path} line {number}", line))
+
+    def of(self, row: Row) -> list[Line]:
+        """The lines of a row's comparison, of whatever digest.
+
+        Raises:
+            InputError: one lacks a field, or has one of another type.
+        """
+        key = row.key, row.is_small
+        if key not in self._lines:
+            found = self._found[key]
+            self._lines[key] = [Line.from_json(line, where) for where, line in found]
+        return self._lines[key]
+
+    def trained(self, row: Row) -> list[tuple[object, object]]:
+        """Arm and seed of each line of a row's comparison, unchecked."""
+        found = self._found[row.key, row.is_small]
+        return [(line.get("arm"), line.get("seed")) for _, line in found]
+
+    def runs(self, row: Row, arm: str, digest: str = "") -> dict[int, Line]:
+        """The runs of an arm by seed, also those of arms of another name and its configuration.
+
+        Of two with the same seed that of its own name, then the first.
+
+        Args:
+            row: of the comparison.
+            arm: its name.
+            digest: of its configuration; that of its newest line unless given.
+        """
+        lines = self.of(row)
+        digest = digest or next((one.digest for one in reversed(lines) if one.arm == arm), "")
+        found: dict[int, Line] = {}
+        same = (line for line in lines if line.digest == digest)
+        for line in sorted(same, key=lambda line: line.arm != arm):
+            found.setdefault(line.seed, line)
+        return found
+
+    def reached(self, row: Row) -> dict[str, ArmResult]:
+        """What each arm of a row reached, in its runs of the configuration that it had last.
+
+        Raises:
+            InputError: some were trained on other data.
+        """
+        runs = {arm: of for arm in row.arms if (of := self.runs(row, arm))}
+        last = {arm: next(reversed(of.values())) for arm, of in runs.items()}
+        # Lines of older versions don't know their data.
+        known = (line for of in runs.values() for line in of.values() if line.data)
+        data = {line.data: f"{line.arm} seed {line.seed} on {line.data}" for line in known}
+        if len(data) > 1:
+            raise InputError(
+                f"{row.key} was trained on data of several fingerprints, {', '.join(data.values())}"
+                ": they can't be compared; delete the lines of all but one"
+            )
+        control = matched(
+            {arm: line.digest for arm, line in last.items()},
+            {arm: line.control_of for arm, line in last.items()},
+        )
+        found = [ArmResult(arm, of, row.label, control.get(arm, "")) for arm, of in runs.items()]
+        return {one.arm: one for one in compared(found)}
+
+    def append(self, row: Row, line: Line) -> None:
+        """Add a line; it is on disk when this returns."""
+        lines = Lines(self.folder / f"{row.stem}{'_small' * row.is_small}.jsonl")
+        lines.append(line.to_json())
+        files.sync(lines.path)
+        self.of(row).append(line)
+        self._found[row.key, row.is_small].append((str(lines.path), line.to_json()))
 
 
 class Job(NamedTuple):
@@ -74,7 +194,8 @@ class Queue:
         self.shown: list[Row] = []
         self.rows: dict[Any, Row] = {}
         self.configs: dict[Any, ConfigDict] = {}
-        self._data_dir, self._only, self._made = data_dir, only, dict[Any, Any]()
+        self._data_dir, self._only = data_dir, only
+        self._made: dict[Any, dict[str, Made]] = {}
         for row in rows:
             if row.lacks:
                 left_out = f"{row.table} row {row.number} is left out"
@@ -138,28 +259,23 @@ class Queue:
         failures: dict[str, list[str]] = defaultdict(list)
         for key, grouped in itertools.groupby(jobs, key=lambda job: job.row.comparison):
             row, of_row = self.rows[key], list(grouped)
+            workdir = self.folder(row)
             try:
                 comparison = Comparison(self.configs[key], self.say)
-                comparison.claimed(self.folder(row))
+                comparison.claimed(workdir)
+                self.say(f"[{jobs.index(of_row[0]) + 1}/{len(jobs)}] {of_row[0]}")
+                runs = [Run.of(workdir, job.arm, job.seed) for job in of_row]
+                diverged = comparison.train_all(runs, functools.partial(self._collect, row))
+                failures["diverged"] += [f"{row.key}, {run}" for run in diverged]
             except InputError as error:  # missing data of one row stops no other
                 if str(error) not in failures:
-                    self.say(f"{row.key}: left out: {error}")
+                    self.say(f"{row.key}: {error}")
                 failures[str(error)].append(row.key)
-                continue
-            self.say(f"[{jobs.index(of_row[0]) + 1}/{len(jobs)}] {of_row[0]}")
-            runs = [Run.of(self.folder(row), job.arm, job.seed) for job in of_row]
-            try:
-                collect = functools.partial(self._collect, row)
-                diverged = comparison.train_all(runs, collect)
-                failures["diverged"] += [f"{row.key}, {run}" for run in diverged]
-            except InputError as error:
-                failures[str(error)] += [str(job) for job in of_row if self._lacks(job)]
-                self.say(f"failed: {error}")
         return {reason: names for reason, names in failures.items() if names}
 
     def _lacks(self, job: Job) -> bool:
         """Whether a run has no line."""
-        digest = self._made[job.row.comparison][job.arm]["digest"]
+        digest = self._made[job.row.comparison][job.arm].digest
         return job.seed not in self.results.runs(job.row, job.arm, digest)
 
     def _collect(self, row: Row, run: Run) -> None:
@@ -167,6 +283,6 @@ class Queue:
         if run.arm not in self.arms(row) or not self._lacks(Job(row, run.arm, run.seed)):
             return
         if record := run.record():
-            about = {**self._made[row.comparison][run.arm], "command": self.command}
-            line = Line(**vars(record), **about, config=row.key, small=row.is_small)
-            self.results.append(row, line)
+            about = {**vars(record), **vars(self._made[row.comparison][run.arm])}
+            about |= {"config": row.key, "small": row.is_small, "command": self.command}
+            self.results.append(row, Line(**about))

@@ -6,7 +6,6 @@ Learning (ICML 2023), PMLR 202, pages 34456-34468. arXiv 2305.09828. No code is 
 Scores are of single trainings as far as the paper says; it states no hardware.
 """
 
-import dataclasses
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +20,7 @@ from configs import (
     tiny_imagenet_vit,
     wikitext103,
 )
-from papers.record import Arguments, Fields, Figure, Row, Small, Table, theirs
+from papers.record import NOTHING, Arguments, Fields, Figure, Row, Small, Table, theirs
 
 _BFLOAT16 = {"model.dtype": "bfloat16"}
 _TI = {"width": 192, "depth": 12, "heads": 3, "patch": 2}
@@ -73,11 +72,28 @@ def _pair(
 
 
 def _size(
-    width: int, depth: int, heads: int, base: float, init: float, gain: float, doubt: str = ""
+    width: int, depth: int, heads: int, base: float, init: float, gain: float, **options: Any
 ) -> Row:
     """A line of table 1."""
     arguments = {"width": width, "depth": depth, "heads": heads, "patch": 2}
-    return _pair(f"{width}/{depth}/{heads}", arguments, base, init, gain, doubt=doubt)
+    return _pair(f"{width}/{depth}/{heads}", arguments, base, init, gain, **options)
+
+
+_NEXT = "the printed gain is that of the next row; the scores differ by 3.83"
+_WARM_UP = theirs("procedural warm-up", 91.29, 92.89, 92.81)
+
+
+def _resnet_style(batch: int, base: float, init: float, gain: float, doubt: str = "") -> Row:
+    """Half of table 3."""
+    arguments = {"variant": "Ti", "batch": batch}
+    label = f"ResNet-style, ViT-Ti, batch {batch}"
+    return _pair(label, arguments, base, init, gain, doubt=doubt)
+
+
+def _deit_style(variant: str, base: float, init: float, gain: float) -> Row:
+    """The other half."""
+    label = f"DeiT-style, ViT-{variant}, batch 1024"
+    return _pair(label, {"variant": variant}, base, init, gain, config=imagenet_deit)
 
 
 def _ablation(label: str, arm: str, score: float, doubt: str = "", structure: bool = True) -> Row:
@@ -100,6 +116,11 @@ def _layer_scale(label: str, form: str, score: float) -> Row:
     return Row(label, _ABLATED, arms, best=True)
 
 
+def _cifar(title: str, *rows: Row, **options: Any) -> Table:
+    """A table of ViTs on CIFAR-10."""
+    return Table(title, cifar10_vit, rows, **{"fields": _BFLOAT16, "small": SMALL, **options})
+
+
 _GPSA = (
     "ConViT's class token enters in the last layers alone, which have no gate: where all layers "
     "have one, as the text says, the mean over patches is pooled"
@@ -111,139 +132,113 @@ _SWAPPED = (
 )
 
 
-def _small_text(optimizer: Fields) -> Small:
+def _small_text(
+    optimizer: Fields,
+    steps: int = 300,
+    batch: int = 16,
+    length: int = 128,
+    test_batch: int = 32,
+    checkpoints: int = 100,
+    model: Fields = NOTHING,
+    says: str = "128 tokens",
+) -> Small:
     """For language models."""
     return Small(
         {"width": 96, "depth": 4, "heads": 4},
         fields={
+            **model,
             "epochs": 0.0,
-            "steps": 300,
-            "batch": 16,
-            "data.length": 128,
-            "data.valid": 96,
+            "steps": steps,
+            "batch": batch,
+            "data.length": length,
+            "data.valid": length * 3 // 4,
             **optimizer,
-            "eval.batch": 32,
+            "eval.batch": test_batch,
             "eval.every_epochs": 0.0,
             "log_every": 50,
-            "checkpoint_every": 100,
+            "checkpoint_every": checkpoints,
         },
-        says="width 96, depth 4, 300 steps of 16 windows of 128 tokens",
+        says=f"width 96, depth 4, {steps} steps of {batch} windows of {says}",
+    )
+
+
+def _sgd(
+    kind: str, arguments: Arguments, base: float, init: float, score: str, config: ModuleType
+) -> Row:
+    """A row of table 6 with the other optimizer."""
+    return _pair(
+        f"Penn Treebank, {kind}, SGD",
+        {**_TEXT, **arguments, "optimizer": "sgd"},
+        *(base, init),
+        score=score,
+        doubt="Bai et al.'s SGD, the optimizer of the set-up that the text names",
+        config=config,
+        small=_small_text({}),
     )
 
 
 TABLES = {
-    "table1": Table(
+    "table1": _cifar(
         "ViTs of ten sizes on CIFAR-10, 100 epochs",
-        cifar10_vit,
-        "accuracy %",
-        (
-            _size(96, 6, 3, 84.75, 87.90, 3.15),
-            _size(96, 12, 3, 84.75, 88.84, 4.09),
-            _size(
-                192,
-                6,
-                3,
-                85.85,
-                89.68,
-                4.63,
-                "the printed gain is that of the next row; the scores differ by 3.83",
-            ),
-            _size(192, 12, 1, 85.25, 89.88, 4.63),
-            dataclasses.replace(
-                _size(192, 12, 3, 86.07, 90.78, 4.71, "the text has a gain of 4.8"),
-                others=theirs("procedural warm-up", 91.29, 92.89, 92.81),
-            ),
-            _size(192, 12, 6, 86.74, 91.38, 4.64),
-            _size(192, 24, 3, 86.36, 91.85, 5.49),
-            _size(384, 12, 3, 86.26, 91.56, 5.30),
-            _size(384, 12, 6, 84.40, 92.17, 7.77, "the text has a gain of over 6"),
-            _size(384, 12, 12, 86.39, 92.30, 5.91),
-        ),
-        fields=_BFLOAT16,
-        small=SMALL,
+        _size(96, 6, 3, 84.75, 87.90, 3.15),
+        _size(96, 12, 3, 84.75, 88.84, 4.09),
+        _size(192, 6, 3, 85.85, 89.68, 4.63, doubt=_NEXT),
+        _size(192, 12, 1, 85.25, 89.88, 4.63),
+        _size(192, 12, 3, 86.07, 90.78, 4.71, doubt="the text has a gain of 4.8", others=_WARM_UP),
+        _size(192, 12, 6, 86.74, 91.38, 4.64),
+        _size(192, 24, 3, 86.36, 91.85, 5.49),
+        _size(384, 12, 3, 86.26, 91.56, 5.30),
+        _size(384, 12, 6, 84.40, 92.17, 7.77, doubt="the text has a gain of over 6"),
+        _size(384, 12, 12, 86.39, 92.30, 5.91),
         doubt="the text calls this table 4 and has gains of 2.5 to 6 %, where the largest is 7.77; "
         f"{_STARTS}; {_SCALE}",
     ),
-    "table2": Table(
+    "table2": _cifar(
         "ablations on CIFAR-10, ViT-Ti",
-        cifar10_vit,
-        "accuracy %",
-        (
-            Row("our initialization", _ABLATED, {"mimetic": 91.38}),
-            _ablation("random position embeddings", "mimetic_learned", 88.70),
-            _ablation(
-                "no init (only sinusoidal position embeddings)", "sincos", 87.39, structure=False
-            ),
-            _ablation("init only query, key", "query_key", 89.17, _SWAPPED),
-            _ablation("init only value, out", "value_out", 87.23, _SWAPPED),
-            _ablation("value, out ∝ +cI", "positive", 89.65),
-            _ablation("GPSA (8 heads)", "gpsa_8", 90.03, _GPSA, structure=False),
-            _ablation("GPSA (4 heads)", "gpsa_4", 90.83, _GPSA, structure=False),
-            _ablation("GPSA (4 heads) + value, out ∝ -cI", "gpsa_4_value_out", 91.21, _GPSA),
-            Row(
-                "pretrained attention and position embeddings",
-                {**_TI, "pretrained": "FILE.npz"},
-                {"pretrained": 91.15},
-                doubt="which checkpoint isn't stated; this row has the 3 heads of published ViT-Ti "
-                "files, the others 6",
-                needs=_PRETRAINED,
-            ),
+        Row("our initialization", _ABLATED, {"mimetic": 91.38}),
+        _ablation("random position embeddings", "mimetic_learned", 88.70),
+        _ablation(
+            "no init (only sinusoidal position embeddings)", "sincos", 87.39, structure=False
         ),
-        fields=_BFLOAT16,
-        small=SMALL,
+        _ablation("init only query, key", "query_key", 89.17, _SWAPPED),
+        _ablation("init only value, out", "value_out", 87.23, _SWAPPED),
+        _ablation("value, out ∝ +cI", "positive", 89.65),
+        _ablation("GPSA (8 heads)", "gpsa_8", 90.03, _GPSA, structure=False),
+        _ablation("GPSA (4 heads)", "gpsa_4", 90.83, _GPSA, structure=False),
+        _ablation("GPSA (4 heads) + value, out ∝ -cI", "gpsa_4_value_out", 91.21, _GPSA),
+        Row(
+            "pretrained attention and position embeddings",
+            {**_TI, "pretrained": "FILE.npz"},
+            {"pretrained": 91.15},
+            doubt="which checkpoint isn't stated; this row has the 3 heads of published ViT-Ti "
+            "files, the others 6",
+            needs=_PRETRAINED,
+        ),
         doubt=f"{_HEADS}; {_SCALE}",
     ),
     "table3": Table(
         "ImageNet-1k under two recipes",
         imagenet_resnet_style,
-        "accuracy %",
         (
-            _pair(
-                "ResNet-style, ViT-Ti, batch 640",
-                {"variant": "Ti", "batch": 640},
-                70.28,
-                73.08,
-                gain=2.8,
-            ),
-            _pair(
-                *(
-                    "ResNet-style, ViT-Ti, batch 1024",
-                    {"variant": "Ti", "batch": 1024},
-                    67.80,
-                    71.92,
-                    4.1,
-                ),
+            _resnet_style(640, 70.28, 73.08, 2.8),
+            _resnet_style(
+                *(1024, 67.80, 71.92, 4.1),
                 doubt="the learning rate of this batch isn't stated: that of 640 is taken",
             ),
-            _pair(
-                *("DeiT-style, ViT-Ti, batch 1024", {"variant": "Ti"}, 72.08, 72.65, 0.57),
-                config=imagenet_deit,
-            ),
-            _pair(
-                *("DeiT-style, ViT-S, batch 1024", {"variant": "S"}, 79.83, 80.36, 0.53),
-                config=imagenet_deit,
-            ),
+            _deit_style("Ti", 72.08, 72.65, 0.57),
+            _deit_style("S", 79.83, 80.36, 0.53),
         ),
     ),
     "table4": Table(
         "other data sets, ViT-Ti, 100 epochs",
         tiny_imagenet_vit,
-        "accuracy %",
         (
             _pair(
-                "Tiny ImageNet",
-                {**_TI, "patch": 4},
-                45.24,
-                50.87,
-                5.63,
+                *("Tiny ImageNet", {**_TI, "patch": 4}, 45.24, 50.87, 5.63),
                 others=theirs("procedural warm-up", 55.42, 57.20, 58.20),
             ),
             _pair(
-                "CIFAR-100",
-                _TI,
-                60.94,
-                67.33,
-                6.39,
+                *("CIFAR-100", _TI, 60.94, 67.33, 6.39),
                 config=cifar100_vit,
                 others=theirs("procedural warm-up", 68.52, 70.72, 71.98),
             ),
@@ -257,50 +252,37 @@ TABLES = {
         small=SMALL,
         doubt=_SCALE,
     ),
-    "scale": Table(
+    "scale": _cifar(
         "positions of scale γ = 1 and 2 on CIFAR-10, ViT-Ti",
-        cifar10_vit,
-        "accuracy %",
-        (
-            Row("γ = 1", _TI, arms=("sincos", "mimetic")),
-            Row("γ = 2", {**_TI, "scale": 2}, arms=("sincos", "mimetic")),
-        ),
-        fields=_BFLOAT16,
-        small=SMALL,
+        Row("γ = 1", _TI, arms=("sincos", "mimetic")),
+        Row("γ = 2", {**_TI, "scale": 2}, arms=("sincos", "mimetic")),
         doubt="section 5.1: about 0.5 % from 1 to about 2, without the scores",
     ),
-    "table5": Table(
+    "table5": _cifar(
         "other initializations and LayerScale on CIFAR-10, ViT-Ti",
-        cifar10_vit,
-        "accuracy %",
-        (
-            Row(
-                "T-Fixup",
-                _ABLATED,
-                {"t_fixup": 85.38},
-                arms=("t_fixup_learned",),
-                doubt="which positions it has isn't stated: sin-cos here, t_fixup_learned without",
-            ),
-            Row(
-                "ZerO",
-                _ABLATED,
-                {"zero": 87.41},
-                arms=("norm_matched_zero", "zero_learned", "norm_matched_zero_learned"),
-                doubt="which positions it has isn't stated: sin-cos here, whose score alone "
-                "is 87.39 in table 2; zero_learned is without",
-            ),
-            _layer_scale("LayerScale, original", "branch", 89.90),
-            _layer_scale("LayerScale, our version", "skip", 88.68),
-            Row("our initialization", _ABLATED, {"mimetic": 91.38}),
+        Row(
+            "T-Fixup",
+            _ABLATED,
+            {"t_fixup": 85.38},
+            arms=("t_fixup_learned",),
+            doubt="which positions it has isn't stated: sin-cos here, t_fixup_learned without",
         ),
-        fields=_BFLOAT16,
-        small=SMALL,
+        Row(
+            "ZerO",
+            _ABLATED,
+            {"zero": 87.41},
+            arms=("norm_matched_zero", "zero_learned", "norm_matched_zero_learned"),
+            doubt="which positions it has isn't stated: sin-cos here, whose score alone "
+            "is 87.39 in table 2; zero_learned is without",
+        ),
+        _layer_scale("LayerScale, original", "branch", 89.90),
+        _layer_scale("LayerScale, our version", "skip", 88.68),
+        Row("our initialization", _ABLATED, {"mimetic": 91.38}),
         doubt=f"{_HEADS}; {_SCALE}",
     ),
     "table6": Table(
         "language models",
         ptb_char,
-        "perplexity",
         (
             _pair(
                 *("Penn Treebank, characters", {**_TEXT, "chars": "raw"}),
@@ -321,59 +303,29 @@ TABLES = {
                 'has it ("the same hyperparameters"); 50 epochs',
                 fields=_BFLOAT16,
                 config=wikitext103,
-                small=Small(
-                    {"width": 96, "depth": 4, "heads": 4},
-                    fields={
-                        "model.dtype": "float32",
-                        "epochs": 0.0,
-                        "steps": 100,
-                        "batch": 4,
-                        "data.length": 64,
-                        "data.valid": 48,
-                        "optimizer.learning_rate": 2e-3,
-                        "optimizer.warmup": 10,
-                        "eval.batch": 4,
-                        "eval.every_epochs": 0.0,
-                        "log_every": 50,
-                        "checkpoint_every": 50,
-                    },
-                    says="width 96, depth 4, 100 steps of 4 windows of 64 words; its vocabulary "
-                    "makes each minutes",
+                small=_small_text(
+                    {"optimizer.learning_rate": 2e-3, "optimizer.warmup": 10},
+                    *(100, 4, 64, 4, 50),
+                    {"model.dtype": "float32"},
+                    says="64 words; its vocabulary makes each minutes",
                 ),
             ),
-            *(
-                _pair(
-                    f"Penn Treebank, {kind}, SGD",
-                    {**_TEXT, **arguments, "optimizer": "sgd"},
-                    *(base, init),
-                    score=score,
-                    doubt="Bai et al.'s SGD, the optimizer of the set-up that the text names",
-                    config=config,
-                    small=_small_text({}),
-                )
-                for kind, arguments, base, init, score, config in (
-                    ("characters", {"chars": "raw"}, 1.233, 1.210, "bits/char", ptb_char),
-                    ("words", {}, 84.84, 82.34, "", ptb_word),
-                )
-            ),
+            _sgd("characters", {"chars": "raw"}, 1.233, 1.210, "bits/char", ptb_char),
+            _sgd("words", {}, 84.84, 82.34, "", ptb_word),
         ),
+        "perplexity",
         small=_small_text({"optimizer.learning_rate": 2e-3, "optimizer.warmup": 30}),
     ),
-    "table7": Table(
+    "table7": _cifar(
         "internal resolutions on CIFAR-10, ViT-Ti",
-        cifar10_vit,
-        "accuracy %",
-        (
-            _resolution(2, 32, 85.79, 90.46, 4.67, "table 1 has 86.07 and 90.78 for this ViT"),
-            _resolution(4, 64, 90.24, 92.38, 2.14),
-            _resolution(8, 128, 90.03, 92.49, 2.46),
-            _resolution(16, 256, 88.85, 92.74, 3.89),
-            _resolution(4, 32, 88.43, 90.47, 2.03, "the scores differ by 2.04"),
-            _resolution(8, 64, 88.00, 90.96, 2.96),
-            _resolution(16, 128, 87.90, 91.90, 4.00),
-            _resolution(32, 256, 86.27, 90.15, 3.88),
-        ),
-        fields=_BFLOAT16,
+        _resolution(2, 32, 85.79, 90.46, 4.67, "table 1 has 86.07 and 90.78 for this ViT"),
+        _resolution(4, 64, 90.24, 92.38, 2.14),
+        _resolution(8, 128, 90.03, 92.49, 2.46),
+        _resolution(16, 256, 88.85, 92.74, 3.89),
+        _resolution(4, 32, 88.43, 90.47, 2.03, "the scores differ by 2.04"),
+        _resolution(8, 64, 88.00, 90.96, 2.96),
+        _resolution(16, 128, 87.90, 91.90, 4.00),
+        _resolution(32, 256, 86.27, 90.15, 3.88),
         small=Small(
             {"randaugment": ""},
             SMALL.times,
@@ -382,19 +334,13 @@ TABLES = {
         ),
         doubt=f"the number of heads isn't stated; 3 are taken, as ViT-Tiny has; {_SCALE}",
     ),
-    "convolution": Table(
+    "convolution": _cifar(
         "learned convolutions beside attention, without the initialization",
-        cifar10_vit,
-        "accuracy %",
-        (
-            Row("plain attention", _TI, {"default": 88.1}),
-            Row("softmax(QK + γC)", _TI, {"conv_logits": 87.5}),
-            Row("softmax(QK) + γC", _TI, {"conv_added": 89.9}),
-            Row("softmax(QK) + softmax(γC)", _TI, {"conv_softmax": 75.0}),
-        ),
+        Row("plain attention", _TI, {"default": 88.1}),
+        Row("softmax(QK + γC)", _TI, {"conv_logits": 87.5}),
+        Row("softmax(QK) + γC", _TI, {"conv_added": 89.9}),
+        Row("softmax(QK) + softmax(γC)", _TI, {"conv_softmax": 75.0}),
         controls=("default",),
-        fields=_BFLOAT16,
-        small=SMALL,
         doubt="numbers of section 6's text; size, sharing and initial values of C aren't stated, "
         f"nor is the ViT; {_STARTS}",
     ),
@@ -432,6 +378,7 @@ _SMALL_MAPS = Small(
 )
 """All layers, since figures name some of them."""
 
+_BOTH = ("default", "mimetic")
 _GAMMAS = (50, 100, 150, 200, 300, 400)
 _SHARES = (10, 20, 40, 60, 80, 100)
 
@@ -446,7 +393,7 @@ FIGURES = {
         "attention maps on CIFAR-10, mean over heads and a batch",
         "attention_maps",
         {"layers": (1, 4, 11)},
-        (_trained("ViT-Ti", _TI, "default", "mimetic"),),
+        (_trained("ViT-Ti", _TI, *_BOTH),),
         _SMALL_MAPS,
         starts=(_FILE,),
         doubt=f"{_COUNTED}; {_FILE_DOUBT}",
@@ -480,19 +427,10 @@ FIGURES = {
         "curves",
         rows=(
             _trained(
-                "ResNet-style",
-                {"variant": "Ti", "batch": 1024},
-                "default",
-                "mimetic",
+                *("ResNet-style", {"variant": "Ti", "batch": 1024}, *_BOTH),
                 config=imagenet_resnet_style,
             ),
-            _trained(
-                "DeiT-style",
-                {"variant": "Ti"},
-                "default",
-                "mimetic",
-                config=imagenet_deit,
-            ),
+            _trained("DeiT-style", {"variant": "Ti"}, *_BOTH, config=imagenet_deit),
         ),
         doubt="its gain of 4.1 % is that of batch 1024",
     ),
@@ -501,10 +439,7 @@ FIGURES = {
         "sweep",
         {
             "label": "share of the training images",
-            "series": {
-                arm: {f"{arm}_{share}": share / 100 for share in _SHARES}
-                for arm in ("default", "mimetic")
-            },
+            "series": {arm: {f"{arm}_{share}": share / 100 for share in _SHARES} for arm in _BOTH},
         },
         (_trained("ViT-Ti", _TI, "figure6"),),
         SMALL,
@@ -521,7 +456,7 @@ FIGURES = {
         "attention maps before and after training, and pretrained, mean over heads and a batch",
         "attention_maps",
         {"layers": (1, 3, 5, 7, 9, 11), "examples": 30},
-        (_trained("ViT-Ti", _TI, "default", "mimetic"),),
+        (_trained("ViT-Ti", _TI, *_BOTH),),
         _SMALL_MAPS,
         starts=(_FILE,),
         doubt="its columns are untrained, trained on CIFAR-10, pretrained on ImageNet, ours "

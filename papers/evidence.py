@@ -8,15 +8,15 @@ and wasn't tuned for any arm.
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from configs import cifar10_vit, ptb_char, python_docs
-from papers.record import Arguments, Fields, Figure, Row, Table
+from papers.record import NOTHING, Arguments, Fields, Figure, Row, Table
 
 _DEMO_RATES = ("4e-3", "8e-3", "1.6e-2")
 _CONTROLS = ("default", "norm_matched", "shuffled")
 _STRONG = ("strong", "norm_matched_strong")
 _HALVES = ("query_key", "norm_matched_query_key", "value_out", "norm_matched_value_out")
-_DROWNED = {"model.embedding_std": 0.0}
 _SIZE = {"width": 96, "depth": 6, "heads": 3}
 
 
@@ -104,38 +104,54 @@ _PTB = Row(
     arms=("mimetic", *_STRONG, *_HALVES, "zero_out", "uniform"),
 )
 
+
+def _on_text(title: str, *rows: Row, **options: Any) -> Table:
+    return Table(title, python_docs, rows, "bits/char", **options)
+
+
+def _on_images(title: str, rows: Iterable[Row], fields: Fields = NOTHING, **options: Any) -> Table:
+    options = {"controls": ("norm_matched",), **options}
+    return Table(title, cifar10_vit, tuple(rows), fields={**_RECIPE, **fields}, **options)
+
+
+def _base(of: str, *arms: str, fields: Fields = NOTHING) -> Table:
+    """Another default of the images' model, with sin-cos positions, at own rates."""
+    return _on_images(
+        f"{of} initialization with sin-cos positions as the default: {_IMAGES}, 64 tokens, 2 "
+        "epochs",
+        (dataclasses.replace(_rate(rate), arms=("sincos", *arms)) for rate in _IMAGE_RATES),
+        fields,
+        controls=(),
+        seeds=(0, 1, 2),
+        trials=(100,),
+        first=(1, 2, 3),
+    )
+
+
 TABLES = {
-    "demo": Table(
+    "demo": _on_text(
         "the demo's text, Python's documentation by characters, 200 steps, at three learning rates",
-        python_docs,
-        "bits/char",
-        tuple(
-            _demo(f"learning rate {rate}", _at(rate), "mimetic", "strong") for rate in _DEMO_RATES
-        ),
+        *(_demo(f"learning rate {rate}", _at(rate), "mimetic", "strong") for rate in _DEMO_RATES),
         controls=("default", "norm_matched", "norm_matched_strong"),
     ),
-    "demo_rates": Table(
+    "demo_rates": _on_text(
         "embedding, learning rate, schedule and clipping of the demo's text by the default arm "
         "alone: their choice, on the validation text (configs/python_docs.py has its bits) at "
         "seeds 100 and 101",
-        python_docs,
-        "bits/char",
-        _SEARCH,
+        *_SEARCH,
         controls=("default",),
         fields={"eval.every": 0},
         seeds=(100, 101),
     ),
-    "today": Table(
+    "today": _on_text(
         "what models of language have now: Python's documentation by characters, 200 steps, with "
         "an embedding of N(0, .01²), which added positions drown",
-        python_docs,
-        "bits/char",
-        tuple(
+        *(
             Row(
                 f"{label}, learning rate {rate}",
                 {"steps": 200},
                 arms=("strong", "norm_matched_strong"),
-                fields={**_DROWNED, **_at(rate), **fields},
+                fields={"model.embedding_std": 0.0, **_at(rate), **fields},
             )
             for label, rate, fields in _TODAY
         ),
@@ -143,61 +159,40 @@ TABLES = {
         fields={"eval.every": 50, "log_every": 50},
         doubt="each row has the default arm's best rate, with one seed; the other arms' may differ",
     ),
-    "images": Table(
+    "images": _on_images(
         f"{_IMAGES}, patches of 4 pixels (64 tokens), 8 epochs",
-        cifar10_vit,
-        "accuracy %",
-        (
+        [
             _images(
                 "8 epochs",
                 {"patch": 4, "epochs": 8},
                 *("sincos", "mimetic", "impulse", "norm_matched_impulse", "permuted_mimetic"),
-            ),
-        ),
+            )
+        ],
         controls=_CONTROLS,
-        fields=_RECIPE,
         doubt="the runs used jaxlib 0.10.2, which computes some sums wrong on CPUs; seed 0 again "
         "with 0.10.1: default 42.47, norm_matched 51.12 and mimetic 54.68 % instead of 42.48, "
         "51.12 and 54.60",
     ),
-    "length": Table(
-        f"the gain over the length of the training: {_IMAGES}, 64 tokens",
-        cifar10_vit,
-        "accuracy %",
-        _LENGTHS,
-        controls=("norm_matched",),
-        fields=_RECIPE,
+    "length": _on_images(
+        f"the gain over the length of the training: {_IMAGES}, 64 tokens", _LENGTHS
     ),
-    "tokens": Table(
-        f"the gain over the number of tokens: {_IMAGES}, images of 16 pixels, 4 epochs",
-        cifar10_vit,
-        "accuracy %",
-        _TOKENS,
-        controls=("norm_matched",),
-        fields=_RECIPE,
+    "tokens": _on_images(
+        f"the gain over the number of tokens: {_IMAGES}, images of 16 pixels, 4 epochs", _TOKENS
     ),
-    "images_rates": Table(
+    "images_rates": _on_images(
         f"does the gain survive each arm's own learning rate? {_IMAGES}, 64 tokens, 2 epochs",
-        cifar10_vit,
-        "accuracy %",
-        tuple(map(_rate, _IMAGE_RATES)),
-        controls=("norm_matched",),
-        fields=_RECIPE,
+        map(_rate, _IMAGE_RATES),
     ),
-    "recipe": Table(
+    "recipe": _on_images(
         "the gain over the strength of the recipe: 10,000 images of CIFAR-10, width 96, depth 6, "
         "mean pooling, 64 tokens, 2 epochs",
-        cifar10_vit,
-        "accuracy %",
         _RECIPES,
-        controls=("norm_matched",),
-        fields=_RECIPE,
     ),
     "ptb": Table(
         "Penn Treebank by characters, 2,000 steps: which half of the initialization",
         ptb_char,
-        "bits/char",
         (_PTB,),
+        "bits/char",
         controls=_CONTROLS,
         fields={
             "steps": 2000,
@@ -211,31 +206,9 @@ TABLES = {
             "checkpoint_every": 500,
         },
     ),
-}
-
-
-def _base(of: str, base: str, *arms: str) -> Table:
-    """Another default of the images' model, with sin-cos positions, at own rates."""
-    rows = (dataclasses.replace(_rate(rate), arms=("sincos", *arms)) for rate in _IMAGE_RATES)
-    return Table(
-        f"{of} initialization with sin-cos positions as the default: {_IMAGES}, 64 tokens, 2 "
-        "epochs",
-        cifar10_vit,
-        "accuracy %",
-        tuple(rows),
-        controls=(),
-        fields=_RECIPE | ({} if base == "timm" else {"model.base": base}),
-        seeds=(0, 1, 2),
-        trials=(100,),
-        first=(1, 2, 3),
-        trial_fields={"data.held_out": 0.2},
-    )
-
-
-TABLES |= {
-    "base_timm": _base("timm's", "timm"),
-    "base_torch": _base("PyTorch's", "torch"),
-    "base_flax": _base("Flax's", "flax", "norm_matched", "mimetic"),
+    "base_timm": _base("timm's"),
+    "base_torch": _base("PyTorch's", fields={"model.base": "torch"}),
+    "base_flax": _base("Flax's", "norm_matched", "mimetic", fields={"model.base": "flax"}),
 }
 
 

@@ -62,11 +62,11 @@ TABLES = {
     task: over_rates(
         title,
         league,
-        score,
         _LADDER,
         first,
-        arguments={"task": task},
-        arms=arms,
+        arms,
+        {"task": task},
+        score=score,
         seeds=seeds,
         trials=(100,),
     )

@@ -25,7 +25,8 @@ _CONTROLS = ("default", "norm_matched", "shuffled")
 _RATES = ("1e-3", "3e-3", "1e-2", "3e-2", "1e-1")
 _GPT_RATES = ("3e-4", "1e-3", "3e-3", "1e-2")
 _HALVES = ("query_key", "norm_matched_query_key", "value_out", "norm_matched_value_out")
-_OF_NORMS = ("norm_matched_strong", "norm_matched_vision")
+_CONSTANTS = ("mimetic", "strong", "vision", "norm_matched_strong", "norm_matched_vision")
+_DEFAULT_ALONE = "rates were searched for the default only, with one seed"
 _PARTS = tuple(
     "_".join(parts)
     for count in range(1, 5)
@@ -43,7 +44,7 @@ def _rates(arguments: Arguments, *arms: str, rates: tuple[str, ...] = _RATES) ->
 
 
 def _table(title: str, rows: tuple[Row, ...], config: ModuleType = copying, **fields: Any) -> Table:
-    return Table(title, config, "answers %", rows, **fields)
+    return Table(title, config, rows, "answers %", **fields)
 
 
 TABLES = {
@@ -82,7 +83,7 @@ TABLES = {
                 Row(
                     f"8 tokens, learning rate {rate}",
                     {**_GPT, "steps": 400, "rate": float(rate)},
-                    arms=("mimetic", "strong", "vision", *_OF_NORMS, *_HALVES),
+                    arms=(*_CONSTANTS, *_HALVES),
                     doubt="rates were searched for default, mimetic and vision only, with one seed",
                 )
                 for rate in ("1e-3", "3e-3")
@@ -90,7 +91,7 @@ TABLES = {
             Row(
                 "16 tokens, learning rate 1e-3",
                 {**_GPT, "length": 16, "steps": 1000, "rate": 1e-3},
-                arms=("mimetic", "strong", "vision", *_OF_NORMS, *_HALVES),
+                arms=(*_CONSTANTS, *_HALVES),
                 doubt="the rate is that of our first trial, not searched",
             ),
         ),
@@ -102,8 +103,8 @@ TABLES = {
             Row(
                 f"{positions} positions, learning rate {rate}",
                 {**_GPT, "positions": positions, "steps": 200, "rate": float(rate)},
-                arms=("mimetic", "strong", "vision", *_OF_NORMS),
-                doubt="rates were searched for the default only, with one seed",
+                arms=_CONSTANTS,
+                doubt=_DEFAULT_ALONE,
             )
             for positions in ("learned", "rotary")
             for rate in ("3e-3", "1e-2")
@@ -117,8 +118,8 @@ TABLES = {
             Row(
                 "learning rate 1e-3",
                 {**_INDUCTION, "rate": 1e-3},
-                arms=("mimetic", "strong", "vision", *_OF_NORMS),
-                doubt="rates were searched for the default only, with one seed",
+                arms=_CONSTANTS,
+                doubt=_DEFAULT_ALONE,
             ),
         ),
         config=recall,

@@ -154,8 +154,8 @@ class Table:
     Attributes:
         title: in a few words.
         config: the file of configs/ of its rows.
-        score: the unit of its numbers, with the metric: "accuracy %".
         rows: as in the paper.
+        score: the unit of its numbers, with the metric.
         controls: arms that every row is compared with, beside those that it prints.
         fields: for all rows.
         small: how to scale it down; None where that makes no sense for all rows.
@@ -167,13 +167,12 @@ class Table:
             compared each on its own.
         first: numbers of the rows, from 1, that every arm tries; it goes on to the next row as long
             as its best is the last that it tried.
-        trial_fields: for these runs, after all others: another test split.
     """
 
     title: str
     config: ModuleType
-    score: str
     rows: tuple[Row, ...]
+    score: str = "accuracy %"
     controls: tuple[str, ...] = ("default", "norm_matched")
     fields: Fields = dataclasses.field(default_factory=dict)
     small: Small | None = None
@@ -182,58 +181,53 @@ class Table:
     seeds: tuple[int, ...] = ()
     trials: tuple[int, ...] = ()
     first: tuple[int, ...] = ()
-    trial_fields: Fields = dataclasses.field(default_factory=dict)
+
+    @property
+    def trial_fields(self) -> Fields:
+        """For trials, after all other fields: a test split of the training images.
+
+        A text has a validation text anyway; sequences are drawn without end.
+        """
+        return {"data.held_out": 0.2} if self.trials and self.score == "accuracy %" else NOTHING
 
 
 def over_rates(
     title: str,
     config: ModuleType,
-    score: str,
     rates: Sequence[str],
     first: Sequence[str],
-    *,
-    arguments: Arguments,
     arms: tuple[str, ...],
-    seeds: int,
-    trials: tuple[int, ...] = (100, 101),
+    arguments: Arguments = NOTHING,
+    *,
     needs: str = "",
-    fields: Fields = NOTHING,
+    seeds: int = 5,
+    **options: Any,
 ) -> Table:
     """A table of our own whose rows are learning rates: each arm is compared at its own best one.
 
     Args:
-        title, config, score: of the table.
+        title, config: of the table.
         rates: of the rows, from the lowest.
         first: those that every arm tries.
-        arguments: of the config.
         arms: that are compared.
-        seeds: how many.
-        trials: seeds that choose the rate; none of them is compared.
+        arguments: of the config.
         needs: what the rows take beside data.
-        fields: for all rows.
+        seeds: how many.
+        options: of the table, such as its score, and `trials`, seeds that aren't compared.
     """
-    return Table(
-        title,
-        config,
-        score,
-        tuple(
-            Row(
-                f"learning rate {rate}",
-                arguments,
-                arms=arms,
-                fields={"optimizer.learning_rate": float(rate)},
-                needs=needs,
-            )
-            for rate in rates
-        ),
-        controls=(),
-        fields=fields,
-        seeds=tuple(range(seeds)),
-        trials=trials,
-        first=tuple(1 + rates.index(rate) for rate in first),
-        # A text has a validation text anyway; sequences are drawn without end.
-        trial_fields={"data.held_out": 0.2} if score == "accuracy %" else NOTHING,
+    rows = (
+        Row(
+            f"learning rate {rate}",
+            arguments,
+            arms=arms,
+            fields={"optimizer.learning_rate": float(rate)},
+            needs=needs,
+        )
+        for rate in rates
     )
+    tried = tuple(1 + rates.index(rate) for rate in first)
+    options = {"trials": (100, 101), "first": tried, "seeds": tuple(range(seeds)), **options}
+    return Table(title, config, tuple(rows), controls=(), **options)
 
 
 @dataclasses.dataclass(frozen=True)

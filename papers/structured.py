@@ -8,6 +8,8 @@ Table 6 has sizes of data sets and no results.
 """
 
 from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, TypeAlias
 
 from configs import (
     convmixer_cifar,
@@ -18,7 +20,7 @@ from configs import (
     swin_cifar,
     weight_selection_vit,
 )
-from papers.record import NOTHING, Arguments, Figure, Row, Small, Table, theirs
+from papers.record import Arguments, Figure, Row, Small, Table, theirs
 
 _BFLOAT16 = {"model.dtype": "bfloat16"}
 _V100 = "8 V100 SXM3 of 32 GB"
@@ -76,38 +78,42 @@ _OF_MIMETIC = ("norm_matched_mimetic",)
 """The control of mimetic; norm_matched is that of impulse."""
 
 
-def _row(
-    label: str,
-    arguments: Arguments,
-    default: float,
-    mimetic: tuple[float, float],
-    impulse: tuple[float, float],
-    doubt: str = "",
-    others: Mapping[str, float] = NOTHING,
-) -> Row:
-    """A column of tables 1 and 2, a line of table 5: scores, with gains beside them."""
+_Scores: TypeAlias = tuple[float, tuple[float, float], tuple[float, float]]
+"""Of default, mimetic and impulse: scores, the last two with the gains beside them."""
+
+
+def _row(label: str, arguments: Arguments, scores: _Scores, **options: Any) -> Row:
+    """A column of tables 1, 2 and 4, a line of table 5."""
+    default, mimetic, impulse = scores
     published = {"default": default, "mimetic": mimetic[0], "impulse": impulse[0]}
     gains = {"mimetic": mimetic[1], "impulse": impulse[1]}
-    return Row(label, arguments, published, gains, arms=_OF_MIMETIC, doubt=doubt, others=others)
+    return Row(label, arguments, published, gains, **{"arms": _OF_MIMETIC, **options})
 
 
-def _selected(
-    label: str,
-    data: str,
-    default: float,
-    mimetic: tuple[float, float],
-    impulse: tuple[float, float],
-) -> Row:
+def _selected(label: str, data: str, *scores: *_Scores) -> Row:
     """Three lines of a column of table 4."""
-    return Row(
+    return _row(
         f"{label}, from 1K",
         {"stage": "select", "data": data, "heads": "mixed", "teacher": "FIRST_STAGE"},
-        {"default": default, "mimetic": mimetic[0], "impulse": impulse[0]},
-        {"mimetic": mimetic[1], "impulse": impulse[1]},
+        scores,
         arms=("norm_matched",),
         needs="ViT-S of every arm trained on ImageNet-1k: "
         "--config=configs/weight_selection_vit.py:stage=pretrain",
     )
+
+
+def _small_data(label: str, data: str, *scores: *_Scores, **options: Any) -> Row:
+    """A column of table 1."""
+    return _row(label, {"data": data}, scores, **options)
+
+
+def _on_imagenet(label: str, variant: str, row: str, *scores: *_Scores, **options: Any) -> Row:
+    """A column of table 2, a line of table 5."""
+    return _row(label, {"variant": variant, "row": row}, scores, **options)
+
+
+def _course_project(default: float, mimetic: float, impulse: float) -> Mapping[str, float]:
+    return theirs("impulse in a course project", default, mimetic, impulse)
 
 
 def _selected_21k(label: str, data: str, score: float, gain: float) -> Row:
@@ -141,28 +147,19 @@ TABLES = {
     "table1": Table(
         "ViT-Ti on small and medium data sets",
         small_data_vit,
-        "accuracy %",
         (
-            _row("Food-101", {"data": "food101"}, 77.95, (81.78, 3.83), (81.85, 3.90)),
-            _row(
-                "CIFAR-10",
-                {"data": "cifar10"},
-                92.29,
-                (93.50, 1.21),
-                (94.67, 2.38),
-                others=theirs("impulse in a course project", 89.12, 91.99, 92.47),
+            _small_data("Food-101", "food101", 77.95, (81.78, 3.83), (81.85, 3.90)),
+            _small_data(
+                *("CIFAR-10", "cifar10", 92.29, (93.50, 1.21), (94.67, 2.38)),
+                others=_course_project(89.12, 91.99, 92.47),
             ),
-            _row(
-                "CIFAR-100",
-                {"data": "cifar100"},
-                71.67,
-                (75.16, 3.49),
-                (77.02, 5.35),
-                others=theirs("impulse in a course project", 67.95, 72.67, 73.40),
+            _small_data(
+                *("CIFAR-100", "cifar100", 71.67, (75.16, 3.49), (77.02, 5.35)),
+                others=_course_project(67.95, 72.67, 73.40),
             ),
-            _row("STL-10", {"data": "stl10"}, 61.86, (68.54, 6.68), (70.21, 8.35)),
-            _row("Flowers", {"data": "oxford_flowers102"}, 64.60, (71.62, 7.02), (73.18, 8.58)),
-            _row("Pets", {"data": "oxford_iiit_pet"}, 26.58, (47.63, 21.05), (50.84, 24.26)),
+            _small_data("STL-10", "stl10", 61.86, (68.54, 6.68), (70.21, 8.35)),
+            _small_data("Flowers", "oxford_flowers102", 64.60, (71.62, 7.02), (73.18, 8.58)),
+            _small_data("Pets", "oxford_iiit_pet", 26.58, (47.63, 21.05), (50.84, 24.26)),
         ),
         small=SMALL,
         doubt=f"{_DEFAULT}; {_MIXED}; another source has 600 epochs for STL-10, Flowers and Pets, "
@@ -172,7 +169,6 @@ TABLES = {
     "positive_filters": Table(
         "random positive filters of sum one in place of impulses",
         small_data_vit,
-        "accuracy %",
         (Row("CIFAR-10", {"data": "cifar10"}, arms=_FILTERS),),
         small=SMALL,
         doubt="a sentence of section 4.1 without numbers: often inefficient. The paper states "
@@ -182,19 +178,14 @@ TABLES = {
     "table2": Table(
         "ViTs on ImageNet-1k",
         imagenet_structured,
-        "accuracy %",
         (
-            _row("ViT-Ti", {"variant": "Ti", "row": "sqrt1"}, 72.71, (72.90, 0.19), (72.76, 0.05)),
-            _row("ViT-S", {"variant": "S", "row": "sqrt1"}, 79.68, (80.26, 0.58), (80.40, 0.72)),
-            _row(
-                "ViT-B",
-                {"variant": "B", "row": "sqrt1"},
-                76.25,
-                (79.12, 2.87),
-                (80.48, 4.23),
-                "a footnote calls the default slightly low; table 5 has it under DeiT's settings, "
-                "5 % higher",
-                theirs("procedural warm-up", 77.49, 78.68, 79.21),
+            _on_imagenet("ViT-Ti", "Ti", "sqrt1", 72.71, (72.90, 0.19), (72.76, 0.05)),
+            _on_imagenet("ViT-S", "S", "sqrt1", 79.68, (80.26, 0.58), (80.40, 0.72)),
+            _on_imagenet(
+                *("ViT-B", "B", "sqrt1", 76.25, (79.12, 2.87), (80.48, 4.23)),
+                doubt="a footnote calls the default slightly low; table 5 has it under DeiT's "
+                "settings, 5 % higher",
+                others=theirs("procedural warm-up", 77.49, 78.68, 79.21),
             ),
         ),
         doubt=f"{_DEFAULT}; {_MIXED}; {_ALIGNED}",
@@ -203,7 +194,6 @@ TABLES = {
     "table3": Table(
         "Swin Transformers and an MLP-Mixer",
         swin_cifar,
-        "accuracy %",
         (
             Row(
                 "Swin-B on ImageNet-1k",
@@ -252,7 +242,6 @@ TABLES = {
     "table4": Table(
         "weight selection for a ViT-Ti from ViT-S",
         weight_selection_vit,
-        "accuracy %",
         (
             _selected("Food-101", "food101", 85.42, (86.32, 0.90), (87.43, 2.01)),
             _selected("CIFAR-10", "cifar10", 96.61, (96.37, -0.24), (97.19, 0.58)),
@@ -272,31 +261,18 @@ TABLES = {
     "table5": Table(
         "ViT-B on ImageNet-1k under three settings",
         imagenet_structured,
-        "accuracy %",
         (
-            _row(
-                "rate 7e-4, no repeats",
-                {"variant": "B", "row": "sqrt1"},
-                76.25,
-                (79.12, 2.87),
-                (80.48, 4.23),
-                _ALIGNED,
+            _on_imagenet(
+                *("rate 7e-4, no repeats", "B", "sqrt1", 76.25, (79.12, 2.87), (80.48, 4.23)),
+                doubt=_ALIGNED,
             ),
-            _row(
-                "rate 1e-3, no repeats",
-                {"variant": "B", "row": "linear1"},
-                80.09,
-                (80.17, 0.08),
-                (81.55, 1.07),
-                "the printed gain of impulse is 1.07; the scores differ by 1.46",
-                theirs("conditioned", 80.3, 80.5, 81.5),
+            _on_imagenet(
+                *("rate 1e-3, no repeats", "B", "linear1", 80.09, (80.17, 0.08), (81.55, 1.07)),
+                doubt="the printed gain of impulse is 1.07; the scores differ by 1.46",
+                others=theirs("conditioned", 80.3, 80.5, 81.5),
             ),
-            _row(
-                "rate 1e-3, 3 repeats",
-                {"variant": "B", "row": "linear3"},
-                81.24,
-                (80.56, -0.68),
-                (81.83, 0.59),
+            _on_imagenet(
+                *("rate 1e-3, 3 repeats", "B", "linear3", 81.24, (80.56, -0.68), (81.83, 0.59)),
                 others=theirs("conditioned", 81.6, 81.6, 82.7),
             ),
         ),
@@ -306,7 +282,6 @@ TABLES = {
     "table7": Table(
         "ConvMixers with frozen filters on CIFAR-10",
         convmixer_cifar,
-        "accuracy %",
         (
             _convmixer(256, 3, 91.76, 90.72, 90.68, 81.70),
             _convmixer(256, 5, 92.69, 90.87, 90.41, 80.57),
@@ -323,13 +298,7 @@ TABLES = {
     ),
 }
 
-_CONVMIXER_OF_5 = Row(
-    "ConvMixer 256/8, filters of 5",
-    {"width": 256, "filter_size": 5},
-    arms=("default",),
-    config=convmixer_cifar,
-    fields=_BFLOAT16,
-)
+_PRINTED = ("default", "mimetic", "impulse")
 
 
 def _maps(*arms: str) -> tuple[Row, ...]:
@@ -345,6 +314,13 @@ _LOST = (
     "it has a patch size of its own for images of CIFAR-10, lost in the text at hand: table 1's is "
     "taken"
 )
+
+
+def _curves(table: str, config: ModuleType) -> tuple[Row, ...]:
+    """The arms of the paper in the rows of a table."""
+    rows = TABLES[table].rows
+    return tuple(Row(row.label, row.arguments, arms=_PRINTED, config=config) for row in rows)
+
 
 FIGURES = {
     "figure1": Figure(
@@ -365,35 +341,19 @@ FIGURES = {
         "attention maps at the start, of three layers",
         "impulse_maps",
         {"layers": (1, 6, 12)},
-        starts=_maps("default", "mimetic", "impulse"),
+        starts=_maps(*_PRINTED),
         small=_SMALL_MAPS,
         doubt=f"{_LOST}; which layers it draws is lost too",
     ),
     "figure4": Figure(
         "training curves of ViT-B on ImageNet-1k",
         "curves",
-        rows=tuple(
-            Row(
-                row.label,
-                row.arguments,
-                arms=("default", "mimetic", "impulse"),
-                config=imagenet_structured,
-            )
-            for row in TABLES["table5"].rows
-        ),
+        rows=_curves("table5", imagenet_structured),
     ),
     "figure5": Figure(
         "mean and standard deviation of five trainings, small and medium data sets",
         "curves",
-        rows=tuple(
-            Row(
-                row.label,
-                row.arguments,
-                arms=("default", "mimetic", "impulse"),
-                config=small_data_vit,
-            )
-            for row in TABLES["table1"].rows
-        ),
+        rows=_curves("table1", small_data_vit),
         small=SMALL,
         doubt="whether it draws curves or last accuracies is lost in the text at hand",
     ),
@@ -401,7 +361,7 @@ FIGURES = {
         "attention maps at the start, of all layers",
         "impulse_maps",
         {"layers": tuple(range(1, 13))},
-        starts=_maps("default", "mimetic", "impulse"),
+        starts=_maps(*_PRINTED),
         small=_SMALL_MAPS,
         doubt=_LOST,
     ),

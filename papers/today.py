@@ -6,9 +6,10 @@ is trained as it stands, scaled down to what one CPU core trains in seconds.
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from configs import rotary, today
-from papers.record import NOTHING, Fields, Table, over_rates
+from papers.record import Table, over_rates
 
 _LADDER = (
     *("3.125e-5", "6.25e-5", "1.25e-4", "2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3"),
@@ -26,6 +27,9 @@ _ALL = (
 _AGAIN = ("default", "strong", "norm_matched_strong")
 _TRIALS = tuple(range(100, 105))
 _FEWER = _TRIALS[:3]
+_MIDDLE, _HIGH = "4e-3 8e-3 1.6e-2", "8e-3 1.6e-2 3.2e-2"
+_BITS, _ANSWERS = "test bits/char", "answers %"
+_MUON = {"optimizer.name": "muon"}
 _MODERN = "GPT with rotary positions, RMSNorm, SwiGLU and QK norm"
 _IMAGES = (
     *("default", "closed", "norm_matched_closed"),
@@ -36,54 +40,35 @@ _IMAGES = (
 def _table(
     task: str,
     data: str,
-    score: str,
-    first: tuple[str, ...],
-    arms: tuple[str, ...],
+    first: str,
+    arms: tuple[str, ...] = _LEADING,
     sizes: Mapping[str, int] = {},
-    fields: Fields = NOTHING,
-    trials: tuple[int, ...] = (100, 101),
+    **options: Any,
 ) -> Table:
-    return over_rates(
-        f"scaled down: {data}",
-        today,
-        score,
-        _LADDER,
-        first,
-        arguments={"task": task, **sizes},
-        arms=arms,
-        seeds=5,
-        trials=trials,
-        fields=fields,
+    title, arguments = f"scaled down: {data}", {"task": task, **sizes}
+    return over_rates(title, today, _LADDER, first.split(), arms, arguments, **options)
+
+
+def _text(width: int, steps: int, first: str, by: str = "", **options: Any) -> Table:
+    data = f"Python's documentation by characters, {_MODERN}, {width}/2, {steps} steps{by}"
+    return _table(
+        "text", data, first, _ALL, {"width": width, "steps": steps}, score=_BITS, **options
     )
 
 
-def _text(
-    width: int,
-    steps: int,
-    first: tuple[str, ...],
-    fields: Fields = NOTHING,
-    by: str = "",
-    trials: tuple[int, ...] = (100, 101),
-) -> Table:
-    data = f"Python's documentation by characters, {_MODERN}, {width}/2, {steps} steps{by}"
-    sizes = {"width": width, "steps": steps}
-    return _table("text", data, "test bits/char", first, _ALL, sizes, fields, trials)
-
-
-def _images(depth: int, patch: int, steps: int, *lower: str) -> Table:
+def _images(depth: int, patch: int, steps: int, lower: str = "") -> Table:
     data = (
         f"10,000 images of CIFAR-10, {(32 // patch) ** 2} tokens, ViT 32/{depth} of 2 heads "
         f"without skip connections, mean pooling, {steps} steps of 32"
     )
-    first = (*lower, "1e-3", "2e-3", "4e-3")
     sizes = {"depth": depth, "patch": patch, "steps": steps}
-    return _table("images", data, "accuracy %", first, _IMAGES, sizes)
+    return _table("images", data, f"{lower} 1e-3 2e-3 4e-3", _IMAGES, sizes)
 
 
 def _ptb(steps: int, arms: tuple[str, ...]) -> Table:
     data = f"Penn Treebank by characters, {_MODERN}, 32/2, {steps} steps"
     sizes = {} if steps == 200 else {"steps": steps}
-    return _table("ptb", data, "test bits/char", ("8e-3", "1.6e-2", "3.2e-2"), arms, sizes)
+    return _table("ptb", data, _HIGH, arms, sizes, score=_BITS)
 
 
 def _again(table: Table) -> Table:
@@ -103,54 +88,35 @@ _BARE = ("default", "bare", "bare_positional", "norm_matched_bare_positional")
 def _heads(
     task: str,
     data: str,
-    score: str = "test bits/char",
-    *,
-    first: tuple[str, ...] = ("4e-3", "8e-3", "1.6e-2"),
     arms: tuple[str, ...] = _FEW,
     steps: int = 200,
-    fields: Fields = NOTHING,
-    trials: tuple[int, ...] = _TRIALS,
+    score: str = _BITS,
+    **options: Any,
 ) -> Table:
     """Heads that look at a distance, in models with rotary positions."""
     title = f"{data}, {_MODERN}, 64/2 of 4 heads, {steps:,} steps"
-    sizes = {"width": 64, "steps": steps}
-    return _table(task, title, score, first, arms, sizes, fields, trials)
+    options = {"score": score, "trials": _TRIALS, **options}
+    return _table(task, title, _MIDDLE, arms, {"width": 64, "steps": steps}, **options)
 
 
+_PYTHON = "Python's documentation by characters"
 _HEADS = {
-    "heads": _heads(
-        "text",
-        "Python's documentation by characters",
-        arms=("default", "positional", *_CONTROLS, "half", "content", "circuit"),
-    ),
-    "heads_bare": _heads("text", "Python's documentation by characters, no biases", arms=_BARE),
-    "heads_long": _heads(
-        "text",
-        "Python's documentation by characters",
-        arms=(*_FEW, "half", "norm_matched_half"),
-        steps=800,
-        trials=_FEWER,
-    ),
-    "heads_longer": _heads(
-        "text", "Python's documentation by characters", steps=3200, trials=_FEWER
-    ),
+    "heads": _heads("text", _PYTHON, (*_FEW[:2], *_CONTROLS, "half", "content", "circuit")),
+    "heads_bare": _heads("text", f"{_PYTHON}, no biases", _BARE),
+    "heads_long": _heads("text", _PYTHON, (*_FEW, "half", "norm_matched_half"), 800, trials=_FEWER),
+    "heads_longer": _heads("text", _PYTHON, steps=3200, trials=_FEWER),
     "heads_ptb": _heads("ptb", "Penn Treebank by characters"),
-    "heads_words": _heads("words", "Penn Treebank by words", "perplexity"),
-    "heads_muon": _heads(
-        "text",
-        "Python's documentation by characters, Muon",
-        fields={"optimizer.name": "muon"},
-    ),
-    "heads_copying": _heads("copying", "copying strings of 8", "answers %", arms=_CIRCUITS),
-    "heads_recall": _heads("recall", "recall of 4 pairs", "answers %", steps=400, arms=_CIRCUITS),
-    "heads_induction": _heads("induction", "induction", "answers %", steps=400, arms=_CIRCUITS),
+    "heads_words": _heads("words", "Penn Treebank by words", score="perplexity"),
+    "heads_muon": _heads("text", f"{_PYTHON}, Muon", fields=_MUON),
+    "heads_copying": _heads("copying", "copying strings of 8", _CIRCUITS, score=_ANSWERS),
+    "heads_recall": _heads("recall", "recall of 4 pairs", _CIRCUITS, 400, score=_ANSWERS),
+    "heads_induction": _heads("induction", "induction", _CIRCUITS, 400, score=_ANSWERS),
     "heads_vision": _table(
         "vision",
         "10,000 images of CIFAR-10, 64 tokens, ViT 64/4 of 4 heads with rotary positions, mean "
         "pooling, two epochs",
-        "accuracy %",
-        ("1e-3", "2e-3", "4e-3"),
-        ("default", "positional", "norm_matched_positional", "mimetic", "sincos"),
+        "1e-3 2e-3 4e-3",
+        (*_FEW, "mimetic", "sincos"),
         {"width": 64, "depth": 4, "steps": 312},
         trials=_FEWER,
     ),
@@ -162,16 +128,18 @@ _LARGE = (
 )
 
 
-def _large(text: str, data: str, steps: int, *first: str, arms: tuple[str, ...] = _LARGE) -> Table:
+def _large(
+    text: str, data: str, steps: int, first: str, arms: tuple[str, ...] = _LARGE[:3]
+) -> Table:
     return over_rates(
         f"{data} by characters, GPT 384/12 with rotary positions, RMSNorm and SwiGLU, {steps:,} "
         "steps of 32 x 512",
         rotary,
-        "test bits/char",
-        ("1.25e-4", "2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3"),
-        first,
-        arguments={"text": text, "steps": steps},
-        arms=arms,
+        _LADDER[2:9],
+        first.split(),
+        arms,
+        {"text": text, "steps": steps},
+        score=_BITS,
         seeds=3,
         trials=(100,),
     )
@@ -179,12 +147,12 @@ def _large(text: str, data: str, steps: int, *first: str, arms: tuple[str, ...] 
 
 _SOURCE = "100 MB of Python source out of wheels"
 _TEXTS = {
-    "text": _text(32, 200, ("8e-3", "1.6e-2", "3.2e-2")),
+    "text": _text(32, 200, _HIGH),
     # Of two trials the default's best rate was 4e-3, which the compared seeds don't bear out.
-    "wide": _text(64, 200, ("4e-3", "8e-3", "1.6e-2"), trials=_TRIALS),
-    "long": _text(32, 800, ("8e-3", "1.6e-2", "3.2e-2")),
-    "wide_long": _text(64, 800, ("4e-3", "8e-3", "1.6e-2")),
-    "muon": _text(32, 200, ("4e-3", "8e-3", "1.6e-2"), {"optimizer.name": "muon"}, ", Muon"),
+    "wide": _text(64, 200, _MIDDLE, trials=_TRIALS),
+    "long": _text(32, 800, _HIGH),
+    "wide_long": _text(64, 800, _MIDDLE),
+    "muon": _text(32, 200, _MIDDLE, ", Muon", fields=_MUON),
     "ptb": _ptb(200, _LEADING),
     "ptb_long": _ptb(800, _AGAIN),
 }
@@ -194,27 +162,20 @@ TABLES = {
     **_HEADS,
     "wide_again": _again(_TEXTS["wide"]),
     "ptb_again": _again(_TEXTS["ptb"]),
-    "large": _large("source", _SOURCE, 1000, "1e-3", "2e-3", "4e-3"),
-    "large_long": _large("source", _SOURCE, 4000, "1e-3", "2e-3", arms=_LARGE[:3]),
-    "large_wikitext": _large("wikitext", "WikiText-2", 1000, "1e-3", "2e-3", arms=_LARGE[:3]),
+    "large": _large("source", _SOURCE, 1000, "1e-3 2e-3 4e-3", _LARGE),
+    "large_long": _large("source", _SOURCE, 4000, "1e-3 2e-3"),
+    "large_wikitext": _large("wikitext", "WikiText-2", 1000, "1e-3 2e-3"),
     "skipless": _images(6, 8, 156),
     "skipless_64": _images(6, 4, 156),
     # Of twelve layers without skips, the default learns nothing at 1e-3 and more.
-    "skipless_long": _images(12, 4, 624, "2.5e-4", "5e-4"),
+    "skipless_long": _images(12, 4, 624, "2.5e-4 5e-4"),
     "copying": _table(
-        "copying",
-        f"copying strings of 8, {_MODERN}, 32/2, 200 steps",
-        "answers %",
-        ("4e-3", "8e-3", "1.6e-2"),
-        _LEADING,
+        "copying", f"copying strings of 8, {_MODERN}, 32/2, 200 steps", _MIDDLE, score=_ANSWERS
     ),
     "recall": _table(
-        "recall",
-        f"recall of 4 pairs, {_MODERN}, 32/2, 400 steps",
-        "answers %",
-        ("4e-3", "8e-3", "1.6e-2"),
-        _LEADING,
-        {"steps": 400},
+        *("recall", f"recall of 4 pairs, {_MODERN}, 32/2, 400 steps", _MIDDLE),
+        sizes={"steps": 400},
+        score=_ANSWERS,
     ),
 }
 

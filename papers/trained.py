@@ -37,12 +37,11 @@ def _table(
     return over_rates(
         f"scaled down: {data}, {length}",
         trained,
-        score,
         _LADDER,
         first,
-        arguments={"task": task, **arguments},
-        arms=arms,
-        seeds=5,
+        arms,
+        {"task": task, **arguments},
+        score=score,
         **options,
     )
 

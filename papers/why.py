@@ -25,35 +25,35 @@ def _exclusive(*starts: str) -> tuple[str, ...]:
 
 
 def _table(
-    title: str, config: ModuleType, score: str, first: tuple[str, ...], **options: Any
+    data: str, config: ModuleType, task: str, first: str, arms: tuple[str, ...], **options: Any
 ) -> Table:
-    options = {"seeds": 5, "trials": (100, 101, 102), **options}
-    return over_rates(f"scaled down: {title}", config, score, _LADDER, first, **options)
-
-
-def _text(positions: str, arms: tuple[str, ...], fields: Fields = NOTHING) -> Table:
-    data = f"Penn Treebank by characters, GPT 32/2 with {positions}, {_MODERN}, 200 steps"
-    rates = ("4e-3", "8e-3", "1.6e-2") if fields else ("8e-3", "1.6e-2", "3.2e-2")
-    return _table(
-        data, today, "test bits/char", rates, arguments={"task": "ptb"}, arms=arms, fields=fields
+    return over_rates(
+        f"scaled down: {data}",
+        config,
+        _LADDER,
+        first.split(),
+        arms,
+        {"task": task},
+        trials=(100, 101, 102),
+        **options,
     )
+
+
+def _text(positions: str, first: str, arms: tuple[str, ...], fields: Fields = NOTHING) -> Table:
+    data = f"Penn Treebank by characters, GPT 32/2 with {positions}, {_MODERN}, 200 steps"
+    return _table(data, today, "ptb", first, arms, score="test bits/char", fields=fields)
 
 
 TABLES = {
     "exclusive": _table(
         "Python's documentation by characters, GPT 64/4, 200 steps",
-        *(trained, "test bits/char"),
-        ("2e-3", "4e-3", "8e-3"),
-        arguments={"task": "text"},
-        arms=_exclusive("strong", "strong_value_out"),
+        *(trained, "text", "2e-3 4e-3 8e-3", _exclusive("strong", "strong_value_out")),
+        score="test bits/char",
     ),
     "exclusive_digits": _table(
         "8x8 digits, 16 tokens, ViT 64/4, 100 steps",
-        *(trained, "accuracy %"),
-        ("1e-3", "2e-3", "4e-3"),
-        arguments={"task": "digits"},
-        arms=_exclusive("mimetic"),
+        *(trained, "digits", "1e-3 2e-3 4e-3", _exclusive("mimetic")),
     ),
-    "units": _text("rotary positions", (*_UNITS, *_GATES)),
-    "units_added": _text("added positions", _UNITS, _ADDED),
+    "units": _text("rotary positions", "8e-3 1.6e-2 3.2e-2", (*_UNITS, *_GATES)),
+    "units_added": _text("added positions", "4e-3 8e-3 1.6e-2", _UNITS, _ADDED),
 }

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from launch.results import Results
+from launch.runs import Results
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
 

@@ -22,12 +22,10 @@ def read(workdir: AnyPath | str) -> tuple[Mapping[str, Any], list[ArmResult]]:
     """The configuration of a workdir's comparison and the results of its finished runs, arm by arm.
 
     Raises:
-        InputError: there is no comparison in the workdir, or none of its runs is finished.
+        InputError: nothing was trained in the workdir, or none of its runs is finished.
     """
     folder = path_of(workdir)
-    claim = Claim.read(folder)
-    if claim is None:
-        raise InputError(f"no comparison in {folder}: config.json is missing")
+    claim = Claim.of(folder)
     if not (results := Results.of(folder, claim).arms):
         raise InputError(f"no finished run in {folder}: nothing to draw")
     return claim.config, list(results.values())

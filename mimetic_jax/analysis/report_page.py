@@ -19,7 +19,7 @@ from mimetic_jax.base.extras import need
 from mimetic_jax.schemes import Scheme, from_dict
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import from_json, recorded_arms
-from mimetic_jax.train.report import ArmResult, columns, shows, verdicts
+from mimetic_jax.train.report import ArmResult, grid, shows
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import AnyPath, path_of
 from mimetic_jax.trained.check import check
@@ -97,14 +97,13 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
     template = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    table, page = columns(results), workdir / NAME
+    (header, *rows), page = grid(results), workdir / NAME
     files.write(
         page,
         template.render(
             name=config["name"],
-            header=list(table),
-            rows=list(zip(*table.values(), strict=True)),
-            verdicts=verdicts(results),
+            header=header,
+            rows=rows,
             shows=shows(results),
             score=results[0].score,
             curves=_inline(workdir / "curves.png"),

@@ -46,10 +46,8 @@ def export(workdir: str, arm: str, out: str, seed: int | None = None) -> str:
     """
     if not out.endswith(".safetensors"):
         raise InputError(f"--out={out}: the file's name must end in .safetensors")
-    claim = Claim.read(path_of(workdir))
-    if claim is None:
-        raise InputError(f"nothing was trained in {workdir}: it has no config.json")
-    comparison = Comparison(from_json(claim.config), say=lambda line: None)
+    config = from_json(Claim.of(path_of(workdir)).config)
+    comparison = Comparison(config, say=lambda line: None)
     if arm not in comparison.arms:
         raise unknown("arm", arm, comparison.arms)
     seeds = tuple(comparison.config.seeds)

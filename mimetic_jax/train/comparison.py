@@ -275,8 +275,8 @@ class Comparison:
         Raises:
             InputError: nothing was trained there, or something else.
         """
-        self._check_trained(workdir)
-        results = Results.of(path_of(workdir), self.recognize(workdir))
+        claim = self._trained(workdir)
+        results = Results.of(path_of(workdir), claim)
         try:
             results.write()
         except OSError as error:
@@ -289,7 +289,7 @@ class Comparison:
         Raises:
             InputError: nothing was trained there, or on other data.
         """
-        self._check_trained(workdir)
+        self._trained(workdir)
         self.opened(workdir)
         runs, lines = self.runs(workdir), {}
         for run, state in self.states(runs):
@@ -362,10 +362,11 @@ class Comparison:
             )
         return ours
 
-    def _check_trained(self, workdir: AnyPath | str) -> None:
-        """Raise InputError unless a workdir has a comparison."""
-        if Claim.read(path_of(workdir)) is None and not files.names(path_of(workdir) / "runs"):
-            raise InputError(f"nothing was trained in {workdir}: it has no config.json")
+    def _trained(self, workdir: AnyPath | str) -> Claim:
+        """The claim of a workdir that must have one, of this configuration."""
+        claim = self.recognize(workdir)
+        Claim.of(path_of(workdir))
+        return claim
 
     def _arm(self, name: str, config: ConfigDict, dataset: ArmData) -> Arm:
         """The arm, checked; it shares the program of an arm that differs in its start alone."""

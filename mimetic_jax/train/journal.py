@@ -193,12 +193,9 @@ class Journal:
             self._program.task.score,
             [(step, values[i]) for step, values in self.evaluations],
             Origin.here(),
-            arm=self.runs[i].arm,
-            seed=self.runs[i].seed,
+            self._made[i],
             examples=examples,
             **self._program.task.counts(),
-            data=self._made[i].data,
-            source=self._made[i].source,
             **self._clock(),
         ).to_json()
 

@@ -12,7 +12,7 @@ import os
 import pathlib
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import jax
 
@@ -123,12 +123,27 @@ class Origin:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Record(Origin):
-    """A finished run.
+class Trained:
+    """Which run it is, and what it is trained on: in its checkpoints and in its record.
 
     Attributes:
         arm: its name.
         seed: of the run.
+        data: the fingerprint of the data; None in lines that are older than it.
+        source: the digest of the weights that `init_from` names, if any.
+    """
+
+    arm: str
+    seed: Annotated[int, NOT_NEGATIVE]
+    data: str | None = None
+    source: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record(Origin, Trained):
+    """A finished run.
+
+    Attributes:
         score: the name of its score.
         value: what it reached, in the units of tables.
         curve: (step, value) of every evaluation.
@@ -139,12 +154,8 @@ class Record(Origin):
             are older than these numbers.
         steps: taken.
         seconds: of training, without compilation.
-        data: the fingerprint of the data; None in lines that are older than it.
-        source: the digest of the weights that `init_from` names, if any.
     """
 
-    arm: str
-    seed: Annotated[int, NOT_NEGATIVE]
     score: str
     value: float
     curve: tuple[tuple[int, float], ...] = ()
@@ -155,8 +166,6 @@ class Record(Origin):
     classes: int = 0
     steps: int = 0
     seconds: Annotated[float, NOT_NEGATIVE] = 0.0
-    data: str | None = None
-    source: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -164,14 +173,17 @@ class Record(Origin):
             raise unknown("score", self.score, SCORES)
 
     @classmethod
-    def of(cls, score: Score, evaluations: Evaluations, origin: Origin, **fields: Any) -> Record:
+    def of(
+        cls, score: Score, evaluations: Evaluations, origin: Origin, of: Trained, **fields: Any
+    ) -> Record:
         """The record of a run with these evaluations.
 
         >>> last = (10, {"accuracy": 0.5, "loss": 1.0})
-        >>> Record.of(ACCURACY, [last], Origin(), arm="default", seed=0).value
+        >>> Record.of(ACCURACY, [last], Origin(), Trained(arm="default", seed=0)).value
         50.0
         """
         steps, values = evaluations[-1]
+        fields |= {field.name: getattr(of, field.name) for field in dataclasses.fields(Trained)}
         return cls(
             score=score.name,
             value=score.value(evaluations),
@@ -193,7 +205,7 @@ class Record(Origin):
         return json.loads(json.dumps(dataclasses.asdict(self)))
 
     @classmethod
-    def from_json(cls, data: Any, where: str) -> Record:
+    def from_json(cls, data: Any, where: str) -> Self:
         """The record of parsed JSON; fields that it doesn't have are ignored.
 
         Raises:

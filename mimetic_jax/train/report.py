@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,14 @@ DEFAULT = "default"
 POSITIONS = "sincos"
 """The default with sin-cos positions: what a gain over the default's learned positions leaves."""
 
-BASELINES = (DEFAULT, POSITIONS, "noise")
-"""What a table compares an arm with: these two arms, where it has them, and the arm's control."""
+NOISE = "noise"
+"""An arm's control, whatever its name."""
+
+BASELINES = (DEFAULT, POSITIONS, NOISE)
+"""What an arm is compared with: these two arms, where a table has them, and the arm's control."""
+
+COMPARED = (*(f"Δ {name} [95 % CI]" for name in BASELINES), "verdict")
+"""Columns of every table: an arm's differences, and what they say."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +54,14 @@ class ArmResult:
         runs: their records by seed.
         row: of a figure of several comparisons.
         control: the arm that is its control (`controls`); empty: nothing is said of its structure.
+        differences: from those of `BASELINES` that it was `compared` with.
     """
 
     arm: str
     runs: Mapping[int, Record]
     row: str = ""
     control: str = ""
+    differences: Mapping[str, Difference] = dataclasses.field(default_factory=dict)
 
     @property
     def score(self) -> Score:
@@ -79,9 +88,27 @@ class ArmResult:
         form = form or f".{self.score.digits}f"
         return f"{self.mean:{form}}" + (f" ± {self.sd:{form}}" if self.sd is not None else "")
 
+    def compared(self) -> tuple[str, ...]:
+        """Its cells of the columns `COMPARED`."""
+        found, form = self.differences, f".{self.score.digits}f"
+        deltas = (f"{found[name]:{form}}" if name in found else "" for name in BASELINES)
+        return *deltas, self.verdict
+
+    @property
+    def verdict(self) -> str:
+        """What its differences say, in a few words; empty where there are none."""
+        gain, over_noise = (self.differences.get(name) for name in (DEFAULT, NOISE))
+        return verdict(gain, over_noise, self.score.higher)
+
     @property
     def mean_seconds(self) -> float:
         return float(np.mean([record.seconds for record in self.runs.values()]))
+
+    @property
+    def baselines(self) -> dict[str, str]:
+        """The arms that it is compared with, by the names of `BASELINES`."""
+        arms = (DEFAULT, POSITIONS * (self.arm != DEFAULT), self.control)
+        return dict(zip(BASELINES, arms, strict=True))
 
     def versus(self, other: ArmResult, spread: Spread | None = None) -> Difference | None:
         """The difference to another arm; None without a seed that both have.
@@ -166,7 +193,7 @@ class Results:
 
     Attributes:
         workdir: where they are.
-        arms: the results of those that have any, in the order of the table.
+        arms: the results of those that have any, compared, in the order of the table.
     """
 
     workdir: AnyPath
@@ -179,7 +206,7 @@ class Results:
         Raises:
             InputError: a run was trained on other data than those of the claim.
         """
-        records, found = recorded_arms(claim.config), {}
+        records, found = recorded_arms(claim.config), []
         control = controls(records)
         for arm in records:
             runs: dict[int, Record] = {}
@@ -189,8 +216,8 @@ class Results:
                     check_fingerprint(where, "data", record.data, data)
                     runs[run.seed] = record
             if runs:
-                found[arm] = ArmResult(arm, runs, control=control.get(arm, ""))
-        return cls(workdir, found)
+                found.append(ArmResult(arm, runs, control=control.get(arm, "")))
+        return cls(workdir, {one.arm: one for one in compared(found)})
 
     def __str__(self) -> str:
         return table(list(self.arms.values()))
@@ -226,13 +253,67 @@ class Results:
         """
         results = list(self.arms.values())
         if is_first() and results:
-            records = [_record(one, results) for one in results]
+            records = [_record(one, self.arms) for one in results]
             files.write(self.workdir / "summary.json", json.dumps(records, indent=2) + "\n")
             files.write(self.workdir / "table.md", f"{self}\n")
 
 
+def compared(results: Sequence[ArmResult]) -> list[ArmResult]:
+    """Arms with their differences from the baselines among them, by the spread of them all."""
+    arms, spread = {one.arm: one for one in results}, spread_of(results)
+
+    def differences(one: ArmResult) -> Iterator[tuple[str, Difference]]:
+        for name, arm in one.baselines.items():
+            other = arms.get(arm)
+            if other and (found := one.versus(other, spread)):
+                yield name, found
+
+    return [dataclasses.replace(one, differences=dict(differences(one))) for one in results]
+
+
+def spread_of(results: Iterable[ArmResult]) -> Spread | None:
+    """The spread of the runs of a table's arms."""
+    return pooled_spread([result.reached for result in results])
+
+
+def verdict(gain: Difference | None, over_noise: Difference | None, higher: bool) -> str:
+    """What the differences of an arm say of it, in a few words.
+
+    Args:
+        gain: over the default.
+        over_noise: over noise of the same norms; None where no such noise was trained.
+        higher: whether more is better.
+
+    >>> above, below = Difference(1.5, 1, 2, 3), Difference(-1.5, -2, -1, 3)
+    >>> around = Difference(0, -1, 1, 3)
+    >>> verdict(above, above, higher=True), verdict(above, around, higher=True)
+    ('gain over noise', 'gain; structure not shown')
+    >>> verdict(above, below, higher=True), verdict(around, above, higher=True)
+    ('worse than its noise', 'undecided')
+    >>> verdict(above, None, higher=True), verdict(None, above, higher=False)
+    ('better', 'worse than its noise')
+    >>> verdict(Difference(1, 0.5, 2, 2), None, higher=True), verdict(None, None, higher=True)
+    ('undecided', '')
+    """
+    known = [one for one in (gain, over_noise) if one]
+    if not known:
+        return ""
+    if min(one.n for one in known) < ENOUGH:
+        return "undecided"
+    side, structure = (one.side(higher) if one else None for one in (gain, over_noise))
+    if side == -1:
+        return "worse"
+    if structure == -1:
+        return "worse than its noise"
+    if side is None or structure is None:
+        return "better" if 1 in (side, structure) else "undecided"
+    if side == 0:
+        return "undecided"
+    return "gain over noise" if structure else "gain; structure not shown"
+
+
 def table(results: Sequence[ArmResult]) -> str:
-    """A Markdown table of results, n in every row, and a sentence for each comparison.
+    """A Markdown table of compared results, n in every row, and which gains they can show.
 
     >>> run = Record(
     ...     arm="default", seed=0, score="accuracy", value=61.5, curve=[(10, 61.5)], seconds=3
@@ -242,100 +323,77 @@ def table(results: Sequence[ArmResult]) -> str:
     | ------- | ---------- | --- | ------------------------ | ------- |
     | default | 61.50      | 1   | 10                       | 3.0     |
     """
-    finished = [result for result in results if result.reached]
-    if not finished:
-        return "no finished run yet"
-    sentences = [*verdicts(finished), *shows(finished)]
-    return "\n".join([markdown(columns(finished)), *([""] if sentences else []), *sentences])
+    text = markdown(grid(results))
+    return f"{text}\n\n{sentence}" if (sentence := shows(results)) else text
 
 
-def spread_of(results: Iterable[ArmResult]) -> Spread | None:
-    """The spread of the runs of a table's arms."""
-    return pooled_spread([result.reached for result in results])
-
-
-def differences(of: ArmResult, results: Sequence[ArmResult]) -> dict[str, Difference]:
-    """An arm's differences from those of `BASELINES` that a table has."""
-    spread = spread_of(results)
-    found = {name: of.versus(arm, spread) for name, arm in _baselines(of, results).items()}
-    return {name: difference for name, difference in found.items() if difference}
-
-
-def columns(finished: Sequence[ArmResult]) -> dict[str, list[str]]:
-    """The columns of a table by their headers, a cell per result.
+def grid(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
+    """The lines of a table of results, its head first.
 
     Some scores add columns: the steps to their goal, and the score on other test sets. The steps to
     the default's score are left out where the default is past its best: others then pass that score
     on their way up.
     """
-    score, gains = finished[0].score, [differences(result, finished) for result in finished]
+    if not results:
+        return []
+    score = results[0].score
     found = {
-        "arm": [result.arm for result in finished],
-        score.label: [result.shown() for result in finished],
-        "n": [str(len(result.reached)) for result in finished],
+        "arm": [one.arm for one in results],
+        score.label: [one.shown() for one in results],
+        "n": [str(len(one.reached)) for one in results],
+        **dict(zip(COMPARED, zip(*(one.compared() for one in results), strict=True), strict=True)),
     }
-    for name in BASELINES:
-        if any(name in _baselines(result, finished) for result in finished):
-            cells = [f"{of[name]:.{score.digits}f}" if name in of else "" for of in gains]
-            found[f"Δ {name} [95 % CI]"] = cells
-    default = next((result for result in finished if result.arm == DEFAULT), None)
-    if default is None or not default.past_its_best():
-        found["steps to default's score"] = [
-            mean_step(one.steps_to(default)) if default else "" for one in finished
-        ]
+    default = next((one for one in results if one.arm == DEFAULT), None)
+    if default and not default.past_its_best():
+        found["steps to default's score"] = [mean_step(one.steps_to(default)) for one in results]
     if score.goal is not None and any(
-        len(r.curve) > 1 for one in finished for r in one.runs.values()
+        len(r.curve) > 1 for one in results for r in one.runs.values()
     ):
-        found[f"steps to {score.goal:g} [95 % CI]"] = [_goal_cell(one) for one in finished]
-    for name in dict.fromkeys(name for one in finished for name in one.elsewhere):
+        found[f"steps to {score.goal:g} [95 % CI]"] = [_goal_cell(one) for one in results]
+    for name in dict.fromkeys(name for one in results for name in one.elsewhere):
         found[f"{score.label} at {name} [95 % CI]"] = [
-            _interval_cell(one.elsewhere.get(name, []), score.digits) for one in finished
+            _interval_cell(one.elsewhere.get(name, []), score.digits) for one in results
         ]
-    found["train s"] = [f"{one.mean_seconds:.1f}" for one in finished]
-    return found
+    found["train s"] = [f"{one.mean_seconds:.1f}" for one in results]
+    return trimmed(list(found), zip(*found.values(), strict=True))
 
 
-def verdicts(finished: Sequence[ArmResult]) -> list[str]:
-    """A sentence for each comparison with a baseline."""
-    return [
-        _verdict(result, _baselines(result, finished)[name], difference)
-        for result in finished
-        for name, difference in differences(result, finished).items()
-    ]
+def trimmed(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
+    """The lines of a table, whose rows may end early, without columns that have no cell."""
+    columns = itertools.zip_longest(head, *rows, fillvalue="")
+    return list(zip(*(column for column in columns if any(column[1:])), strict=True))
 
 
-def shows(finished: Sequence[ArmResult]) -> list[str]:
-    """Which gains finished runs show, in a sentence; none where nothing is compared."""
-    spread, score = spread_of(finished), finished[0].score
-    seeds = max(len(one.reached) for one in finished)
-    tests = max(run.examples for one in finished for run in one.runs.values())
-    share = min(max(one.mean for one in finished) / score.scale, 1.0)
-    sd = spread.sd if spread else 0.0
-    sentence = visible(score, sd, seeds, len(finished), tests, share)
-    return [sentence] if sentence and (spread or seeds < ENOUGH) else []
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """A table with its columns aligned, from its head on."""
+    if not lines:
+        return "no finished run yet"
+    widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+    head, *rows = lines
+    every = [head, ["-" * width for width in widths], *rows]
+    return "\n".join("| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in every)
 
 
-def markdown(columns: Mapping[str, Sequence[str]]) -> str:
-    """A table with its columns aligned."""
-    widths = [max(3, len(header), *map(len, cells)) for header, cells in columns.items()]
-    rows = [list(columns), ["-" * width for width in widths], *zip(*columns.values(), strict=True)]
-    return "\n".join("| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows)
+def shows(results: Sequence[ArmResult], arms: int = 0, at_once: int = 1) -> str:
+    """Which gains finished runs show, in a sentence; empty where nothing is compared.
+
+    Args:
+        results: of a table; or of its default alone, whose spread is then that of all.
+        arms: of the table; as many as results unless given.
+        at_once: how many of them are compared with p corrected for their number.
+    """
+    if not results:
+        return ""
+    spread, score = spread_of(results), results[0].score
+    sd = spread.sd if spread else results[0].sd or 0.0
+    seeds = max(len(one.reached) for one in results)
+    tests = max(run.examples for one in results for run in one.runs.values())
+    share = min(max(one.mean for one in results) / score.scale, 1.0)
+    return visible(score, sd, seeds, arms or len(results), tests, share, at_once)
 
 
-def _baselines(of: ArmResult, results: Sequence[ArmResult]) -> dict[str, ArmResult]:
-    """What a result is compared with, by the names of `BASELINES`."""
-    arms = {result.arm: result for result in results}
-    wanted = zip(BASELINES, (DEFAULT, POSITIONS, of.control), strict=True)
-    return {
-        name: arms[arm]
-        for name, arm in wanted
-        if arm in arms and arm != of.arm and (of.arm, arm) != (DEFAULT, POSITIONS)
-    }
-
-
-def _record(result: ArmResult, results: Sequence[ArmResult]) -> dict[str, Any]:
-    score, baselines = result.score, _baselines(result, results)
-    found = differences(result, results)
+def _record(result: ArmResult, arms: Mapping[str, ArmResult]) -> dict[str, Any]:
+    score, found = result.score, {result.baselines[x]: y for x, y in result.differences.items()}
     return {
         "arm": result.arm,
         f"{score.name}_mean": result.mean,
@@ -343,12 +401,10 @@ def _record(result: ArmResult, results: Sequence[ArmResult]) -> dict[str, Any]:
         "n": len(result.reached),
         score.name: result.reached,
         "seconds": result.mean_seconds,
-        "differences": {
-            baselines[name].arm: dataclasses.asdict(one) for name, one in found.items()
-        },
+        "differences": {arm: dataclasses.asdict(one) for arm, one in found.items()},
         **{f"{score.name}_{name}": values for name, values in result.elsewhere.items()},
         **({"steps_to_goal": result.steps_to_goal()} if score.goal is not None else {}),
-        "steps_to": {one.arm: result.steps_to(one) for one in baselines.values()},
+        "steps_to": {arm: result.steps_to(arms[arm]) for arm in found},
     }
 
 
@@ -376,10 +432,3 @@ def _interval_cell(values: Sequence[float], digits: int) -> str:
     found, form = paired_difference(values, [0.0] * len(values)), f".{digits}f"
     ends = "" if found.low is None else f" [{found.low:{form}}, {found.high:{form}}]"
     return f"{found.mean:{form}}{ends}"
-
-
-def _verdict(result: ArmResult, baseline: ArmResult, difference: Difference) -> str:
-    unit = " points" if result.score.scale == 100 and difference.counts is None else ""
-    shown = f"{difference:.{result.score.digits}f}{unit}"
-    against = f"{result.arm} against {baseline.arm}: {shown}, n={difference.n}"
-    return f"{against}: {difference.verdict(result.score.higher)}"

@@ -24,7 +24,7 @@ def expected(score: Score, seeds: int, arms: int, tests: int) -> str:
         return reason
     if score is ACCURACY and tests:
         return visible(score, 0.0, seeds, arms, tests)
-    gain = _gain(1.0, seeds, arms)
+    gain = _gain(1.0, seeds, arms, 1)
     return (
         f"{seeds} seeds of {arms} arms show gains from {gain} standard deviations of a run's "
         "score, nine times of ten; how much runs vary is known once there are some"
@@ -32,7 +32,13 @@ def expected(score: Score, seeds: int, arms: int, tests: int) -> str:
 
 
 def visible(
-    score: Score, sd: float, seeds: int, arms: int, tests: int = 0, share: float = 0.5
+    score: Score,
+    sd: float,
+    seeds: int,
+    arms: int,
+    tests: int = 0,
+    share: float = 0.5,
+    at_once: int = 1,
 ) -> str:
     """The gains that runs show, and those that more seeds and test examples would.
 
@@ -43,6 +49,7 @@ def visible(
         score, seeds, arms, tests: as of `expected`.
         sd: standard deviation of a run's score, in its unit.
         share: p, of images that are classified rightly.
+        at_once: how many arms are compared with p corrected for their number.
 
     >>> found = visible(ACCURACY, 1.2, seeds=3, arms=4, tests=10_000, share=0.85)
     >>> for part in found.split("; "):
@@ -52,20 +59,24 @@ def visible(
     """
     if (reason := _nothing(score, seeds, arms)) is not None:
         return reason
-    unit, on, more = " points" if score.scale == 100 else "", "", 10 if seeds < 10 else 4 * seeds
+    unit, more = " points" if score.scale == 100 else "", 10 if seeds < 10 else 4 * seeds
     images = tests if score is ACCURACY else 0
     by_images = _of_images(share, images) if images else 0.0
-    if images:
-        on = f" and {images:,} test images"
+    on = f" and {images:,} test images" if images else ""
+    among = f", {at_once} of them compared at once," if at_once > 1 else ""
+
+    def gain(seeds: int) -> str:
+        return _gain(max(sd, by_images), seeds, arms, at_once)
+
     text = (
-        f"{seeds} seeds of {arms} arms{on} show gains from {_gain(max(sd, by_images), seeds, arms)}"
-        f"{unit}, nine times of ten; {more} seeds from {_gain(max(sd, by_images), more, arms)}"
+        f"{seeds} seeds of {arms} arms{among}{on} show gains from {gain(seeds)}{unit}, nine times "
+        f"of ten; {more} seeds from {gain(more)}"
     )
     if by_images <= sd:
         return text + unit
     several = 10 * images
     fewer = max(sd, _of_images(share, several))
-    return f"{text}, on {several:,} test images from {_gain(fewer, more, arms)}{unit}"
+    return f"{text}, on {several:,} test images from {_gain(fewer, more, arms, at_once)}{unit}"
 
 
 def _nothing(score: Score, seeds: int, arms: int) -> str | None:
@@ -88,6 +99,6 @@ def _of_images(share: float, count: int) -> float:
     return 100 * (share * (1 - share) / count) ** 0.5
 
 
-def _gain(sd: float, seeds: int, arms: int) -> str:
-    found = smallest_gain(sd, seeds, arms=arms)
+def _gain(sd: float, seeds: int, arms: int, at_once: int) -> str:
+    found = smallest_gain(sd, seeds, at_once, arms)
     return f"{found:.0f}" if found >= 10 else f"{found:.2g}"

@@ -68,18 +68,6 @@ class Difference:
             sign = (sign or int(np.sign(self.mean))) if self.p < LEVEL else 0
         return sign if higher else -sign
 
-    def verdict(self, higher: bool) -> str:
-        """What it says of ours, in words: a claim only where enough seeds agree.
-
-        >>> Difference(1, 0.5, 1.5, n=5).verdict(higher=True)
-        'better'
-        >>> Difference(1, -1, 3, n=2).verdict(higher=True)
-        'too few seeds (3 needed)'
-        """
-        if self.n < ENOUGH:
-            return f"too few seeds ({ENOUGH} needed)"
-        return {1: "better", -1: "worse", 0: "no difference shown"}[self.side(higher)]
-
     def __str__(self) -> str:
         return f"{self:.2f}"
 

@@ -8,7 +8,7 @@ from mimetic_jax.analysis import curves
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes import Mimetic, NormMatched
 from mimetic_jax.train.config import to_json
-from mimetic_jax.train.record import SCORES, Origin, Record
+from mimetic_jax.train.record import SCORES, Origin, Record, Trained
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import path_of
 from mimetic_jax.train.store.runs import Run
@@ -37,7 +37,7 @@ def write(workdir, scores, name="accuracy", **more):
             for step, found in evaluations:
                 metrics.append({"step": step, "eval_count": 1, **found})
             if len(values) == 3:
-                record = Record.of(SCORES[name], evaluations, Origin(), arm=arm, seed=seed)
+                record = Record.of(SCORES[name], evaluations, Origin(), Trained(arm=arm, seed=seed))
                 metrics.append({"step": 20, "record": record.to_json()})
     return workdir
 
@@ -104,7 +104,7 @@ def test_panel_names_arms_score_and_direction(images, text):
 
 
 def test_nothing_to_draw_is_one_line(tmp_path):
-    with pytest.raises(InputError, match=f"no comparison in {tmp_path / 'no'}: config.json"):
+    with pytest.raises(InputError, match=f"nothing was trained in {tmp_path / 'no'}:"):
         curves.read(tmp_path / "no")
     unfinished = write(tmp_path / "unfinished", {"default": {0: [0.1]}})
     with pytest.raises(InputError, match=f"no finished run in {unfinished}: nothing to draw"):

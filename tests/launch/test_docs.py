@@ -13,8 +13,8 @@ import pytest
 import scipy.stats
 
 from launch import docs
-from launch.results import Results
 from launch.rows import rows as rows_of
+from launch.runs import Results
 from mimetic_jax.base.errors import InputError
 from papers import TABLES
 

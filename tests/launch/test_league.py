@@ -9,7 +9,7 @@ import scipy.stats
 
 from launch import docs, league, reproduce, runs
 from launch import rows as registry
-from launch.results import Line, Results
+from launch.runs import Line, Results
 from mimetic_jax.train.statistics import Difference, holm
 from papers import TABLES
 
@@ -47,7 +47,7 @@ def call(tmp_path, monkeypatch):
                 60 + gain - abs(row - BEST[job.arm]) + np.sin(7 * job.seed + sum(map(ord, job.arm)))
             )
             about = {"config": job.row.key, "small": False, "score": "accuracy", "seconds": 1}
-            about |= queue._made[job.row.comparison][job.arm]
+            about |= vars(queue._made[job.row.comparison][job.arm])
             curve = [(0, 10.0), (50, 5 + value / 2), (100, value)]
             queue.results.append(
                 job.row, Line(arm=job.arm, seed=job.seed, value=value, curve=curve, **about)
@@ -89,22 +89,21 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
     shown = capsys.readouterr().out
     assert shown.index("nine times of ten") < shown.index("| `mimetic`")
 
-    found = {one.result.arm: one for one in league.standings(TASK, results)}
-    values = {arm: [found[arm].result.reached[seed] for seed in seeds] for arm in ARMS}
+    standings = league.standings(TASK, results)
+    found = {one.result.arm: one.result for one in standings}
+    values = {arm: [found[arm].reached[seed] for seed in seeds] for arm in ARMS}
     p = {arm: pvalue(values, arm) for arm in ("mimetic", "gpt2")}
     small, large = sorted(p, key=p.get)
-    assert found[small].gain.p == pytest.approx(min(1, 2 * p[small]))
-    assert found[large].gain.p == pytest.approx(max(2 * p[small], p[large]))
-    assert found["mimetic"].gain.mean == pytest.approx(
+    assert found[small].differences["default"].p == pytest.approx(min(1, 2 * p[small]))
+    assert found[large].differences["default"].p == pytest.approx(max(2 * p[small], p[large]))
+    assert found["mimetic"].differences["default"].mean == pytest.approx(
         np.mean(np.subtract(values["mimetic"], values["default"]))
     )
-    assert found["mimetic"].structure.n == len(seeds)
-    assert found["gpt2"].structure is None
-    assert [one.edge for one in found.values()] == [
-        one.result.arm == "gpt2" for one in found.values()
-    ]
+    assert found["mimetic"].differences["noise"].n == len(seeds)
+    assert "noise" not in found["gpt2"].differences
+    assert {one.result.arm for one in standings if one.edge} == {"gpt2"}
     assert "gain over noise" in league.task_table(TASK, results)
-    cell = f"**{found['mimetic'].gain.mean:+.2f}**"
+    cell = f"**{found['mimetic'].differences['default'].mean:+.2f}**"
     grid = league.grid(docs.GRIDS["league"], results)
     assert cell in grid
     marked = [line for line in grid.splitlines() if "†" in line]

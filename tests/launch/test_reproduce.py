@@ -20,10 +20,10 @@ import scipy.stats
 
 import papers
 from configs import cifar10_vit
-from launch import draw, reproduce, results, runs, tables
+from launch import docs, draw, reproduce, runs
 from launch import rows as registry
-from launch.results import Line, Results
 from launch.rows import folder, load, made
+from launch.runs import Line, Results
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
@@ -38,7 +38,6 @@ PUBLISHED = {"default": 80.0, "mimetic": 82.5}
 TABLE = Table(
     "tiny",
     tiny,
-    "accuracy %",
     (
         Row("width 16", {"width": 16, "steps": 8}, PUBLISHED),
         Row("width 32", {"width": 32, "steps": 8}),
@@ -48,7 +47,6 @@ TABLE = Table(
 STARTED = Table(
     "started",
     tiny,
-    "accuracy %",
     (
         Row(
             "from a file",
@@ -72,7 +70,7 @@ def a_table_of_ours(monkeypatch):
     monkeypatch.setitem(papers.TABLES, "tests/tiny", TABLE)
 
 
-@pytest.mark.parametrize("module", [record, registry, reproduce, results, tables])
+@pytest.mark.parametrize("module", [docs, record, registry, reproduce, runs])
 def test_doctests(module):
     assert doctest.testmod(module).failed == 0
 
@@ -251,7 +249,7 @@ def test_an_arm_that_has_not_chosen_its_row_yet_waits(tmp_path, capsys):
 def test_a_stop_between_two_trainings_of_a_table_is_not_forgotten(monkeypatch):
     asked = []
 
-    def train(*_):
+    def train(*_, **__):
         asked.append(preemption.should_stop())
         os.kill(os.getpid(), signal.SIGTERM)
         return None, False
@@ -353,7 +351,7 @@ def test_a_row_starts_from_the_content_of_a_file(rows_that_start, tmp_path):
     assert not call.queue.folder(job.row).exists()  # a workdir of its own
     # Its table, and the document of all, need no file.
     rows = row("tests/started", 1)
-    (shown,) = cells(tables.table(rows, call.results))[2:]
+    (shown,) = cells(docs.table(rows, call.results))[2:]
     assert shown == ["1. from a file", "started", "81.00", f"{line['value']:.2f} (1)"]
 
 
@@ -376,7 +374,7 @@ def test_a_row_starts_from_the_runs_of_a_first_stage(finished, rows_that_start, 
     assert config.arms.started.init_from == f"{stage}/runs/default/{{seed}}"
     record = json.loads((stage / "config.json").read_text())["config"]
     mark = queue._made[comparison]["started"]
-    assert mark["weights"] == digest({**record, "arms": {}})  # its default overrides nothing
+    assert mark.weights == digest({**record, "arms": {}})  # its default overrides nothing
 
     def of_another(**changed):
         """The mark of the student of a teacher with other fields."""
@@ -394,7 +392,7 @@ def test_a_row_starts_from_the_runs_of_a_first_stage(finished, rows_that_start, 
     for same in ({"seeds": [7], "name": "x"}, {"arms": arms}):
         assert of_another(**same) == mark
     for other in ({"batch": 64}, {"arms": {**arms, "default": {"batch": 64}}}):
-        assert of_another(**other)["digest"] != mark["digest"]
+        assert of_another(**other).digest != mark.digest
     with pytest.raises(InputError, match=r"unknown arm in --file=.*teacher 'default'.* another"):
         of_another(arms={"another": {}})
 
@@ -413,7 +411,7 @@ def test_students_find_their_runs_when_their_teacher_gets_more_arms(
     assert started(tmp_path, 2, stage).queue.jobs() == []
     # And their table, which isn't given the teacher.
     rows = row("tests/started", 2)
-    (shown,) = cells(tables.table(rows, call.results))[2:]
+    (shown,) = cells(docs.table(rows, call.results))[2:]
     assert shown[:4] == ["2. from a run", "started", "82.00", f"{line['value']:.2f} (1)"]
 
 
@@ -425,7 +423,7 @@ def test_students_find_their_runs_when_their_teacher_gets_more_arms(
         (["tests/started", "--row=1"], "vit.pt", "vit.pt is none of .npz, .safetensors"),
         (["tests/started", "--row=2"], "vit.npz", "tests/started needs a first stage"),
         (["tests/started", "--row=1"], "stage", "tests/started needs a file of a ViT"),
-        (["tests/started", "--row=2"], "empty", "not a workdir of main.py: it has no config.json"),
+        (["tests/started", "--row=2"], "empty", "empty: it has no config.json"),
     ],
 )
 def test_weights_that_do_not_serve_are_one_line(
@@ -492,7 +490,7 @@ def write(folder, scores, digest="", small=False):
     about = {"config": entry.key, "small": small, "score": "accuracy", "command": "c"}
     for arm, values in scores.items():
         for seed, value in enumerate(values):
-            of_arm = {"arm": arm, **own[arm], **({"digest": digest} if digest else {})}
+            of_arm = {"arm": arm, **vars(own[arm]), **({"digest": digest} if digest else {})}
             found.append(entry, Line(seed=seed, value=value, **of_arm, **about))
     return entry, Results(folder)
 
@@ -507,7 +505,7 @@ ARMS = ("default", "norm_matched", "mimetic")
 def test_published_and_ours_with_their_differences(tmp_path):
     scores = {"default": [80, 81, 82], "norm_matched": [81, 81, 86], "mimetic": [84, 84, 87]}
     entry, found = write(tmp_path, scores)
-    head, _, mimetic, default, matched, *rest = cells(tables.table([entry], found))
+    head, _, mimetic, default, matched, *rest = cells(docs.table([entry], found))
     assert head == [
         *("row", "arm", "published", "ours ± sd (n)"),
         *("Δ default [95 % CI]", "Δ noise [95 % CI]", "verdict"),
@@ -526,14 +524,14 @@ def test_published_and_ours_with_their_differences(tmp_path):
 
 def test_rows_without_runs_keep_their_published_numbers(tmp_path):
     rows = registry.rows("tests/tiny")
-    shown = cells(tables.table(rows, Results(tmp_path)))
+    shown = cells(docs.table(rows, Results(tmp_path)))
     assert shown[2:] == [["1. width 16", "mimetic", "80.00 → 82.50"]]
 
 
 def test_seeds_of_arms_of_one_configuration_are_together(tmp_path):
     """Those of its own name come first; with the same seed those of another name don't count."""
     entry, found = write(tmp_path, {"mimetic": [84.0, 84.0, 87.0]})
-    digest = made(entry, configs.arms_of(load(entry)))["mimetic"]["digest"]
+    digest = made(entry, configs.arms_of(load(entry)))["mimetic"].digest
     about = {"config": entry.key, "small": False, "score": "accuracy", "digest": digest}
     for seed, value in ((2, 0.0), (3, 90.0)):
         found.append(entry, Line(seed=seed, value=value, arm="vo_40_40", **about))
@@ -548,16 +546,16 @@ def test_seeds_of_arms_of_one_configuration_are_together(tmp_path):
 def test_runs_of_another_configuration_are_not_mixed_in(tmp_path):
     entry, found = write(tmp_path, {"default": [10.0, 10.0]}, "an older digest")
     write(tmp_path, {"default": [80.0]})
-    text = tables.table([entry], Results(tmp_path))
+    text = docs.table([entry], Results(tmp_path))
     assert "80.00 (1)" in text
     assert len(found.of(entry)) == 2
 
 
 def test_scaled_rows_are_named(tmp_path):
     entry, found = write(tmp_path, {"default": [50.0]}, small=True)
-    assert "1. width 16, scaled down" in tables.table([entry], found)
+    assert "1. width 16, scaled down" in docs.table([entry], found)
     (full,) = row("tests/tiny", 1)
-    assert "50.00" not in tables.table([full], found)
+    assert "50.00" not in docs.table([full], found)
 
 
 def test_a_score_of_the_best_of_several_arms_is_one_line(tmp_path):
@@ -565,7 +563,7 @@ def test_a_score_of_the_best_of_several_arms_is_one_line(tmp_path):
     arms = {"default": 89.9, "mimetic": 89.9}
     entry, found = write(tmp_path, {"default": [80.0], "mimetic": [85.0]})
     entry = dataclasses.replace(entry, label="scales", published=arms, best=True)
-    rows = cells(tables.table([entry], found))
+    rows = cells(docs.table([entry], found))
     assert [row[1:4] for row in rows[2:]] == [
         ["best of 2", "89.90", ""],
         ["default", "", "80.00 (1)"],

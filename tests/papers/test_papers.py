@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 
 import papers
-from launch import tables
-from launch.results import Results
+from launch import docs
 from launch.rows import load, made, rows
+from launch.runs import Results
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
@@ -103,8 +103,8 @@ def test_stored_digests_are_those_of_todays_rows() -> None:
         for arm, today in made(row, configs.arms_of(load(row))).items():
             if arm in newest and not row.needs:  # those start from a file
                 line = newest[arm]
-                assert line.digest == today["digest"], (row.key, arm)
-                assert line.control_of == today["control_of"], (row.key, arm)
+                assert line.digest == today.digest, (row.key, arm)
+                assert line.control_of == today.control_of, (row.key, arm)
     lines = [
         line for path in ROOT.glob("results/*.jsonl") for line in path.read_text().splitlines()
     ]
@@ -201,7 +201,7 @@ def test_published_numbers_are_here_alone() -> None:
     scores: dict[ModuleType, set[str]] = {}
     for name, table, row in EVERY:
         if not name.startswith("evidence/"):
-            printed = {tables.printed(score) for score in row.published.values()}
+            printed = {docs.printed(score) for score in row.published.values()}
             scores.setdefault(row.config or table.config, set()).update(printed)
     for config, printed in scores.items():
         header = str(config.__doc__).partition("\nDiffers")[0]

@@ -83,7 +83,7 @@ def test_comparison_continues_and_skips_what_is_finished(tiny, tmp_path):
     said = []
     table = str(quiet(config, said.append).train(tmp_path))
     assert "| default" in table
-    assert "mimetic against default" in table
+    assert "| Δ default" in table
     assert sum("starts" in line for line in said) == 2
     config.seeds = (0, 1)
     said.clear()

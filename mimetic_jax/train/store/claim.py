@@ -10,29 +10,22 @@ from typing import Any
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import from_json
 from mimetic_jax.train.config import ALONE, check_continues
+from mimetic_jax.train.record import Trained
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import AnyPath
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Made:
+class Made(Trained):
     """What makes a run, as its checkpoints record it.
 
     Attributes:
         code: the version of this package.
         config: of the arm, as plain data.
-        data: the fingerprint of the data.
-        source: digest of the weights that `init_from` names, if any.
-        arm: its name.
-        seed: of the run.
     """
 
     code: str
     config: Mapping[str, Any]
-    data: str
-    source: str | None = None
-    arm: str
-    seed: int
 
     def check(self, found: Any, where: str, say: Callable[[str], None]) -> None:
         """Check that this continues what was found; report another version of the code.
@@ -103,6 +96,17 @@ class Claim:
         if not isinstance(claim.config.get("arms"), dict) or "task" not in claim.config:
             raise files.damaged(path, "no configuration")
         return claim
+
+    @classmethod
+    def of(cls, workdir: AnyPath) -> Claim:
+        """The claim of a workdir that must have one.
+
+        Raises:
+            InputError: nothing was trained there, or the file is damaged.
+        """
+        if (found := cls.read(workdir)) is None:
+            raise InputError(f"nothing was trained in {workdir}: it has no config.json")
+        return found
 
     def joined(self, other: Claim, workdir: AnyPath) -> Claim:
         """This claim with the seeds, arms and fingerprints of another one of the same workdir.

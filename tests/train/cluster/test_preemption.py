@@ -117,7 +117,7 @@ def test_at_the_last_test_of_a_run_the_next_does_not_start(two_arms, tmp_path, m
     assert signal.getsignal(signal.SIGTERM) is before
     assert Run.of(tmp_path, "default", 0).finished()
     assert not Run.of(tmp_path, "mimetic", 0).folder.exists()
-    assert "mimetic against default" in str(quiet(two_arms).train(tmp_path))
+    assert "| Δ default" in str(quiet(two_arms).train(tmp_path))
 
 
 def test_at_the_first_test_it_stops_after_a_step(two_arms, tmp_path, monkeypatch, handlers):
