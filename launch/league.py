@@ -17,8 +17,17 @@ import numpy as np
 from configs.arms import CONTROLS
 from launch.rows import rows
 from launch.runs import OURS, Results, ours
+from mimetic_jax.train.controls import NOISE
 from mimetic_jax.train.record import SCORES, Record
-from mimetic_jax.train.report import DEFAULT, NOISE, ArmResult, compared, markdown, shows, trimmed
+from mimetic_jax.train.report import (
+    BASELINES,
+    DEFAULT,
+    ArmResult,
+    compared,
+    markdown,
+    shows,
+    trimmed,
+)
 from mimetic_jax.train.statistics import Difference, holm
 from papers import TABLES
 from papers.record import Row
@@ -118,29 +127,30 @@ def standings(task: str, results: Results) -> list[Chosen]:
 
     Seeds that the table doesn't name are left out: trials, and those of a table that asks again.
 
-    Entrants are compared with the default at the default's own best, and with their noise at its
-    own, with the spread of all arms of the task and p corrected for their number (Holm).
+    Entrants are compared with the default at the default's own best, and with their controls at
+    theirs, with the spread of all arms of the task and p corrected for their number (Holm). None is
+    shown before the default has runs, in a task that has it.
     """
     every = rows(task)
     of_rows = [results.reached(row) for row in every]
     # Whatever rates they chose: the rows that all tried say which arm is the control of which.
-    control = {
-        arm: one.control
+    controls = {
+        arm: one.controls
         for trial in _trials(task)
         for arm, one in results.reached(trial).items()
-        if one.control
+        if one.controls
     }
     found, picked = [], choices(task, results)
     for arm, (number, _) in picked.items():
         runs = of_rows[number - 1][arm].runs if arm in of_rows[number - 1] else {}
         if own := {seed: runs[seed] for seed in every[0].seeds if seed in runs}:
-            found.append(ArmResult(arm, own, control=control.get(arm, "")))
+            found.append(ArmResult(arm, own, controls=controls.get(arm, {})))
     arms = {one.arm: one for one in compared(found)}
-    if DEFAULT not in arms:
+    if DEFAULT in every[0].arms and DEFAULT not in arms:
         return []
     entrants = [arm for arm in arms if _is_entrant(arm)]
     differences: dict[str, dict[str, Difference]] = defaultdict(dict)
-    for name in (DEFAULT, NOISE):
+    for name in BASELINES:
         corrected = holm([arms[arm].differences.get(name) for arm in entrants])
         for arm, one in zip(entrants, corrected, strict=True):
             differences[arm] |= {name: one} if one else {}

@@ -16,7 +16,7 @@ from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.command import shipped
 from mimetic_jax.command.assign import assign
 from mimetic_jax.train.config import recorded_arms, to_json
-from mimetic_jax.train.controls import control_of
+from mimetic_jax.train.controls import NOISE, control_of
 from mimetic_jax.train.schema import digest
 from mimetic_jax.train.store.claim import Claim
 from papers import FIGURES, PAPERS, TABLES
@@ -97,12 +97,14 @@ class Made:
     Attributes:
         digest: of the configuration of the arm: runs of other digests aren't compared.
         control_of: digests of the arms of which its arm is a control.
+        control: the kind of that control.
         batch, dtype, base: of the configuration.
         weights: mark of the file or first stage that it started from, if any.
     """
 
     digest: str
     control_of: tuple[str, ...] = ()
+    control: str = NOISE
     batch: int = 0
     dtype: str = "float32"
     base: str = ""
@@ -120,9 +122,11 @@ def made(row: Row, arms: Mapping[str, ConfigDict]) -> dict[str, Made]:
         if row.file:  # its content counts in place of its path
             weights = teacher_mark(row.file, record["init_from"])
             record["init_from"] = record["init_from"].replace(row.file, weights)
+        control = control_of(record)
         found[name] = Made(
             digest=digest(record),
-            control_of=control_of(record),
+            control_of=control.of,
+            control=control.kind,
             batch=config.batch,
             dtype=config.model.get("dtype", "float32"),
             base=config.model.get("base") or "",

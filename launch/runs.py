@@ -21,7 +21,7 @@ from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.home import INSTALLED
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import arms_of
-from mimetic_jax.train.controls import matched
+from mimetic_jax.train.controls import Control, matched
 from mimetic_jax.train.group import Say
 from mimetic_jax.train.record import Record
 from mimetic_jax.train.report import COMPARED, ArmResult, compared
@@ -128,11 +128,11 @@ class Results:
                 f"{row.key} was trained on data of several fingerprints, {', '.join(data.values())}"
                 ": they can't be compared; delete the lines of all but one"
             )
-        control = matched(
+        controls = matched(
             {arm: line.digest for arm, line in last.items()},
-            {arm: line.control_of for arm, line in last.items()},
+            {arm: Control(line.control, line.control_of) for arm, line in last.items()},
         )
-        found = [ArmResult(arm, of, row.label, control.get(arm, "")) for arm, of in runs.items()]
+        found = [ArmResult(arm, of, row.label, controls.get(arm, {})) for arm, of in runs.items()]
         return {one.arm: one for one in compared(found)}
 
     def append(self, row: Row, line: Line) -> None:

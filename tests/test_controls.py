@@ -14,7 +14,7 @@ from configs import arms
 from launch.rows import load
 from launch.rows import rows as rows_of
 from mimetic_jax.command import shipped
-from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, to_dict
+from mimetic_jax.schemes import Mimetic, NormMatched, Permuted, SinCos, to_dict
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.controls import controls
@@ -52,8 +52,9 @@ def test_a_control_has_the_norms_of_its_arm(row):
         config.data.dir = "README.md"
     comparison = Comparison(config, say=lambda _: None)
     found = controls(configs.recorded_arms(configs.to_json(config)))
-    arrays = {arm: written(comparison, arm) for arm in {*found, *found.values()}}
-    for name, control in found.items():
+    pairs = [(name, control) for name, kinds in found.items() for control in kinds.values()]
+    arrays = {arm: written(comparison, arm) for pair in pairs for arm in pair}
+    for name, control in pairs:
         ours, noise = arrays[name], arrays[control]
         differs = False
         for path, kernel in ours.items():
@@ -102,12 +103,13 @@ def test_a_control_is_found_by_its_scheme_and_by_nothing_else():
             "mimetic": of(positions, mimetic),
             "norm_matched": of(positions, NormMatched(Mimetic(beta_vo=0.0))),
             "any name": of(positions, NormMatched(mimetic)),
+            "reordered": of(positions, Permuted(mimetic)),
             "learned": of(mimetic),
             "larger": of(positions, mimetic, batch=64),
             "default": of(),
         }
     )
-    assert found == {"mimetic": "any name"}
+    assert found == {"mimetic": {"noise": "any name", "permuted": "reordered"}}
 
 
 def test_of_two_controls_that_which_lacks_all_structure_counts():
@@ -119,4 +121,4 @@ def test_of_two_controls_that_which_lacks_all_structure_counts():
             "none": of(NormMatched(one), NormMatched(other)),
         }
     )
-    assert found == {"both": "none", "half": "none"}
+    assert found == {"both": {"noise": "none"}, "half": {"noise": "none"}}

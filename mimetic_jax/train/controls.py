@@ -1,70 +1,93 @@
-"""The control of an arm: the arm that differs from it in nothing but noise where it has structure.
+"""The controls of an arm: arms that differ from it in nothing but what stands for its structure.
 
-It is found by its scheme, whatever its name: `NormMatched(like=scheme)` in the place of one or more
-of the arm's schemes, with the same other schemes and the same other fields. A difference between
-the two is then due to structure, and to nothing else.
+They are found by their schemes, whatever their names: `NormMatched(like=scheme)`, which is noise,
+or `Permuted(like=scheme)`, which lacks the alignment alone, in the place of one or more of the
+arm's schemes, with the same other schemes and the same other fields. A difference between the two
+is then due to structure, or to alignment, and to nothing else.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from mimetic_jax.train.schema import digest
+
+NOISE, PERMUTED = "noise", "permuted"
+KINDS = {NOISE: "NormMatched", PERMUTED: "Permuted"}
+"""Kinds of controls, with the scheme that makes them."""
+
+
+class Control(NamedTuple):
+    """What an arm is the control of.
+
+    Attributes:
+        kind: of `KINDS`.
+        of: digests of arms: more, the more of its places are replaced; none if it is no control.
+    """
+
+    kind: str
+    of: tuple[str, ...]
+
 
 _Record = Mapping[str, Any]
 
 
-def control_of(record: _Record) -> tuple[str, ...]:
-    """Digests of the arms of which an arm is a control: more, the more of its places are noise.
+def control_of(record: _Record) -> Control:
+    """The arms of which an arm is a control.
 
     Args:
-        record: of the arm, as `config.recorded_arms` returns it.
+        record: the arm's, as `config.recorded_arms` returns it.
     """
     schemes = record["scheme"]
-    places = [
-        at
-        for at, one in enumerate(schemes)
-        if one.keys() == {"scheme", "like"} and one["scheme"] == "NormMatched"
-    ]
-    found = []
-    for count in range(1, len(places) + 1):
-        for chosen in itertools.combinations(places, count):
-            meant = [one["like"] if at in chosen else one for at, one in enumerate(schemes)]
-            found.append(digest({**record, "scheme": meant}))
-    return tuple(found)
+    for kind, scheme in KINDS.items():
+        places = [
+            at
+            for at, one in enumerate(schemes)
+            if one.keys() == {"scheme", "like"} and one["scheme"] == scheme
+        ]
+        found = []
+        for count in range(1, len(places) + 1):
+            for replaced in itertools.combinations(places, count):
+                meant = [one["like"] if at in replaced else one for at, one in enumerate(schemes)]
+                found.append(digest({**record, "scheme": meant}))
+        if found:
+            return Control(kind, tuple(found))
+    return Control(NOISE, ())
 
 
-def controls(arms: Mapping[str, _Record]) -> dict[str, str]:
-    """The control of each arm that has one, by name.
+def controls(arms: Mapping[str, _Record]) -> dict[str, dict[str, str]]:
+    """The controls of each arm that has one, by kind.
 
     Args:
         arms: the records of a comparison's arms, as `config.recorded_arms` returns them.
 
-    >>> from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, to_dict
+    >>> from mimetic_jax.schemes import Mimetic, NormMatched, Permuted, SinCos, to_dict
     >>> schemes = {
     ...     "mimetic": (SinCos(), Mimetic()),
-    ...     "noise": (SinCos(), NormMatched(Mimetic())),
+    ...     "random": (SinCos(), NormMatched(Mimetic())),
+    ...     "reordered": (SinCos(), Permuted(Mimetic())),
     ...     "mimetic_learned": (Mimetic(),),
     ... }
     >>> controls({
     ...     name: {"task": "images", "scheme": [to_dict(s) for s in found]}
     ...     for name, found in schemes.items()
     ... })
-    {'mimetic': 'noise'}
+    {'mimetic': {'noise': 'random', 'permuted': 'reordered'}}
     """
     digests = {name: digest(record) for name, record in arms.items()}
     return matched(digests, {name: control_of(record) for name, record in arms.items()})
 
 
 def matched(
-    digests: Mapping[str, str], controlled: Mapping[str, tuple[str, ...]]
-) -> dict[str, str]:
-    """The control of each arm that has one, from digests of the arms and of what they control."""
-    found = {}
-    for name, mark in digests.items():
-        known = [other for other, marks in controlled.items() if mark in marks]
-        if known:  # of two, the one that is noise in more places: it lacks more of the structure
-            found[name] = max(known, key=lambda other: len(controlled[other]))
-    return found
+    digests: Mapping[str, str], controlled: Mapping[str, Control]
+) -> dict[str, dict[str, str]]:
+    """The controls of each arm that has one, from digests of the arms and of what they control."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for (name, mark), kind in itertools.product(digests.items(), KINDS):
+        known = [other for other, its in controlled.items() if its.kind == kind and mark in its.of]
+        if known:  # of two, the one that lacks more of the structure
+            found[name][kind] = max(known, key=lambda other: len(controlled[other].of))
+    return dict(found)

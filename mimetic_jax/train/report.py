@@ -13,7 +13,7 @@ import numpy as np
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.config import recorded_arms
-from mimetic_jax.train.controls import controls
+from mimetic_jax.train.controls import KINDS, NOISE, controls
 from mimetic_jax.train.record import ACCURACY, SCORES, Record, Score
 from mimetic_jax.train.sensitivity import visible
 from mimetic_jax.train.statistics import (
@@ -35,11 +35,8 @@ DEFAULT = "default"
 POSITIONS = "sincos"
 """The default with sin-cos positions: what a gain over the default's learned positions leaves."""
 
-NOISE = "noise"
-"""An arm's control, whatever its name."""
-
-BASELINES = (DEFAULT, POSITIONS, NOISE)
-"""What an arm is compared with: these two arms, where a table has them, and the arm's control."""
+BASELINES = (DEFAULT, POSITIONS, *KINDS)
+"""What an arm is compared with: these two arms, where a table has them, and the arm's controls."""
 
 COMPARED = (*(f"Δ {name} [95 % CI]" for name in BASELINES), "verdict")
 """Columns of every table: an arm's differences, and what they say."""
@@ -53,14 +50,15 @@ class ArmResult:
         arm: its name.
         runs: their records by seed.
         row: of a figure of several comparisons.
-        control: the arm that is its control (`controls`); empty: nothing is said of its structure.
+        controls: the arms that are its controls, by kind (`train.controls`); none: nothing is said
+            of its structure.
         differences: from those of `BASELINES` that it was `compared` with.
     """
 
     arm: str
     runs: Mapping[int, Record]
     row: str = ""
-    control: str = ""
+    controls: Mapping[str, str] = dataclasses.field(default_factory=dict)
     differences: Mapping[str, Difference] = dataclasses.field(default_factory=dict)
 
     @property
@@ -97,8 +95,9 @@ class ArmResult:
     @property
     def verdict(self) -> str:
         """What its differences say, in a few words; empty where there are none."""
-        gain, over_noise = (self.differences.get(name) for name in (DEFAULT, NOISE))
-        return verdict(gain, over_noise, self.score.higher)
+        found = self.differences
+        gain = found.get(DEFAULT) or found.get(POSITIONS)
+        return verdict(gain, found.get(NOISE), self.score.higher)
 
     @property
     def mean_seconds(self) -> float:
@@ -107,8 +106,8 @@ class ArmResult:
     @property
     def baselines(self) -> dict[str, str]:
         """The arms that it is compared with, by the names of `BASELINES`."""
-        arms = (DEFAULT, POSITIONS * (self.arm != DEFAULT), self.control)
-        return dict(zip(BASELINES, arms, strict=True))
+        arms = {DEFAULT: DEFAULT, POSITIONS: POSITIONS * (self.arm != DEFAULT)}
+        return {**arms, **self.controls}
 
     def versus(self, other: ArmResult, spread: Spread | None = None) -> Difference | None:
         """The difference to another arm; None without a seed that both have.
@@ -207,7 +206,7 @@ class Results:
             InputError: a run was trained on other data than those of the claim.
         """
         records, found = recorded_arms(claim.config), []
-        control = controls(records)
+        known = controls(records)
         for arm in records:
             runs: dict[int, Record] = {}
             for run in (Run.of(workdir, arm, seed) for seed in claim.config["seeds"]):
@@ -216,7 +215,7 @@ class Results:
                     check_fingerprint(where, "data", record.data, data)
                     runs[run.seed] = record
             if runs:
-                found.append(ArmResult(arm, runs, control=control.get(arm, "")))
+                found.append(ArmResult(arm, runs, controls=known.get(arm, {})))
         return cls(workdir, {one.arm: one for one in compared(found)})
 
     def __str__(self) -> str:

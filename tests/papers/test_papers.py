@@ -105,6 +105,7 @@ def test_stored_digests_are_those_of_todays_rows() -> None:
                 line = newest[arm]
                 assert line.digest == today.digest, (row.key, arm)
                 assert line.control_of == today.control_of, (row.key, arm)
+                assert line.control == today.control, (row.key, arm)
     lines = [
         line for path in ROOT.glob("results/*.jsonl") for line in path.read_text().splitlines()
     ]

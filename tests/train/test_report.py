@@ -34,7 +34,7 @@ def runs(arm, curves, score="accuracy", control="", **fields):
             )
             for seed, curve in enumerate(curves)
         },
-        control=control,
+        controls={"noise": control} if control else {},
     )
 
 
