@@ -76,7 +76,7 @@ def _again(table: Table) -> Table:
     rows = tuple(dataclasses.replace(row, arms=_AGAIN) for row in table.rows)
     seeds = range(5, 15)
     title = f"{table.title}, seeds {seeds[0]} to {seeds[-1]}"
-    return dataclasses.replace(table, title=title, rows=rows, seeds=tuple(seeds))
+    return dataclasses.replace(table, title=title, rows=rows, seeds=tuple(seeds), trials=_TRIALS)
 
 
 _CONTROLS = ("norm_matched_positional", "random_phases", "random_distances")
