@@ -39,7 +39,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # On a cluster the package may not be installed.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -50,7 +50,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import jax
 
 from launch import docs, league, rows
-from launch.draw import draw
 from launch.runs import Queue, Results
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
@@ -61,11 +60,13 @@ from mimetic_jax.command.seeds import parse_seeds
 from mimetic_jax.data.home import expanded
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.group import Say
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import path_of
 from papers import FIGURES, PAPERS, TABLES
 from papers.record import Row
+
+if TYPE_CHECKING:
+    from mimetic_jax.train.group import Say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -201,6 +202,8 @@ def reproduce(given: argparse.Namespace, wanted: Sequence[Row], results: Results
         say(f"{stopped}: the same command continues")
         return preemption.EXIT_CODE
     if given.name in FIGURES and not (failed or given.dry_run):
+        from launch.draw import draw  # with all that trains, which lists don't need
+
         out = pathlib.Path(given.results) / "figures"
         options = {"small": given.small, "heads": given.heads}
         with naming_flags({"num_heads": "--heads", "num_kv_heads": "--kv-heads"}):

@@ -12,23 +12,24 @@ import itertools
 import pathlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from launch.rows import Made, folder, load, made
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.home import INSTALLED
-from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import arms_of
 from mimetic_jax.train.controls import Control, matched
-from mimetic_jax.train.group import Say
 from mimetic_jax.train.record import Record
 from mimetic_jax.train.report import COMPARED, ArmResult, compared
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import AnyPath, Lines
 from mimetic_jax.train.store.runs import Run
 from papers.record import Row
+
+if TYPE_CHECKING:
+    from mimetic_jax.train.group import Say
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -256,6 +257,8 @@ class Queue:
         Raises:
             Preempted: if `preemption.listening` and stopped; the same call continues.
         """
+        from mimetic_jax.train.comparison import Comparison  # half a second: lists train nothing
+
         failures: dict[str, list[str]] = defaultdict(list)
         for key, grouped in itertools.groupby(jobs, key=lambda job: job.row.comparison):
             row, of_row = self.rows[key], list(grouped)

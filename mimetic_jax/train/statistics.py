@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
-import scipy.optimize
-import scipy.stats
+import scipy  # whose parts load when they are first used: those here take half a second
 
 ENOUGH = 3
 """Pairs of runs that a claim takes."""
