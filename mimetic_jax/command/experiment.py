@@ -224,7 +224,7 @@ def _unraisable(found: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(found)
 
 
-def _leave(code: int, reason: str, text: str) -> None:
+def _leave(code: int) -> None:
     """End the other processes, which would wait for this one."""
     if processes := sys.modules.get("mimetic_jax.train.cluster.processes"):
-        processes.leave(code, reason, text)
+        processes.leave(code)
