@@ -18,7 +18,6 @@ import argparse
 import dataclasses
 import functools
 import resource
-import time
 from typing import Any
 
 import jax
@@ -30,6 +29,7 @@ from jax.sharding import PartitionSpec as P
 from benchmarks.gpu.process import call
 from mimetic_jax import draw
 from mimetic_jax.analysis.compile import Target
+from mimetic_jax.analysis.timing import timed
 from mimetic_jax.command.expressions import parse_scheme
 from mimetic_jax.host.sums import compile_right_sums
 from mimetic_jax.schemes import Mimetic
@@ -70,20 +70,17 @@ def lowered(devices: Any, scheme: Mimetic, layers: int) -> jax.stages.Lowered:
 def eager(count: int) -> tuple[float, float, float, Any]:
     """Seconds to compile and to draw, GiB at the peak, and the arrays of some layers."""
     del count
-    began = time.perf_counter()
-    drawn = jax.block_until_ready(draw(jax.random.key(0), shapes(), Mimetic()))
-    return 0.0, time.perf_counter() - began, *_ends(drawn)
+    drawing, drawn = timed(lambda: draw(jax.random.key(0), shapes(), Mimetic()))
+    return 0.0, drawing, *_ends(drawn)
 
 
 def compiled(count: int) -> tuple[float, float, float, Any]:
     """As `eager`, of the compiled draw on so many virtual devices."""
     compile_right_sums()
     jax.config.update("jax_num_cpu_devices", count)
-    began = time.perf_counter()
-    program = lowered(jax.devices(), Mimetic(), LAYERS).compile()
-    ready = time.perf_counter()
-    drawn = jax.block_until_ready(program(jax.random.key(0)))
-    return ready - began, time.perf_counter() - ready, *_ends(drawn)
+    compiling, program = timed(lambda: lowered(jax.devices(), Mimetic(), LAYERS).compile())
+    drawing, drawn = timed(lambda: program(jax.random.key(0)))
+    return compiling, drawing, *_ends(drawn)
 
 
 def _ends(drawn: Any) -> tuple[float, Any]:
@@ -110,10 +107,10 @@ def main() -> None:
     if options.target:
         target = Target.of(options.target)
         program = lowered(target.devices(), options.scheme, options.layers)
-        began = time.perf_counter()
-        memory: Any = program.compile().memory_analysis()
+        compiling, compiled_for = timed(program.compile)
+        memory: Any = compiled_for.memory_analysis()
         print(
-            f"{options.target}: compiled in {time.perf_counter() - began:.0f} s; per device "
+            f"{options.target}: compiled in {compiling:.0f} s; per device "
             f"{memory.output_size_in_bytes / 2**30:.2f} GiB drawn, "
             f"{memory.temp_size_in_bytes / 2**30:.2f} GiB beside it"
         )

@@ -13,6 +13,7 @@ a product of square matrices, which has all cores to itself too. The models:
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -22,17 +23,13 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from benchmarks.gpu import peers
-from benchmarks.gpu.throughput import synthetic
+from benchmarks.gpu.throughput import trainer
 from benchmarks.timing import medians
 from configs.default import default
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.program import Program
-from mimetic_jax.train.state import stream
 
 STEPS = 4
-
-Step = Callable[[], Any]
 
 
 def text() -> ConfigDict:
@@ -53,26 +50,14 @@ def vit(width: int, depth: int, heads: int, batch: int) -> ConfigDict:
     return config
 
 
-def ours(program: Program, config: ConfigDict) -> Step:
-    """Returns a function that takes some steps of the trainer, in one dispatch."""
-    arrays, keys = synthetic(program, config), (stream(0, "data"), stream(0, "dropout"))
-    held = [program.initial_state(0)]
-
-    def step() -> Any:
-        held[0], history = program.run_steps(held[0], arrays, *keys, jnp.int32(STEPS))
-        return history
-
-    return step
-
-
-def theirs(config: ConfigDict, info: Any) -> Step:
-    """Returns the same for PyTorch."""
+def theirs(config: ConfigDict, info: Any) -> Callable[[], None]:
+    """Returns a function that takes STEPS steps in PyTorch."""
     import torch
 
     _, model, loss, batch = peers.model_and_loss(config, info, "cpu")
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.01)
 
-    def step() -> Any:
+    def step() -> None:
         for _ in range(STEPS):
             optimizer.zero_grad()
             loss(*batch).backward()
@@ -99,10 +84,11 @@ def main() -> None:
         arm = Comparison(config, lambda line: None).arms["run"]
         program = arm.program
         try:
-            ways = [ours(program, config), theirs(config, arm.dataset.info)]
+            peers_step = theirs(config, arm.dataset.info)
         except ImportError as error:
             sys.exit(f"this benchmark compares with PyTorch: pip install torch timm ({error})")
-        own, peer, product = medians([*ways, square_product])
+        step = functools.partial(trainer(program, config), STEPS)
+        own, peer, product = medians([step, peers_step, square_product])
         own, peer = own / STEPS, peer / STEPS
         count = config.batch * (config.data.length if config.task == "text" else 1)
         print(

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-
+from mimetic_jax.analysis.timing import timed
 from mimetic_jax.host.sums import compile_right_sums
 
 compile_right_sums()  # what is timed is what users run
@@ -16,13 +15,6 @@ compile_right_sums()  # what is timed is what users run
 REPEATS = 5
 STEPS = 50
 """Of a group of `seconds_per_step`, in which the host runs ahead of the device as in training."""
-
-
-def seconds(function: Callable[[], Any]) -> float:
-    """Wall time of one call, until its arrays are computed."""
-    began = time.perf_counter()
-    jax.block_until_ready(function())
-    return time.perf_counter() - began
 
 
 def medians(functions: Sequence[Callable[[], Any]], pause: float = 0.0) -> list[float]:
@@ -35,7 +27,7 @@ def medians(functions: Sequence[Callable[[], Any]], pause: float = 0.0) -> list[
 
     def measured(function: Callable[[], Any]) -> float:
         time.sleep(pause)
-        return seconds(function)
+        return timed(function)[0]
 
     rounds = [[measured(function) for function in functions] for _ in range(REPEATS + 1)]
     return [statistics.median(column) for column in zip(*rounds[1:], strict=True)]
@@ -54,7 +46,5 @@ def seconds_per_step(run: Callable[[int], None], least: float) -> tuple[float, i
     run(STEPS)
     times: list[float] = []
     while len(times) < 3 or sum(times) < least:
-        began = time.perf_counter()
-        run(STEPS)
-        times.append(time.perf_counter() - began)
+        times.append(timed(lambda: run(STEPS))[0])
     return statistics.median(times) / STEPS, len(times)

@@ -51,10 +51,10 @@ import jax
 
 from launch import docs, league, rows
 from launch.runs import Queue, Results
+from mimetic_jax.base.arguments import given_as
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.command import shipped
-from mimetic_jax.command.advice import naming_flags
 from mimetic_jax.command.assign import assign, parse_field
 from mimetic_jax.command.seeds import parse_seeds
 from mimetic_jax.data.home import expanded
@@ -206,7 +206,7 @@ def reproduce(given: argparse.Namespace, wanted: Sequence[Row], results: Results
 
         out = pathlib.Path(given.results) / "figures"
         options = {"small": given.small, "heads": given.heads}
-        with naming_flags({"num_heads": "--heads", "num_kv_heads": "--kv-heads"}):
+        with given_as({"num_heads": "--heads", "num_kv_heads": "--kv-heads"}):
             pictures = draw(given.name, queue, plain, out, given.file, **options)
         for picture in pictures:
             say(f"drawn: {picture}")

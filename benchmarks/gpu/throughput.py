@@ -95,19 +95,8 @@ def throughput(config: ConfigDict, seconds: float) -> Line:
     comparison = Comparison(config, lambda line: None)
     arm, device = next(iter(comparison.arms.values())), jax.devices()[0]
     program = arm.program
-    flops, arrays = program.flops_per_step, synthetic(program, config)
-    keys = stream(0, "data"), stream(0, "dropout")
-    state = program.initial_state(0)
-
-    def run(steps: int) -> None:
-        nonlocal state
-        while steps:
-            count = min(steps, program.feed.max_dispatch)
-            state, _ = program.run_steps(state, arrays, *keys, jnp.int32(count))
-            steps -= count
-        jax.block_until_ready(state)
-
-    step, groups = seconds_per_step(run, seconds)
+    flops = program.flops_per_step
+    step, groups = seconds_per_step(trainer(program, config), seconds)
     peak = peak_flops(device.device_kind)
     return {
         "config": config.name,
@@ -120,6 +109,22 @@ def throughput(config: ConfigDict, seconds: float) -> Line:
         "mfu": flops / (step * peak * jax.device_count()) if peak else None,
         "peak_memory_bytes": (device.memory_stats() or {}).get("peak_bytes_in_use"),
     }
+
+
+def trainer(program: Program, config: ConfigDict) -> Callable[[int], None]:
+    """Returns a function that takes a number of steps on random data."""
+    arrays, keys = synthetic(program, config), (stream(0, "data"), stream(0, "dropout"))
+    state = program.initial_state(0)
+
+    def run(steps: int) -> None:
+        nonlocal state
+        while steps:
+            count = min(steps, program.feed.max_dispatch)
+            state, _ = program.run_steps(state, arrays, *keys, jnp.int32(count))
+            steps -= count
+        jax.block_until_ready(state)
+
+    return run
 
 
 def synthetic(program: Program, config: ConfigDict) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
@@ -17,11 +18,20 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.loop import evaluation_every
 from mimetic_jax.train.state import order_key, stream
 
+T = TypeVar("T")
+
 _SECONDS = 1.0
 """For which steps are timed, at least one."""
 
 _MOST_FLOPS = 5e11
 """Of a step that a CPU is asked to time: some seconds of two cores."""
+
+
+def timed(function: Callable[[], T]) -> tuple[float, T]:
+    """Wall time of one call, in seconds, until its arrays are computed; and what it returns."""
+    began = time.perf_counter()
+    result = jax.block_until_ready(function())
+    return time.perf_counter() - began, result
 
 
 def estimate(comparison: Comparison) -> str:
@@ -40,7 +50,7 @@ def estimate(comparison: Comparison) -> str:
         for arm in comparison.arms.values():
             mark = id(arm.program)
             if mark not in known:
-                known[mark] = _timed(arm)
+                known[mark] = _costs(arm)
                 seconds += known[mark][0]
             seconds += known[mark][1] * len(comparison.config.seeds)
     except InputError as error:
@@ -49,7 +59,7 @@ def estimate(comparison: Comparison) -> str:
     return f"time: about {_shown(seconds)} for {runs} run{'s' * (runs > 1)} on this machine"
 
 
-def _timed(arm: Arm) -> tuple[float, float]:
+def _costs(arm: Arm) -> tuple[float, float]:
     """Seconds until an arm's functions are compiled, and those of a run, its tests included.
 
     Raises:
@@ -63,12 +73,13 @@ def _timed(arm: Arm) -> tuple[float, float]:
     states, keys = program.initial_state(seed), program.keys([seed])
     session = program.feed.session(arm.data, order_key(stream(seed, "data")), 0, program.steps)
 
-    def steps(count: int) -> float:
+    def take(count: int) -> Any:
         nonlocal states
-        began = time.perf_counter()
         states, metrics = program.take(states, arrays, keys, count, [1.0])
-        jax.block_until_ready(metrics)
-        return time.perf_counter() - began
+        return metrics
+
+    def steps(count: int) -> float:
+        return timed(lambda: take(count))[0]
 
     with contextlib.closing(session):
         arrays = next(session)
@@ -76,20 +87,12 @@ def _timed(arm: Arm) -> tuple[float, float]:
         count = max(1, min(int(_SECONDS / one), program.feed.max_dispatch, program.steps - 1))
         step = steps(count) / count
 
-    def tested() -> None:
-        program.evaluate(states.variables, arm.data)
-
-    first = _clocked(tested)
-    test = min(first, _clocked(tested)) if first < _SECONDS else first
+    evaluate = functools.partial(program.evaluate, states.variables, arm.data)
+    first, _ = timed(evaluate)
+    test = min(first, timed(evaluate)[0]) if first < _SECONDS else first
     every = evaluation_every(config.eval, program.feed.steps_per_epoch)
     tests = 2 + ((program.steps - 1) // every if every else 0)  # at the start and at the end
     return compiled + first - test, program.steps * step + tests * test
-
-
-def _clocked(what: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    what()
-    return time.perf_counter() - began
 
 
 def _shown(seconds: float) -> str:

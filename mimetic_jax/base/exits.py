@@ -16,8 +16,8 @@ class Answered(Exception):
     """Ends a command with what was asked for, such as a list of arguments, in place of its work."""
 
 
-Leave = Callable[[int, str, str], None]
-"""Takes an exit code, its reason and the text of the error, before the process ends."""
+Leave = Callable[[int], None]
+"""Takes the exit code with which the process is to end; it may end it."""
 
 
 @contextlib.contextmanager
@@ -33,7 +33,7 @@ def reported(leave: Leave | None = None) -> Iterator[None]:
     Traceback (most recent call last):
     SystemExit: 2
 
-    `leave` is called before the process ends, except for a closed pipe.
+    `leave` is called once the error is printed, except for a closed pipe.
     """
     _open_streams()
     try:
@@ -44,24 +44,23 @@ def reported(leave: Leave | None = None) -> Iterator[None]:
         finally:
             sys.stdout.flush()  # Python's own at exit would report a full disk by a traceback
     except InputError as error:
-        end = 2, str(error), f"error: {error}"
+        code, text = 2, f"error: {error}"
     except KeyboardInterrupt:
-        end = 130, "interrupted", "interrupted"
+        code, text = 130, "interrupted"
     except BrokenPipeError:
         _drop_output()
         sys.exit(1)
     except OSError as error:
         _drop_output()
-        end = 1, innermost(error), f"error: {innermost(error)}"
-    except Exception as error:
-        text = traceback.format_exc().rstrip()
-        end = 1, f"{type(error).__name__}: {innermost(error)}", text
+        code, text = 1, f"error: {innermost(error)}"
+    except Exception:
+        code, text = 1, traceback.format_exc().rstrip()
     else:
         return
+    print(text, file=sys.stderr)
     if leave:
-        leave(*end)
-    print(end[2], file=sys.stderr)
-    sys.exit(end[0])
+        leave(code)
+    sys.exit(code)
 
 
 def _open_streams() -> None:

@@ -8,34 +8,34 @@ from collections.abc import Callable, Sequence
 
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.exits import reported
-from mimetic_jax.base.extras import MissingExtra, need
+from mimetic_jax.base.extras import need
 from mimetic_jax.base.version import __version__
 from mimetic_jax.command import shipped
 
 USAGE = """mimetic: initialize, train and compare transformers.
 
-    mimetic train digits_vit
-    mimetic train cifar10_vit:width=96,patch=8 --data-dir=DIR --workdir=runs/cifar
-    mimetic plan my_config.py --config.batch=256
-    mimetic analyze digits_vit --what=products
-    mimetic report WORKDIR
-    mimetic export WORKDIR ARM --out=FILE.safetensors
-    mimetic rewrite IN.safetensors OUT.safetensors --scheme=Mimetic --heads=12
-    mimetic check FILE --heads=12
-    mimetic fit FILE --heads=12
-    mimetic snippet --torch Mimetic
-    mimetic configs
-    mimetic fields cifar10_vit [WORD]
-    mimetic train cifar10_vit:help
-    mimetic download cifar10 --data-dir=DIR
-    mimetic --version
+train the arms of a configuration    mimetic train digits_vit
+  with its arguments and fields      mimetic train digits_vit:depth=2 --config.batch=64
+  on data of a folder                mimetic train cifar10_vit --data-dir=DIR
+say what train would do              mimetic plan my_config.py
+test the newest checkpoints          mimetic eval digits_vit
+make the table again                 mimetic compare digits_vit
+draw what was trained                mimetic analyze digits_vit --what=products
+compile for other hardware           mimetic compile digits_vit --target=v5e:2x2
+list the fields of a configuration   mimetic fields cifar10_vit [WORD]
+list its arguments                   mimetic train cifar10_vit:help
+list all configurations              mimetic configs
+get a data set                       mimetic download cifar10 --data-dir=DIR
+write a page about finished runs     mimetic report WORKDIR
+save trained weights                 mimetic export WORKDIR ARM --out=FILE.safetensors
+initialize weights in a file         mimetic rewrite IN.safetensors OUT.safetensors
+look for structure in them           mimetic check FILE --heads=12
+find the scheme closest to them      mimetic fit FILE --heads=12
+print a scheme as one function       mimetic snippet --torch Mimetic
+print the version                    mimetic --version
 
-COMMAND CONFIG [FLAGS] does in any folder what a checkout's
-`python main.py --config=configs/CONFIG.py --mode=COMMAND [FLAGS]` does. CONFIG is
-a name of the list below, or the path of a config file; --data-dir is short for
---config.data.dir. FILE holds weights that any program has saved: see
-`mimetic rewrite --help`. A snippet is one function to paste into another program.
-CONFIG:help lists the arguments of a configuration."""
+A configuration is one of `mimetic configs`, or the path of a file. All flags
+are listed by `mimetic train --help`, and likewise by the other commands."""
 
 
 def main() -> None:
@@ -50,16 +50,14 @@ def main() -> None:
                 raise InputError(f"mimetic {argv[0]} takes no arguments, but got {argv[1]!r}")
             print(shipped.listing() if argv == ["configs"] else f"mimetic {__version__}")
             return
-        asked = not argv or argv[0] in ("help", "--help", "-h") or "--help" in argv
-        try:  # afterwards, as importing JAX takes a second
-            from mimetic_jax.command import experiment
-        except MissingExtra as error:
-            if not asked:
-                raise
-            print(f"{USAGE}\n\n{error}")
+        if not argv or argv[0] in ("help", "--help", "-h"):
+            print(USAGE)
             return
-        if asked:
-            print(f"{USAGE}\n\n{experiment.usage()}")
+        # Afterwards, as importing JAX takes a second.
+        from mimetic_jax.command import experiment
+
+        if "--help" in argv:
+            print(experiment.usage())
             return
         sys.argv = ["mimetic", *translate(argv, experiment.MODES)]
     # A model of the user's may lie in the current folder; last, so that it hides nothing installed.

@@ -17,10 +17,10 @@ need("training", "train")  # and all else that a configuration describes
 from absl import app, flags, logging
 from ml_collections import ConfigDict
 
+from mimetic_jax.base.arguments import given_as
 from mimetic_jax.base.errors import InputError, check_given, innermost, unknown
 from mimetic_jax.base.exits import Answered, reported
 from mimetic_jax.command import shipped
-from mimetic_jax.command.advice import naming_flags
 
 if TYPE_CHECKING:
     from mimetic_jax.train.comparison import Comparison
@@ -35,8 +35,8 @@ ANALYSES = {
 """Values of --what, each a module of `mimetic_jax.analysis` with `analyze(comparison, workdir)`,
 which draws WORKDIR/NAME.png and returns a line that names it; and what it draws."""
 
-_FLAGS = {name: f"--config.{name}" for name in ("rules", "num_heads", "num_kv_heads")}
-"""The flags for the arguments that errors of the library name."""
+_OPTIONS = {name: f"--config.{name}" for name in ("rules", "num_heads", "num_kv_heads")}
+"""The options for arguments of `rewrite`, in messages."""
 
 _CONFIG = flags.DEFINE_string("config", None, "Experiment: configs/NAME.py[:arg=value,…]")
 _WORKDIR = flags.DEFINE_string(
@@ -104,7 +104,7 @@ def main(argv: Sequence[str]) -> None:
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     workdir = path_of(_WORKDIR.value or f"runs/{config.name}")
     progress = Progress()
-    with naming_flags(_FLAGS):
+    with given_as(_OPTIONS):
         comparison = Comparison(config, progress.say, on_metrics=progress.moved)
     if _MODE.value == "plan":
         print(describe(comparison), flush=True)
@@ -144,7 +144,7 @@ def _compile(config: ConfigDict, name: str) -> None:
     from mimetic_jax.train.comparison import Comparison
 
     target = Target.of(name)
-    with naming_flags(_FLAGS):
+    with given_as(_OPTIONS):
         comparison = Comparison(config, devices=target.devices())
     for text in describe(comparison, target):
         print(text, flush=True)
@@ -224,7 +224,7 @@ def _unraisable(found: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(found)
 
 
-def _leave(code: int, reason: str, text: str) -> None:
+def _leave(code: int) -> None:
     """End the other processes, which would wait for this one."""
     if processes := sys.modules.get("mimetic_jax.train.cluster.processes"):
-        processes.leave(code, reason, text)
+        processes.leave(code)

@@ -18,10 +18,10 @@ import jax
 import numpy as np
 
 from mimetic_jax import schemes, zoo
+from mimetic_jax.base.arguments import given_as
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.tensor_files import joined, mapped, parts, read_file
 from mimetic_jax.base.typed import SEED, converted
-from mimetic_jax.command.advice import naming_flags, with_flags
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
@@ -33,17 +33,16 @@ _FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file
 _INDEX = ".index.json"
 _PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
 _SHOWN_BY_CHECK = {"query", "value", "ssm_b"}
-_FLAGS = {
+_OPTIONS = {
     "num_heads": "--heads",
     "num_kv_heads": "--kv-heads",
     "rules": "--rules",
-    "grid": "--grid",
-    "rotary": "--rotary-base",
+    "grid": "--grid=HxW",
 }
-"""The flags for the arguments that errors of the library name."""
+"""The options for arguments of `rewrite`, in messages."""
 
 
-@naming_flags(_FLAGS)
+@given_as(_OPTIONS)
 def rewrite_file(argv: Sequence[str]) -> None:
     """Copy a file of weights, with a scheme where it applies; everything else byte for byte."""
     parser = _parser("rewrite", rewrite_file.__doc__)
@@ -82,7 +81,7 @@ def rewrite_file(argv: Sequence[str]) -> None:
         print(check(written, **given))
 
 
-@naming_flags(_FLAGS)
+@given_as(_OPTIONS)
 def check_file(argv: Sequence[str]) -> None:
     """How closely the products of each layer of a file are aligned with the identity."""
     parser = _parser("check", check_file.__doc__)
@@ -110,7 +109,7 @@ def check_file(argv: Sequence[str]) -> None:
         found.plot(bare).savefig(options.png, dpi=150)
 
 
-@naming_flags(_FLAGS)
+@given_as(_OPTIONS)
 def fit_file(argv: Sequence[str]) -> None:
     """The schemes whose constants are closest to the weights of a file."""
     parser = _parser("fit", fit_file.__doc__)
@@ -124,7 +123,7 @@ def fit_file(argv: Sequence[str]) -> None:
     tensors = read(options.file)
     given["rules"] = given["rules"] or _rules_beside(options.file, tensors)
     found = fit(tensors, rotary=_rotary(options), **given)
-    print(with_flags(str(found), _FLAGS))
+    print(found)
     if options.out:
         schemes.save(options.out, found.schemes)
 
@@ -211,7 +210,7 @@ def _beside(out: str) -> Iterator[str]:
 def _parser(command: str, description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(f"mimetic {command}", description=description)
     parser.add_argument("file", metavar="FILE", help=_FILES)
-    # The other names are those in error messages.
+    # The other names are those of `rewrite` in Python.
     parser.add_argument("--heads", "--num_heads", "--num-heads", type=int, help="of query")
     parser.add_argument(
         *("--kv-heads", "--num_kv_heads", "--num-kv-heads"),

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import COUNT
 from mimetic_jax.schemes.base import Block, Context, Scheme, both_or_none
@@ -135,7 +136,8 @@ class Impulse(Scheme):
         if context.position is None or context.grid is None:
             raise InputError(
                 "Impulse needs one position table on a known grid: the tree has no table or "
-                "several, or its patch grid isn't square (then give grid=(h, w))"
+                "several, or its patch grid isn't square (then give "
+                f"{argument('grid', '(h, w)')})"
             )
         sizes = pair_sizes(block, "query", "key")
         if context.position.shape[1] != sizes.pop("dim"):
@@ -247,7 +249,7 @@ class ImpulseMixing(Scheme):
         if math.prod(grid) != count:
             raise InputError(
                 f"token_in {(count, hidden)} mixes {count} tokens, which are not a grid of "
-                f"{grid[0]}x{grid[1]}: give grid=(h, w)"
+                f"{grid[0]}x{grid[1]}: give {argument('grid', '(h, w)')}"
             )
         if hidden % count:
             raise InputError(

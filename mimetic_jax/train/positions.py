@@ -23,7 +23,7 @@ def check_positions(schemes: Iterable[Scheme], task: Task) -> None:
         if rotary is None:
             raise InputError(
                 f"{type(scheme).__name__} is for rotary positions, which model {task.model.name} "
-                "has not: set those, or use Mimetic, which makes attention local where positions "
+                "doesn't have: set those, or use Mimetic, which makes attention local if positions "
                 "are added"
             )
         if scheme.rotary != rotary:

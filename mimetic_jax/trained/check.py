@@ -20,7 +20,7 @@ from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.rotary import Rotary
 
 _CLEAR = 4.0
-"""Standard errors of noise beyond which a alignment counts: one head in 16,000 of noise has it."""
+"""Standard errors of noise beyond which an alignment counts: one head in 16,000 of noise has it."""
 
 _TICKS = 16
 """Most layers that a picture names: of more, every second or third one."""

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mimetic_jax import zoo
+from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import shown
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import attention_kernels, name_of, roles_to_write
-from mimetic_jax.tree.layout import GROUPED_ADVICE
+from mimetic_jax.tree.layout import grouped_advice
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.rules import ATTENTION, ROLES, Rule, find_rule
 from mimetic_jax.zoo.by_hand import by_hand
@@ -42,7 +43,7 @@ def hint_of_heads(tree: Tree, leaves: Collection[Leaf]) -> str:
     others: with flattened heads, kernels have as many axes as those of one layer with heads
     apart."""
     if any("three" in leaf.rule.layout for leaf in leaves):
-        return f"; {GROUPED_ADVICE}"
+        return f"; {grouped_advice()}"
     call = suggested(tree, [leaf.path for leaf in leaves], beside="")
     if "axis=1" in call:
         return f": layers are stacked along axis 1, not along the first; give {call}"
@@ -55,8 +56,9 @@ def hint_of_heads(tree: Tree, leaves: Collection[Leaf]) -> str:
 def advice_on_groups(tree: Tree) -> str:
     """What to give if heads of query and of key have different widths."""
     if tree.grouped:
-        return f"num_heads {tree.heads['h']} or num_kv_heads {tree.heads['g']} is another"
-    return "give num_kv_heads, the number of heads of key and value"
+        query, key = (argument(name) for name in ("num_heads", "num_kv_heads"))
+        return f"{query} {tree.heads['h']} or {key} {tree.heads['g']} is another"
+    return f"give {argument('num_kv_heads')}, the number of heads of key and value"
 
 
 def no_match(tree: Tree, scheme: Scheme) -> str:
@@ -84,7 +86,7 @@ def no_match(tree: Tree, scheme: Scheme) -> str:
     kernels = [role for role in every if not role.endswith("_bias")]
     return (
         f"{message}: no rule gives one of them the role {' or '.join(kernels or every)}; put "
-        "one in front, rules=(Rule(path, role, layout), *rules)"
+        f"one in front, {argument('rules', '(Rule(path, role, layout), *rules)')}"
     )
 
 
@@ -139,7 +141,7 @@ def hint(tree: Tree, scheme: Scheme | None = None) -> str:
         return f": {advice}" if advice else ""
     if scheme is not None and not _finds(tree, scheme, zoo.TABLES[name]):
         return ""
-    return f": it looks like zoo.{name}, give rules=zoo.{name}"
+    return f": it looks like zoo.{name}, give {argument('rules', f'zoo.{name}')}"
 
 
 def _finds(tree: Tree, scheme: Scheme, rules: Sequence[Rule]) -> bool:
@@ -162,7 +164,7 @@ def without(rules: str, *parts: str, keep: str = "") -> str:
     end = f"{keep}/" if keep else ""
     names = (f"{numbered(part.removesuffix(end))}{end}" for part in parts)
     left = (f'Rule(r"^{name}{".*" * name.endswith("/")}", ())' for name in names)
-    return f"rules=({', '.join(left)}, *{rules})"
+    return argument("rules", f"({', '.join(left)}, *{rules})")
 
 
 def part_of(path: str, other: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import shown
 from mimetic_jax.schemes.base import attention_kernels
@@ -23,7 +24,7 @@ from mimetic_jax.tree.advice import (
     part_of,
     suggested,
 )
-from mimetic_jax.tree.layout import OWN_RULES
+from mimetic_jax.tree.layout import own_rules
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.rules import ATTENTION
 
@@ -61,11 +62,11 @@ def check_is_tree(params: Any, names: Sequence[str]) -> None:
 
 def check_fits(tree: Tree, block: str, leaf: Leaf) -> None:
     """Raise InputError if the shape of a leaf that is used doesn't fit, with what would."""
-    if OWN_RULES in leaf.problem and leaf.role in ATTENTION:
+    if own_rules() in leaf.problem and leaf.role in ATTENTION:
         inside = f"{block}/" if block else ""
         near = [path for path in tree.paths if path.replace(".", "/").startswith(inside)]
         if call := suggested(tree, near):
-            raise InputError(leaf.problem.replace(OWN_RULES, f"give {call}"))
+            raise InputError(leaf.problem.replace(own_rules(), f"give {call}"))
     leaf.check()
 
 
@@ -84,11 +85,12 @@ def check_one_per_layer(tree: Tree, blocks: Iterable[str]) -> None:
     layers = Counter(paths.family(layer) for layer, _ in several)
     for (layer, _), (first, second, *_) in several.items():
         if layers[paths.family(layer)] > 1 or tree.layers(first) != [None] or paths.is_layer(layer):
+            one = left_out_by(tree, f"{second}/", keep=re.split("[/.]", second)[-1])
             raise InputError(
                 f"{first} and {second} are in one layer, and their names don't tell "
                 "self-attention from cross-attention: give "
-                f"rules={tree.name_of_rules} if all of them are self-attention, or leave "
-                f"one out with {left_out_by(tree, f'{second}/', keep=re.split('[/.]', second)[-1])}"
+                f"{argument('rules', tree.name_of_rules)} if all of them are self-attention, or "
+                f"leave one out with {one}"
             )
 
 
@@ -173,7 +175,7 @@ def check_heads(tree: Tree, block: str, written: frozenset[str]) -> None:
     if tree.found_rules and query and query.layers == query.axes["h"] == query.axes["d"]:
         raise InputError(
             f"{query.path} of shape {query.shape} may stack its layers along axis 0 or 1: give "
-            f"rules={tree.name_of_rules}, or attention_rules(stacked=True, axis=1)"
+            f"{argument('rules', tree.name_of_rules)}, or attention_rules(stacked=True, axis=1)"
         )
     for first, second, shared in _SAME_SIZES:
         if {first, second} <= leaves.keys():
@@ -218,7 +220,7 @@ def check_described(tree: Tree) -> None:
     if not advice:
         parents = {paths.parent(paths.parent(one)) for one in tree.undescribed}
         near = [one for one in tree.paths if paths.parent(paths.parent(one)) in parents]
-        call = suggested(tree, near) or "rules=(Rule(path, role, layout), …)"
+        call = suggested(tree, near) or argument("rules", "(Rule(path, role, layout), …)")
         layers = {paths.parent(one) for one in tree.undescribed}
         alike = [x for x in sorted(layers) if paths.parent(x) == paths.parent(paths.parent(path))]
         advice = (

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
 
 FUSED = {2: "two", 3: "three"}
@@ -16,11 +17,6 @@ QUERY_HEADS = "q"
 """The axis of the query heads of a group, where groups have an axis of their own: h is g q."""
 GROUPED = "(h+2g)"
 """H query heads, G key heads and G value heads along one axis."""
-GROUPED_ADVICE = (
-    "with fewer heads of key and value than of query give num_kv_heads and, if all of query come "
-    "before all of key and of value, attention_rules(…, grouped=True); no layout describes others"
-)
-OWN_RULES = "give rules=(Rule(path, role, layout), …) for this tree"
 _JOINED = re.compile(r"\((\d*[a-z](?:\+\d*[a-z])+)\)")
 _GIVEN = {"h": "num_heads", "g": "num_kv_heads"}
 """Sizes that the caller gives."""
@@ -117,18 +113,19 @@ class Layout:
                 found |= {name: known[name] for name in names if name in known}
             left = [name for name in names if name not in found]
             if len(left) > 1:
-                raise InputError(f"{path} stores its heads flattened: give num_heads")
+                raise InputError(f"{path} stores its heads flattened: give {argument('num_heads')}")
             product = math.prod(found[name] for name in names if name in found)
             if size % product or (not left and size != product):
-                advice = f"; {GROUPED_ADVICE}" if "three" in names else ""
+                advice = f"; {grouped_advice()}" if "three" in names else ""
                 if "g" in names and heads["g"] == heads["h"]:
-                    advice = ": give num_kv_heads, the number of heads of key and value"
+                    name = argument("num_kv_heads")
+                    advice = f": give {name}, the number of heads of key and value"
                 misfit = self._misfit(names, heads, found)
                 raise InputError(f"{misfit} axis {at} of {path}, of size {size}{advice}")
             if "three" in names and heads["g"] not in (None, heads["h"]):
                 raise InputError(
-                    f"num_kv_heads {heads['g']}, but {path} has as many heads of key as of query "
-                    f"by its layout {self.text!r}; {GROUPED_ADVICE}"
+                    f"{argument('num_kv_heads')} {heads['g']}, but {path} has as many heads of key "
+                    f"as of query by its layout {self.text!r}; {grouped_advice()}"
                 )
             found |= dict.fromkeys(left, size // product)
         if QUERY_HEADS in found:
@@ -141,7 +138,7 @@ class Layout:
             without = " ".join(axis for axis in self.text.split() if axis != "g")
             return f"a key or value of one head without an axis for it has layout {without!r}"
         if len(shape) <= len(self.axes) + (not self.stacked):
-            return OWN_RULES
+            return own_rules()
         second = self.axes[1:2] == (("l",),)
         call = ", rules=attention_rules(stacked=True, axis=1)" if second else ""
         axes = ", (0, 1), 1" if second else ""
@@ -157,11 +154,11 @@ class Layout:
     ) -> str:
         """The numbers that are wrong for an axis."""
         if self.parts in names:
-            parts = (f"{_GIVEN.get(x, x)} {found[x]}" for x in dict.fromkeys(self.parts))
+            parts = (f"{argument(_GIVEN.get(x, x))} {found[x]}" for x in dict.fromkeys(self.parts))
             return f"{' and '.join(parts)} do not fit"
         grouped = "g" in names and heads["g"] != heads["h"]
-        count = f"num_kv_heads {heads['g']}" if grouped else f"num_heads {heads['h']}"
-        return f"{count} does not divide"
+        letter = "g" if grouped else "h"
+        return f"{argument(_GIVEN[letter])} {heads[letter]} does not divide"
 
     def _part_sizes(
         self, path: str, shape: tuple[int, ...], known: Mapping[str, int | None]
@@ -172,7 +169,7 @@ class Layout:
         if any(x in _GIVEN for x in missing):
             raise InputError(
                 f"{path} stores the heads of query, key and value along one axis: give "
-                f"{' and '.join(_GIVEN.values())}"
+                f"{' and '.join(map(argument, _GIVEN.values()))}"
             )
         if len(missing) > 1:
             raise InputError(
@@ -187,3 +184,17 @@ class Layout:
                 raise InputError(f"{path} has an axis of {size}, which is not {self.sum}: {others}")
             found[x] = rest // times
         return found
+
+
+def grouped_advice() -> str:
+    """What to give for one kernel of query, key and value, with fewer heads of the last two."""
+    return (
+        "with fewer heads of key and value than of query give "
+        f"{argument('num_kv_heads')} and, if all of query come before all of key and of value, "
+        "attention_rules(…, grouped=True); no layout describes others"
+    )
+
+
+def own_rules() -> str:
+    """What to give for a leaf that no table of rules describes."""
+    return f"give {argument('rules', '(Rule(path, role, layout), …)')} for this tree"

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mimetic_jax.base.arguments import argument
 from mimetic_jax.tree import names
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules
@@ -91,7 +92,7 @@ def position_suggestion(leaves: Iterable[tuple[str, tuple[int, ...]]], beside: s
     """What to give for the only leaf with the name of a position table; "" if there isn't one."""
     layouts = {2: "n d", 3: "1 n d"}
     found = [
-        f"Rule({path.replace('.', '/')!r}, 'position', {layouts[len(shape)]!r})"
+        f'Rule("{path.replace(".", "/")}", "position", "{layouts[len(shape)]}")'
         for path, shape in leaves
         if _POSITION.search(path) and len(shape) in layouts and (len(shape) == 2 or shape[0] == 1)
     ]
@@ -120,11 +121,10 @@ def _apart(layers: Mapping[str, _Layer], options: list[str], beside: str) -> str
     given = [f'{role}="{name}"' for role, name in apart.items()]
     given += _leaves(layers["out"])
     given += [f"{flag}={value}" for flag, value in storage.items()]
-    heads = ", num_heads=…" if "flat" in storage else ""
-    if "flat" in storage and sizes["(h k)"] != sizes["(g k)"]:
-        heads += ", num_kv_heads=…"
-    call = f"attention_rules({', '.join([*given, *options])})"
-    return f"{_given(call, beside)}{heads}"
+    call = _given(f"attention_rules({', '.join([*given, *options])})", beside)
+    if "flat" not in storage:
+        return call
+    return f"{call}, {_heads(grouped=sizes['(h k)'] != sizes['(g k)'])}"
 
 
 def _leaves(layer: _Layer) -> list[str]:
@@ -163,18 +163,25 @@ def _fused(fused: _Layer, out: _Layer, options: list[str], beside: str) -> str:
     if max(shape) != 3 * min(shape):
         call = f"attention_rules({', '.join([*given, 'grouped=True', *options])})"
         return (
-            f"{_given(call, beside)}, num_heads=…, num_kv_heads=…, if the model's code shows that "
+            f"{_given(call, beside)}, {_heads(grouped=True)}, if the model's code shows that "
             f"{name} holds all of query, then all of key and of value; no rule describes others"
         )
     call = f"attention_rules({', '.join([*given, *options])})"
     return (
-        f"{_given(call, beside)}, num_heads=…, if the model's code shows that {name} holds all "
-        "heads of query, then those of key and of value; with by_head=True in the call if it holds "
-        "query, key and value of one head after the other"
+        f"{_given(call, beside)}, {_heads(grouped=False)}, if the model's code shows that {name} "
+        "holds all heads of query, then those of key and of value; with by_head=True in the call "
+        "if it holds query, key and value of one head after the other"
     )
 
 
 def _given(rules: str, beside: str) -> str:
     if beside:
-        return f"rules=({'' if rules.startswith('Rule') else '*'}{rules}, *{beside})"
-    return f"rules=({rules},)" if rules.startswith("Rule") else f"rules={rules}"
+        rules = f"({'' if rules.startswith('Rule') else '*'}{rules}, *{beside})"
+    elif rules.startswith("Rule"):
+        rules = f"({rules},)"
+    return argument("rules", rules)
+
+
+def _heads(*, grouped: bool) -> str:
+    names = ("num_heads", "num_kv_heads") if grouped else ("num_heads",)
+    return ", ".join(argument(name, "…") for name in names)

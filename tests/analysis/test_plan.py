@@ -36,7 +36,7 @@ def test_a_training_says_first_what_can_be_seen(tmp_path):
 
 def test_the_time_of_a_comparison_is_that_of_its_steps_and_tests(trained, monkeypatch):
     """Compiled once for the arms that share a program, then steps and tests of every run."""
-    monkeypatch.setattr(timing, "_timed", lambda arm: (100.0, 7.0))
+    monkeypatch.setattr(timing, "_costs", lambda arm: (100.0, 7.0))
     comparison = trained.comparison
     runs = len(comparison.arms) * len(comparison.config.seeds)
     programs = len({id(arm.program) for arm in comparison.arms.values()})
@@ -63,7 +63,7 @@ def test_steps_are_timed(trained, monkeypatch):
     monkeypatch.setattr(arm.program, "take", counted)
     monkeypatch.setattr(arm.program, "evaluate", tested)
     monkeypatch.setattr(timing.time, "perf_counter", lambda: seconds[0])
-    compiled, run = timing._timed(arm)
+    compiled, run = timing._costs(arm)
     steps = arm.program.steps
     assert calls[:2] == [0, 1]
     every = evaluation_every(arm.config.eval, arm.program.feed.steps_per_epoch)

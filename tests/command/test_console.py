@@ -93,11 +93,20 @@ def test_mistakes_are_one_line(monkeypatch, capsys, argv, words):
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("argv", [[], ["help"], ["--help"], ["train", "--help"]])
-def test_help_lists_commands_flags_and_configurations(monkeypatch, capsys, argv):
+@pytest.mark.parametrize("argv", [[], ["help"], ["--help"]])
+def test_help_is_a_screen_with_an_example_of_each_command(monkeypatch, capsys, argv):
     run(monkeypatch, *argv)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 90
+    shown = {words[1] for line in lines if (words := line[37:].split())[:1] == ["mimetic"]}
+    assert shown == {*experiment.MODES, *console._OTHERS, "configs", "--version"}
+
+
+def test_help_of_a_command_lists_flags_and_configurations(monkeypatch, capsys):
+    run(monkeypatch, "train", "--help")
     said = capsys.readouterr().out
-    for words in ("mimetic download", "--workdir", "--config.FIELD=VALUE", "  imagenet_deit "):
+    for words in ("--workdir", "--config.FIELD=VALUE", "  imagenet_deit "):
         assert words in said
 
 

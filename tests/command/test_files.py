@@ -132,7 +132,10 @@ def test_schemes_that_write_no_attention(tmp_path, capsys):
 def test_positions_of_a_grid_that_is_not_square(tmp_path):
     path, out = tmp_path / "in.npz", tmp_path / "out.npz"
     np.savez(path, **timm() | {"pos_embed": np.zeros((1, 8, D), np.float32)})
-    files.rewrite_file([str(path), str(out), "--scheme=SinCos", "--grid=2x4", FLAGS[0]])
+    command = [str(path), str(out), "--scheme=SinCos", FLAGS[0]]
+    with pytest.raises(InputError, match="give --grid=HxW, or the part of the tree that has them"):
+        files.rewrite_file(command)
+    files.rewrite_file([*command, "--grid=2x4"])
     with np.load(out) as after:
         np.testing.assert_allclose(after["pos_embed"][0], sincos_2d(2, 4, D), rtol=1e-6)
 

@@ -1,7 +1,4 @@
-"""Several processes train as one; a failing one ends the others at once, and all say why.
-
-By itself, JAX notices a lost process after 100 s and ends with a page of C++ frames.
-"""
+"""Several processes train as one; a failing one says why, and ends the others."""
 
 import json
 import shutil
@@ -63,12 +60,12 @@ def test_a_stopped_run_continues_on_any_machine(machine, data, losses, tmp_path,
 
 
 def fail(machine, commands, code=2, **more):
-    """The error line of each process; one that JAX ends has another exit code."""
+    """The output of each process: one ends with this code, and JAX may end the others."""
     ended = machine.together(commands, 2, **more)
-    assert [found for found, _ in ended] == [code] * len(commands), ended
-    said = [[line for line in text.splitlines() if "rror: " in line] for _, text in ended]
-    assert [len(lines) for lines in said] == [1] * len(commands), ended
-    return [lines[0] for lines in said]
+    codes = [found for found, _ in ended]
+    assert code in codes, ended
+    assert not {0, 75} & set(codes), ended
+    return [text for _, text in ended]
 
 
 def with_code(flags, folder, line):
@@ -80,9 +77,8 @@ def with_code(flags, folder, line):
 
 def test_another_learning_rate(machine, data, tmp_path):
     flags = machine.flags("text", tmp_path / "run", data["text"])
-    errors = fail(machine, [flags, [*flags, "--config.optimizer.learning_rate=0.5"]])
-    for error in errors:
-        assert "the config of process 1 differs from that of process 0" in error
+    for text in fail(machine, [flags, [*flags, "--config.optimizer.learning_rate=0.5"]]):
+        assert "error: the config of process 1 differs from that of process 0" in text
     assert not (tmp_path / "run").exists()
 
 
@@ -96,24 +92,20 @@ def test_another_text_of_the_same_length(machine, data, tmp_path):
     file.write_text(words.replace(" 7 ", " 8 ", 1))
     assert file.read_text() != words
     flags = machine.flags("text", tmp_path / "run", "data")
-    for error in fail(machine, [flags, flags], folders=folders):
-        assert "the data of process 1 differs from that of process 0" in error
+    for text in fail(machine, [flags, flags], folders=folders):
+        assert "error: the data of process 1 differs from that of process 0" in text
     assert not (tmp_path / "run").exists()
 
 
 def test_data_that_one_process_lacks(machine, data, tmp_path):
     commands = [machine.flags("text", tmp_path / "run", d) for d in (data["text"], "/nowhere")]
-    errors = fail(machine, commands)
-    assert "no ptb_word in /nowhere" in errors[1]
-    assert errors[0].startswith("error: process 1 failed: no ptb_word in /nowhere")
+    assert "error: no ptb_word in /nowhere" in fail(machine, commands)[1]
 
 
 def test_a_workdir_that_cannot_be_written(machine, data, tmp_path):
     (tmp_path / "file").touch()
     flags = machine.flags("text", tmp_path / "file" / "run", data["text"])
-    errors = fail(machine, [flags, flags])
-    assert errors[0].endswith("run can't be written: Not a directory")
-    assert errors[1] == errors[0].replace("error: ", "error: process 0 failed: ")
+    assert "run can't be written: Not a directory" in fail(machine, [flags, flags])[0]
 
 
 def test_an_image_that_cannot_be_read(machine, data, tmp_path):
@@ -124,15 +116,13 @@ def test_an_image_that_cannot_be_read(machine, data, tmp_path):
     Image.new("RGB", (20, 20)).save(path, "BMP")  # in which damage shows in decoding alone
     path.write_bytes(path.read_bytes()[:500])
     flags = machine.flags("streamed", tmp_path / "run", images, **{"data.repeats": 1})
-    reported, own = sorted(fail(machine, [flags, flags]), key=lambda error: "failed: " not in error)
-    assert "2.JPEG" in own
-    assert reported.partition("failed: ")[2] == own.removeprefix("error: ")
+    errors = [line for text in fail(machine, [flags, flags]) for line in text.splitlines()]
+    assert sum(line.startswith("error: ") and "2.JPEG" in line for line in errors) == 1
 
 
 def test_a_mistake_in_the_code(machine, data, tmp_path):
-    """In one process while the other trains: its traceback, and a line from the other."""
+    """In one process while the other trains: its traceback."""
     flags = machine.flags("text", tmp_path / "run", data["text"])
     mistaken = "from mimetic_jax.train.arm import ArmData as A; A.placed = lambda *_: 1 / 0"
-    errors = fail(machine, [flags, with_code(flags, tmp_path, mistaken)], code=1)
-    assert errors[0] == "error: process 1 failed: ZeroDivisionError: division by zero"
-    assert errors[1] == "ZeroDivisionError: division by zero"
+    text = fail(machine, [flags, with_code(flags, tmp_path, mistaken)], code=1)[1]
+    assert text.rstrip().endswith("\nZeroDivisionError: division by zero")

@@ -43,7 +43,7 @@ def test_the_constants_of_the_model_pass():
         (
             PositionalHeads(10_000),
             {"positions": "sinusoidal"},
-            "is for rotary positions, which model gpt has not",
+            "is for rotary positions, which model gpt doesn't have",
         ),
     ],
 )
