@@ -136,8 +136,8 @@ def standings(task: str, results: Results) -> list[Chosen]:
     # Whatever rates they chose: the rows that all tried say which arm is the control of which.
     controls: dict[str, dict[str, str]] = defaultdict(dict)
     for trial in _trials(task):
-        for arm, one in results.reached(trial).items():
-            controls[arm] |= one.controls
+        for arm, result in results.reached(trial).items():
+            controls[arm] |= result.controls
     found, picked = [], choices(task, results)
     for arm, (number, _) in picked.items():
         runs = of_rows[number - 1][arm].runs if arm in of_rows[number - 1] else {}
