@@ -13,7 +13,7 @@ from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init
-from mimetic_jax.models.layers import MLP, Dropout, stack
+from mimetic_jax.models.layers import MLP, Dropout, shared, stack
 from mimetic_jax.models.low_memory import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 from mimetic_jax.tree.rules import Rule
@@ -163,25 +163,8 @@ class GPT(nn.Module):
             if self.positions == "sinusoidal":
                 x += sincos_1d(length, self.width)
         x = Dropout()(x.astype(self.dtype), self.dropout, train)
-        x = stack(
-            Block,
-            self,
-            x,
-            train=train,
-            rotary=turning.base if (turning := _rotary(self)) else 0.0,
-            heads=self.heads,
-            mlp_ratio=self.mlp_ratio,
-            base=self.base,
-            dropout=self.dropout,
-            key_shift=self.key_shift,
-            bias_free=self.bias_free,
-            qk_norm=self.qk_norm,
-            exclusive=self.exclusive,
-            rms_norm=self.rms_norm,
-            norm_epsilon=self.norm_epsilon,
-            swiglu=self.swiglu,
-            dtype=self.dtype,
-        )
+        rotary = turning.base if (turning := _rotary(self)) else 0.0
+        x = stack(Block, self, x, train=train, rotary=rotary)
         return _norm("norm", self, jnp.float32)(x)
 
     def logits(self, tokens: jax.Array, train: bool = False) -> jax.Array:
@@ -233,19 +216,10 @@ class Block(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
-        init = base_init(self.base)
-
         attention = Attention(
-            num_heads=self.heads,
-            kernel_init=init.linear,
-            bias_init=init.linear_bias(x.shape[-1]),
+            **shared(Attention, self, num_heads=self.heads, qkv_bias=not self.bias_free),
+            **base_init(self.base).of(x.shape[-1]),
             causal=True,
-            rotary=self.rotary,
-            key_shift=self.key_shift,
-            qkv_bias=not self.bias_free,
-            qk_norm=self.qk_norm,
-            exclusive=self.exclusive,
-            dtype=self.dtype,
             name="attention",
         )
         mlp = MLP(self.mlp_ratio, self.base, self.dtype, gated=self.swiglu, name="mlp")
