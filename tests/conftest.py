@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from threadpoolctl import threadpool_limits
 
 from configs.default import default
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes import Mimetic, SinCos
 from tests.golden import make
 
@@ -63,6 +64,18 @@ def rarely_collected():
     """Modules, tests and traces stay; to look through all of them for garbage took a fifth."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def errors_of_one_line():
+    """The message of every InputError that a test meets has one line."""
+
+    def checked(self, *message):
+        assert "\n" not in str(message[0])
+        ValueError.__init__(self, *message)
+
+    with mock.patch.object(InputError, "__init__", checked):
+        yield
 
 
 @pytest.fixture

@@ -322,6 +322,5 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "change", "words"), BAD, ids=lambda value: str(value)[:30])
 def test_bad_input(name, change, words):
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=words):
         shapes(name, **change)
-    assert "\n" not in str(caught.value)

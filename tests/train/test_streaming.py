@@ -102,9 +102,8 @@ def test_an_image_whose_damage_shows_in_training_alone_ends_the_run(streamed, tm
     ],
 )
 def test_bad_input_before_anything_is_written(streamed, tmp_path, overrides, words):
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=words):
         trained(streamed(**overrides), tmp_path / "run")
-    assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
