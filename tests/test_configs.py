@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from PIL import Image
 
 from configs import recipes
 from mimetic_jax import data, schemes
@@ -32,6 +31,7 @@ from mimetic_jax.train.schema import leaves
 from mimetic_jax.train.tasks import TASKS
 from mimetic_jax.tree import paths
 from tests import training
+from tests.images import class_folders
 from tests.training import quiet
 
 FOLDER = shipped.folder()
@@ -92,11 +92,7 @@ def own_data(name: str) -> str:
         return str(FOLDER.parent / "README.md")
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
-    for number in range(80):
-        path = pathlib.Path(folder, "ab"[number % 2], f"{number}.png")
-        path.parent.mkdir(exist_ok=True)
-        Image.new("RGB", (9, 9)).save(path)
-    return folder
+    return str(class_folders(pathlib.Path(folder), 40))
 
 
 @functools.cache

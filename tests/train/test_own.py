@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import functools
-import itertools
 import json
 import pathlib
 import re
@@ -14,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from PIL import Image
 
 from configs.default import default
 from mimetic_jax.base.errors import InputError
@@ -24,12 +22,13 @@ from mimetic_jax.schemes import MeanShift
 from mimetic_jax.train import Comparison
 from mimetic_jax.train.store import files
 from tests.forms import FORMS, NNXViT, vit_apply, vit_init
+from tests.images import class_folders
 from tests.plugged import TinyMLPMixer
 
 
-def arrays(name="dots", seed=0):
+def arrays(name="dots"):
     """Images of two classes, dark and bright."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     labels = np.arange(48, dtype=np.int32) % 2
     images = random.integers(0, 100, (48, 6, 6, 3)) + 150 * labels[:, None, None, None]
     images = images.clip(0, 255).astype(np.uint8)
@@ -110,11 +109,8 @@ def test_a_model_is_stored_by_its_import_path_and_fields(model, name, width):
 
 
 def test_arms_of_other_sizes_have_images_of_their_own(tmp_path):
-    for label, number in itertools.product(("dark", "light"), range(12)):
-        (tmp_path / label).mkdir(exist_ok=True)
-        Image.new("RGB", (9, 9), (number, 0, 0)).save(tmp_path / label / f"{number}.png")
-    config = tiny()
-    config.data.name, config.data.dir, config.data.size = "folder", str(tmp_path), 6
+    config, folder = tiny(), str(class_folders(tmp_path, 12))
+    config.data.name, config.data.dir, config.data.size = "folder", folder, 6
     config.eval.batch = 2
     config.arms = {"small": {}, "large": {"data": {"size": 12}}}
     model = TinyMLPMixer(num_classes=2, width=8, depth=1)

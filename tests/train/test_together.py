@@ -21,15 +21,7 @@ from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.store.files import Lines
 from mimetic_jax.train.store.runs import Run, write_group
 from mimetic_jax.train.tasks.task import Evaluation
-from tests.training import quiet
-
-CLOCKS = ("seconds", "examples_per_second", "record")
-
-
-def records(run):
-    """What a run recorded, without clocks."""
-    kept = [dict(record) for record in run.metrics.read()]
-    return [{name: r[name] for name in r if name not in CLOCKS} for r in kept]
+from tests.training import quiet, unclocked
 
 
 def trained(config, workdir):
@@ -37,7 +29,7 @@ def trained(config, workdir):
     comparison = quiet(config)
     comparison.train(workdir)
     runs = [Run.of(workdir, arm, seed) for seed in config.seeds for arm in comparison.arms]
-    return {(r.arm, r.seed): (comparison.restored(r), records(r)) for r in runs}
+    return {(r.arm, r.seed): (comparison.restored(r), unclocked(r)) for r in runs}
 
 
 def assert_close(found, expected):
@@ -192,7 +184,7 @@ def test_a_run_that_diverges_stops_no_other(tiny, tmp_path, undisturbed):
     assert any("run seed 1: the loss is" in line and "at step 5" in line for line in said)
     assert not Run.of(tmp_path, "run", 1).finished()
     run = Run.of(tmp_path, "run", 0)
-    found = {("run", 0): (comparison.restored(run), records(run))}
+    found = {("run", 0): (comparison.restored(run), unclocked(run))}
     assert_close(found, {("run", 0): whole["run", 0]})
 
 
