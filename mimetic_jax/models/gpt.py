@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -147,7 +148,10 @@ class GPT(nn.Module):
         length = tokens.shape[1]
         self._check(length)
         init = base_init(self.base)
-        embedding: Any = self.param("embedding", self._embed_init(), (self.vocab, self.width))
+        initial = nn.initializers.normal(self.embedding_std or 0.01)
+        if self.embedding == "uniform":
+            initial = functools.partial(jax.random.uniform, minval=-0.1, maxval=0.1)
+        embedding: Any = self.param("embedding", initial, (self.vocab, self.width))
         # `logits` alone uses it, but `init` traces this method.
         self.param("decoder_bias", nn.initializers.zeros, (self.vocab,))
         x = embedding[tokens]
@@ -172,11 +176,6 @@ class GPT(nn.Module):
         hidden = self(tokens, train)
         embedding: Any = self.get_variable("params", "embedding")
         return hidden @ embedding.T + self.get_variable("params", "decoder_bias")
-
-    def _embed_init(self) -> nn.initializers.Initializer:
-        if self.embedding == "uniform":
-            return lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -0.1, 0.1)
-        return nn.initializers.normal(self.embedding_std or 0.01)
 
     def _check(self, length: int) -> None:
         if self.width % self.heads:

@@ -17,8 +17,8 @@ KEY = jax.random.key(0)
 SMALL = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4}
 
 
-def images(batch=2, side=8, channels=3):
-    return jax.random.normal(jax.random.key(1), (batch, side, side, channels))
+def images(batch=2):
+    return jax.random.normal(jax.random.key(1), (batch, 8, 8, 3))
 
 
 RECORDED = {"num_classes": 5, "width": 12, "depth": 2, "heads": 2, "patch": 4, "token_std": 1e-6}

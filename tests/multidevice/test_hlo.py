@@ -176,15 +176,6 @@ def test_each_device_works_through_its_own_tokens(placement):
     assert len(re.findall(r" all-reduce(?:-start)?\(", program)) <= 2  # kernel and bias
 
 
-@pytest.fixture
-def config():
-    config = default()
-    config.batch = 32
-    config.model.width, config.model.depth, config.model.heads = 16, 1, 2
-    config.data.augment.update(flip=True, crop=1, erase=0.5)
-    return config
-
-
 @pytest.mark.parametrize(
     ("axes", "policy"),
     [
@@ -195,8 +186,9 @@ def config():
         ),
     ],
 )
-def test_no_image_goes_to_another_device(config, axes, policy):
-    config.data.augment.randaugment = policy
+def test_no_image_goes_to_another_device(tiny, axes, policy):
+    config = tiny()
+    config.data.augment.update(flip=True, erase=0.5, randaugment=policy)
     digits = data.load_dataset("digits")
     examples = digits.train_images[:32], digits.train_labels[:32].astype(np.int32)
     mesh = make_mesh(*axes, devices=jax.devices())

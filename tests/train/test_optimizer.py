@@ -37,8 +37,9 @@ def run(optimizer, steps=5):
     return taken(PARAMS)
 
 
-def numpy_adamw(name, steps, rate, decay, norms, clip, betas=(0.9, 0.999), eps=1e-8):
+def numpy_adamw(name, steps, rate, decay, norms, clip):
     """AdamW by its formula, in float64."""
+    betas, eps = (0.9, 0.999), 1e-8
     get = (lambda t: t["frozen"]) if name == "frozen" else (lambda t: t["a"][name])
     p = np.asarray(get(PARAMS), np.float64)
     m = v = np.zeros_like(p)
