@@ -49,7 +49,7 @@ def test_lines_of_a_config():
     assert others["optimizer.betas"].endswith(
         "each item a finite number of at least 0 and below 1]"
     )
-    assert others["optimizer.no_decay"].startswith("False  ")
+    assert others["optimizer.no_decay"].startswith("False no weight decay")
     assert others["optimizer.plateau"].startswith('""')
     assert others["data.dir"].startswith("none ")
 

@@ -223,7 +223,7 @@ def test_bad_meshes():
     with pytest.raises(InputError, match="tensor 4 does not divide 2"):
         program(2, 1, 4)
     config = default("text")
-    config.data.name = "ptb_word"
+    config.data.name, config.steps = "ptb_word", 10
     config.model.update(width=18, depth=1, heads=2)
     info = TASKS[config.task].describe(config)  # of 10,000 words
     with pytest.raises(InputError, match="fsdp 4 divides no parameter that"):
