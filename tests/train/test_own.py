@@ -21,9 +21,8 @@ from mimetic_jax.models import ViT, fields_of, model_fields
 from mimetic_jax.schemes import MeanShift
 from mimetic_jax.train import Comparison
 from mimetic_jax.train.store import files
-from tests.forms import FORMS, NNXViT, vit_apply, vit_init
+from tests.forms import FORMS, LinenViT, NNXViT, vit_apply, vit_init
 from tests.images import class_folders
-from tests.plugged import TinyMLPMixer
 
 
 def arrays(name="dots"):
@@ -54,15 +53,8 @@ def comparison(**own):
     return Comparison(tiny(), say=lambda line: None, **own)
 
 
-@pytest.mark.parametrize(
-    ("model", "fields"),
-    [
-        pytest.param(TinyMLPMixer, {"width": 8, "depth": 1}, marks=pytest.mark.slow),
-        (NNXViT, {"width": 8, "depth": 1, "channels": 3}),
-    ],
-)
-def test_arrays_and_a_module_make_a_table(tmp_path, model, fields):
-    module = functools.partial(model, num_classes=9, **fields)  # the data has two
+def test_arrays_and_a_module_make_a_table(tmp_path):
+    module = functools.partial(NNXViT, 9, 8, 1, channels=3)  # the data has two classes
     found = comparison(data=arrays(), model=module)
     assert (found.info.num_train, found.info.num_test, found.info.num_classes) == (32, 16, 2)
     pixels = arrays().train_images.reshape(-1, 3) / 255
@@ -73,7 +65,7 @@ def test_arrays_and_a_module_make_a_table(tmp_path, model, fields):
     assert len(scores) == 2
     assert min(scores) >= 75, "of two classes, dark and bright"
     stored = found.config.model
-    assert (stored.name, stored.width) == (f"{model.__module__}:{model.__qualname__}", 8)
+    assert (stored.name, stored.width) == (FORMS["nnx"], 8)
     again = comparison(data=arrays(), model=module)
     assert again.table(tmp_path) == table
     refusal = PermissionError(errno.EACCES, "Permission denied")
@@ -92,8 +84,8 @@ def test_arrays_and_a_module_make_a_table(tmp_path, model, fields):
 @pytest.mark.parametrize(
     ("model", "name", "width"),
     [
-        (TinyMLPMixer(10, 8), "tests.plugged:TinyMLPMixer", 8),
-        (TinyMLPMixer, "tests.plugged:TinyMLPMixer", 32),
+        (LinenViT(10, 8), FORMS["linen"], 8),
+        (LinenViT, FORMS["linen"], 32),
         (NNXViT, FORMS["nnx"], 32),
         (functools.partial(NNXViT, 10, 8), FORMS["nnx"], 8),
         (nnx.bridge.to_linen(NNXViT, 10, width=8), FORMS["nnx"], 8),
@@ -113,7 +105,7 @@ def test_arms_of_other_sizes_have_images_of_their_own(tmp_path):
     config.data.name, config.data.dir, config.data.size = "folder", folder, 6
     config.eval.batch = 2
     config.arms = {"small": {}, "large": {"data": {"size": 12}}}
-    model = TinyMLPMixer(num_classes=2, width=8, depth=1)
+    model = LinenViT(num_classes=2, width=8, depth=1)
     arms = Comparison(config, say=lambda line: None, model=model).arms
     sides = {name: arm.dataset.load().image_shape[0] for name, arm in arms.items()}
     assert sides == {"small": 6, "large": 12}
@@ -123,7 +115,7 @@ def test_arms_of_other_batches_share_the_images_on_the_devices():
     config = default()
     config.steps, config.eval.batch = 12, 16
     config.arms = {"small": {"batch": 8}, "large": {"batch": 16}}
-    model = TinyMLPMixer(num_classes=2, width=8, depth=1)
+    model = LinenViT(num_classes=2, width=8, depth=1)
     arms = Comparison(config, say=lambda line: None, data=arrays(), model=model).arms
     assert arms["small"].program is not arms["large"].program
     assert arms["small"].data is arms["large"].data
@@ -161,7 +153,7 @@ def test_what_is_no_config_no_workdir_and_nothing_to_learn(call, words):
 
 def test_the_callers_config_stays_as_it_is():
     config = tiny()
-    Comparison(config, say=lambda line: None, data=arrays(), model=TinyMLPMixer(2, 8, 1))
+    Comparison(config, say=lambda line: None, data=arrays(), model=LinenViT(2, 8, 1))
     assert (config.data.name, config.model.name) == ("digits", "vit")
 
 
