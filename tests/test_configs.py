@@ -132,30 +132,19 @@ def test_checks_pass_and_schemes_find_what_they_write(spec):
     quiet(config)
 
 
-def trace(program: Program, info: data.DatasetInfo, eval_batch: int) -> None:
+def trace(program: Program, eval_batch: int) -> None:
     """A dispatch of training and a batch of testing, in shapes alone."""
-    shaped = jax.ShapeDtypeStruct
-    stored = program.task.input_shape if info.streamed else info.image_shape
-    count = program.batch if info.streamed else info.num_train
-
-    def examples(number: int) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-        return shaped((number, *stored), jnp.uint8), shaped((number,), jnp.int32)
-
-    state = jax.tree.map(lambda x: shaped(x.shape, x.dtype), program.shapes)
+    shaped, state, arrays = jax.ShapeDtypeStruct, program.shapes, program.feed.shapes()
     key = jax.eval_shape(lambda: jax.random.key(0))
-    after, history = jax.eval_shape(
-        program.run_steps, state, examples(count), key, key, shaped((), jnp.int32)
-    )
+    steps = shaped((), jnp.int32)
+    after, history = jax.eval_shape(program.run_steps, state, arrays, key, key, steps)
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
     metrics = ("loss", "accuracy", "grad_norm")
     dispatch = (program.feed.max_dispatch,)
     assert jax.tree.map(jnp.shape, history) == dict.fromkeys(metrics, dispatch)
-    sums = jax.eval_shape(
-        program.task.sums,
-        state.variables,
-        examples(eval_batch),
-        shaped((eval_batch,), jnp.float32),
-    )
+    tested = tuple(shaped((eval_batch, *one.shape[1:]), one.dtype) for one in arrays)
+    weights = shaped((eval_batch,), jnp.float32)
+    sums = jax.eval_shape(program.task.sums, state.variables, tested, weights)
     assert jax.tree.map(jnp.shape, sums) == dict.fromkeys(("correct", "count", "loss"), ())
 
 
@@ -167,7 +156,7 @@ def test_training_and_testing_trace_at_real_shapes(spec):
     programs = {id(comparison.arms[arm].program): arm for arm in comparison.arms}
     for arm in programs.values():
         program = comparison.arms[arm].program
-        trace(program, comparison.info, comparison.arms[arm].config.eval.batch)
+        trace(program, comparison.arms[arm].config.eval.batch)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -25,23 +25,11 @@ from tests.training import program_of
 
 def compiled(config, *axes, devices, vocabulary=0):
     """The shapes of a program's parameters, and its compiled dispatch; there are no data."""
-    mesh = make_mesh(*axes, devices=jax.devices()[:devices])
-
-    def array(shape, dtype, *spec):
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
-
-    task = TASKS[config.task]
-    info = task.describe(config)
+    info = TASKS[config.task].describe(config)
     if config.task == "text":
-        info = dataclasses.replace(info, vocabulary=vocabulary)
-        arrays = array((config.batch, 4096), jnp.int32, *BATCH)
-    else:
-        count, spec = (config.batch, BATCH) if info.streamed else (info.num_train, ())
-        size = config.data.size or info.image_shape[0]
-        pixels = (count, size, size, info.image_shape[2])
-        arrays = array(pixels, jnp.uint8, *spec), array((count,), jnp.int32, *spec)
-    program = program_of(config, info, mesh)
-    key = jax.eval_shape(lambda: jax.random.key(0))
+        info = dataclasses.replace(info, vocabulary=vocabulary, num_train=4096 * config.batch)
+    program = program_of(config, info, make_mesh(*axes, devices=jax.devices()[:devices]))
+    key, arrays = jax.eval_shape(lambda: jax.random.key(0)), program.feed.shapes()
     lowered = program.run_steps.lower(program.shapes, arrays, key, key, jnp.int32(1))
     return program.shapes.params, lowered.compile()
 
