@@ -33,6 +33,7 @@ from mimetic_jax.tree import paths
 from tests import training
 from tests.images import class_folders
 from tests.training import quiet
+from tests.typical import typical
 
 FOLDER = shipped.folder()
 SHARED = {"arms", "bigrams", "default", "recipes"}  # parts of configurations
@@ -118,10 +119,7 @@ def program_of(spec: str, **overrides: Any) -> tuple[ConfigDict, Program]:
     return arm, training.program_of(arm, info, make_mesh(-1, 1))
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [*NAMES, *(pytest.param(spec, marks=pytest.mark.slow) for spec in ARGUMENTS)],
-)
+@typical("spec", NAMES, slow=ARGUMENTS)
 def test_checks_pass_and_schemes_find_what_they_write(spec):
     if spec not in NAMES:
         compared(spec)
@@ -148,9 +146,7 @@ def trace(program: Program, eval_batch: int) -> None:
     assert jax.tree.map(jnp.shape, sums) == dict.fromkeys(("correct", "count", "loss"), ())
 
 
-@pytest.mark.parametrize(
-    "spec", [*TRACED, *(pytest.param(spec, marks=pytest.mark.slow) for spec in TRACED_TOO)]
-)
+@typical("spec", TRACED, slow=TRACED_TOO)
 def test_training_and_testing_trace_at_real_shapes(spec):
     comparison = quiet(shallow(get(spec)))
     programs = {id(comparison.arms[arm].program): arm for arm in comparison.arms}

@@ -13,6 +13,7 @@ from mimetic_jax import InputError, plan, rewrite, schemes
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.gpt import GPT
 from tests.models.values import drawn
+from tests.typical import typical
 
 KEY = jax.random.key(0)
 SMALL = {"vocab": 11, "width": 12, "depth": 1, "heads": 3}
@@ -99,13 +100,10 @@ def formula(params, ids, positions):
 MODERN = {"qk_norm": True, "rms_norm": True, "swiglu": True}
 
 
-@pytest.mark.parametrize(
+@typical(
     ("positions", "modern"),
-    [
-        ("sinusoidal", {}),
-        ("rotary", MODERN),
-        *(pytest.param(form, {}, marks=pytest.mark.slow) for form in ("learned", "rotary")),
-    ],
+    [("sinusoidal", {}), ("rotary", MODERN)],
+    slow=[("learned", {}), ("rotary", {})],
 )
 def test_formula_in_float64(positions, modern):
     fields = {"positions": positions, "max_length": 9, "depth": 2, **modern}

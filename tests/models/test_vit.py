@@ -12,6 +12,7 @@ from mimetic_jax.models import ViT, resample
 from mimetic_jax.models.layers import Dropout
 from mimetic_jax.models.vit import Block
 from tests.models.values import drawn
+from tests.typical import typical
 
 KEY = jax.random.key(0)
 SMALL = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4}
@@ -39,10 +40,7 @@ def train_logits(model, variables, x, key):
     return jax.jit(lambda v: model.apply(v, x, train=True, rngs={"dropout": key}))(variables)
 
 
-@pytest.mark.parametrize(
-    ("base", "pool"),
-    [pytest.param("timm", "token", marks=pytest.mark.slow), ("torch", "mean")],
-)
+@typical(("base", "pool"), [("torch", "mean")], slow=[("timm", "token")])
 def test_parameters_and_results_stay_what_they_were(golden, base, pool):
     model = ViT(**RECORDED, **DROPPED, base=base, pool=pool)
     found, variables = jax.jit(model.init_with_output)(KEY, images())
@@ -54,9 +52,7 @@ def test_parameters_and_results_stay_what_they_were(golden, base, pool):
     np.testing.assert_allclose(found, logits, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "change", [pytest.param({}, marks=pytest.mark.slow), {"fused_qkv": True, "remat": True}]
-)
+@typical("change", [{"fused_qkv": True, "remat": True}], slow=[{}])
 def test_training_results_stay_what_they_were(golden, change):
     model = ViT(**RECORDED, **DROPPED, **change)
     variables, _, logits_train = recorded(golden, "timm")

@@ -20,6 +20,7 @@ from mimetic_jax.train.tasks import TASKS
 from mimetic_jax.train.tasks.cross_entropy import token_losses
 from mimetic_jax.train.tasks.images import ImageTask
 from tests.training import program_of
+from tests.typical import typical
 
 
 def compiled(config, *axes, devices, vocabulary=0):
@@ -55,16 +56,10 @@ def shape(lengths):
     return tuple(sorted(int(length) for length in lengths if int(length) > 1))
 
 
-@pytest.mark.parametrize(
-    ("kind", "scan"),
-    [
-        ("images", True),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (("images", False), ("text", True), ("text", False))
-        ),
-    ],
-)
+OTHERS = [("images", False), ("text", True), ("text", False)]
+
+
+@typical(("kind", "scan"), [("images", True)], slow=OTHERS)
 def test_parameters_are_gathered_one_layer_at_a_time(kind, scan):
     """Each kernel of a block is, never a stack of them; and nothing else that is large."""
     params, program = compiled(small(kind, scan=scan), 2, 4, devices=8, vocabulary=56)
@@ -116,10 +111,7 @@ def test_memory_of_a_language_model_is_shared_out():
     assert max(temporary) < 4.5 * whole
 
 
-@pytest.mark.parametrize(
-    "placement",
-    [P(None, "fsdp"), *(pytest.param(p, marks=pytest.mark.slow) for p in (P(), P("fsdp")))],
-)
+@typical("placement", [P(None, "fsdp")], slow=[P(), P("fsdp")])
 def test_each_device_works_through_its_own_tokens(placement):
     """The same as on one device; nothing but the embedding is gathered, once, and its gradient
     summed, once: no communication in a loop."""
@@ -151,16 +143,10 @@ def test_each_device_works_through_its_own_tokens(placement):
     assert len(re.findall(r" all-reduce(?:-start)?\(", program)) <= 2  # kernel and bias
 
 
-@pytest.mark.parametrize(
-    ("axes", "policy"),
-    [
-        ((2, 2, 2), ""),
-        *(
-            pytest.param(axes, "torchvision-n2-m9", marks=pytest.mark.slow)
-            for axes in ((2, 2, 2), (8, 1))
-        ),
-    ],
-)
+POLICY = "torchvision-n2-m9"
+
+
+@typical(("axes", "policy"), [((2, 2, 2), "")], slow=[((2, 2, 2), POLICY), ((8, 1), POLICY)])
 def test_no_image_goes_to_another_device(tiny, axes, policy):
     config = tiny()
     config.data.augment.update(flip=True, erase=0.5, randaugment=policy)

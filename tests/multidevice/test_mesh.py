@@ -19,10 +19,10 @@ from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.tasks import TASKS
 from tests.training import program_of, tiny
+from tests.typical import typical
 
-MESHES = [(8, 1), (2, 4), (2, 2, 2), (1, 4, 2)]
 # Each is a program of its own; (2, 2, 2) has all axes.
-EACH = [pytest.param(axes, marks=() if axes == (2, 2, 2) else pytest.mark.slow) for axes in MESHES]
+on_each_mesh = typical("mesh", [(2, 2, 2)], slow=[(8, 1), (2, 4), (1, 4, 2)])
 SCHEME, NORM_MATCHED = (SinCos(), Mimetic()), (SinCos(), NormMatched(Mimetic()))
 
 
@@ -46,18 +46,15 @@ def ten_steps(*axes):
     return np.asarray(history["loss"]), p.evaluate(state.variables, placed)[0]
 
 
-@pytest.mark.parametrize("mesh", EACH)
-@pytest.mark.parametrize(
-    "scheme",
-    [SCHEME, *(pytest.param(s, marks=pytest.mark.slow) for s in ((), NORM_MATCHED))],
-)
+@on_each_mesh
+@typical("scheme", [SCHEME], slow=[(), NORM_MATCHED])
 def test_initial_parameters_are_equal_bit_for_bit(mesh, scheme):
     one = program(1, 1).initial_state(3, scheme).params
     many = program(*mesh).initial_state(3, scheme).params
     jax.tree.map(np.testing.assert_array_equal, one, many)
 
 
-@pytest.mark.parametrize("mesh", EACH)
+@on_each_mesh
 def test_losses_are_equal(mesh):
     one, tested_one = ten_steps(1, 1)
     many, tested_many = ten_steps(*mesh)

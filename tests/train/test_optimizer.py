@@ -10,6 +10,7 @@ from mimetic_jax.train.optimizer import make_optimizer
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import FLAX
+from tests.typical import typical
 
 PARAMS = {
     "a": {"kernel": jnp.arange(6.0).reshape(2, 3), "bias": jnp.ones(3)},
@@ -136,7 +137,7 @@ BLOCK = {
 }
 
 
-@pytest.mark.parametrize("stacked", [pytest.param(False, marks=pytest.mark.slow), True])
+@typical("stacked", [True], slow=[False])
 def test_muon_moves_hidden_kernels_along_their_singular_vectors(stacked):
     """A first step is nearly 0.2 √max(m, n) U Vᵀ of the gradient's own singular vectors, all heads
     as one matrix, less the decay; embeddings, biases and the head move as by AdamW."""

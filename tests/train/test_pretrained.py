@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 from mimetic_jax import InputError
 from mimetic_jax.models import ViT, resample
 from mimetic_jax.train.pretrained import by_path
+from tests.typical import typical
 
 SIZES = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4, "mlp_ratio": 2.0}
 
@@ -179,10 +180,7 @@ FORMS = {
 TYPICAL = ("hugging_face.safetensors", "dinov2.safetensors", "augreg.npz")
 
 
-@pytest.mark.parametrize(
-    "form",
-    [*TYPICAL, *(pytest.param(f, marks=pytest.mark.slow) for f in FORMS if f not in TYPICAL)],
-)
+@typical("form", TYPICAL, slow=FORMS.keys() - TYPICAL)
 def test_logits_are_those_of_transformers(golden, hugging_face, tmp_path, form):
     arrays = golden("hugging_face_vit")
     path = write(tmp_path / form, FORMS[form](hugging_face))

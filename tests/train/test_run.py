@@ -18,18 +18,15 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.report import table
 from mimetic_jax.train.store.runs import Run
 from tests.training import evaluations, killed, quiet, trained, unclocked
+from tests.typical import typical
 
 DROPPED = {"model.dropout": 0.2, "model.drop_path": 0.1}
 
 
-@pytest.mark.parametrize(
+@typical(
     ("after", "overrides"),
-    [
-        pytest.param(0, {}, marks=pytest.mark.slow),
-        (9, {}),
-        (9, {"checkpoint_every": 3}),  # between two lines of the log
-        pytest.param(4, DROPPED, marks=pytest.mark.slow),
-    ],
+    [(9, {}), (9, {"checkpoint_every": 3})],  # the second between two lines of the log
+    slow=[(0, {}), (4, DROPPED)],
 )
 def test_resume_equals_no_stop(tiny, tmp_path, after, overrides):
     """Bit for bit, wherever it stops: dispatches of 2 steps, checkpoints every 4 or 3."""

@@ -15,6 +15,7 @@ from mimetic_jax.train import step as steps
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.tasks.images import ImageTask
 from tests.training import tiny
+from tests.typical import typical
 
 SGD = optax.sgd(0.1)
 DIGITS = data.describe("digits")
@@ -103,10 +104,7 @@ def test_another_size_than_the_images_have():
     assert initial(task).params["pos_embed"].shape == (1, 17, 16)
 
 
-@pytest.mark.parametrize(
-    "alpha",
-    [{"data.mix.mixup": 0.8}, pytest.param({"data.mix.cutmix": 1.0}, marks=pytest.mark.slow)],
-)
+@typical("alpha", [{"data.mix.mixup": 0.8}], slow=[{"data.mix.cutmix": 1.0}])
 def test_mixed_targets_reach_the_loss(alpha):
     images, targets = batch_of(digits_task(**alpha))
     plain_images, plain = batch_of(digits_task())
