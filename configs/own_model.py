@@ -2,7 +2,7 @@
 
 Paper: Mimetic Initialization of Self-Attention Layers; of MLPs (no row of either).
 Command:
-    python main.py --config=configs/own_model.py:model=tests.plugged:TinyMLPMixer,init=mlp
+    python main.py --config=configs/own_model.py:model=tests.forms:LinenViT,init=mlp
 Expected: nothing is published; the schemes need stock names of attention and MLPs, or roles in
     config.rules.
 """

@@ -5,7 +5,6 @@ import gc
 import os
 import resource
 from collections.abc import Iterator
-from typing import Any
 from unittest import mock
 
 import jax
@@ -13,11 +12,10 @@ import jaxlib
 import numpy as np
 import pytest
 from absl.testing import flagsaver
-from ml_collections import ConfigDict
 from threadpoolctl import threadpool_limits
 
-from configs.default import default
-from mimetic_jax.schemes import Mimetic, SinCos
+from mimetic_jax.base.errors import InputError
+from tests import training
 from tests.golden import make
 
 # Tests that need eight devices run in a process of their own: see test_multidevice.py.
@@ -65,6 +63,18 @@ def rarely_collected():
     gc.set_threshold(20_000, 20, 20)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def errors_of_one_line():
+    """The message of every InputError that a test meets has one line."""
+
+    def checked(self, *message):
+        assert "\n" not in str(message[0])
+        ValueError.__init__(self, *message)
+
+    with mock.patch.object(InputError, "__init__", checked):
+        yield
+
+
 @pytest.fixture
 def own_flags():
     """A process has one command line: flags and fields that a test sets end with that test."""
@@ -87,23 +97,8 @@ def golden():
 
 @pytest.fixture(scope="session")
 def tiny():
-    """A comparison small enough to train in a second."""
-
-    def config(**overrides: Any) -> ConfigDict:
-        config = default()
-        config.name = "tiny"
-        config.batch, config.steps, config.max_dispatch = 32, 12, 4
-        config.model.width, config.model.depth, config.model.heads = 16, 1, 2
-        config.optimizer.clip = 1.0
-        config.optimizer.warmup = 2
-        config.data.augment.crop = 1
-        config.eval.batch, config.eval.every = 72, 4
-        config.log_every, config.checkpoint_every = 2, 4
-        config.scheme = (SinCos(), Mimetic())
-        config.update_from_flattened_dict(overrides)
-        return config
-
-    return config
+    """Makes configurations of it."""
+    return training.tiny
 
 
 @pytest.fixture

@@ -10,41 +10,6 @@ from mimetic_jax import Rule
 from mimetic_jax.models import Traits
 
 
-class TinyMLPMixer(nn.Module):
-    """Token and channel mixing; the names of the channel MLP are those of the stock rules."""
-
-    num_classes: int
-    width: int = 32
-    depth: int = 2
-    patch: int = 2
-    tokens_hidden: int = 16
-
-    @nn.compact
-    def __call__(self, images: jax.Array) -> jax.Array:
-        batch, height, width, channels = images.shape
-        rows, columns = height // self.patch, width // self.patch
-        x = images.reshape(batch, rows, self.patch, columns, self.patch, channels)
-        x = x.transpose(0, 1, 3, 2, 4, 5).reshape(batch, rows * columns, -1)
-        x = nn.Dense(self.width)(x)
-        for layer in range(self.depth):
-            x = MixerBlock(self.tokens_hidden, name=f"block_{layer}")(x)
-        return nn.Dense(self.num_classes)(nn.LayerNorm()(x).mean(axis=1))
-
-
-class MixerBlock(nn.Module):
-    tokens_hidden: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        y = nn.LayerNorm()(x).swapaxes(1, 2)
-        y = nn.Dense(x.shape[1], name="out_tokens")(
-            nn.gelu(nn.Dense(self.tokens_hidden, name="in_tokens")(y))
-        )
-        x = x + y.swapaxes(1, 2)
-        hidden = nn.gelu(nn.Dense(2 * x.shape[-1], name="fc1")(nn.LayerNorm()(x)))
-        return x + nn.Dense(x.shape[-1], name="fc2")(hidden)
-
-
 class TinyBatchNorm(nn.Module):
     """A convolution, batch normalization, an average: a model with running statistics."""
 

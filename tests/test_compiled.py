@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from tests.compiled.steps import CASES
+from tests.typical import typical
 
 TYPICAL = ["vit", "text"]
 OTHERS = sorted(CASES.keys() - TYPICAL)
@@ -23,9 +24,7 @@ is the same for all keys, and the norms after it the other, the same for all cha
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "names", [TYPICAL, *(pytest.param([name], marks=pytest.mark.slow) for name in OTHERS)]
-)
+@typical("names", [TYPICAL], slow=[[name] for name in OTHERS])
 def test_a_step_is_that_without_fused_sums(names):
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     command = [sys.executable, "-m", "tests.compiled.steps", *names]

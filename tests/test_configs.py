@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from PIL import Image
 
 from configs import recipes
 from mimetic_jax import data, schemes
@@ -32,7 +31,9 @@ from mimetic_jax.train.schema import leaves
 from mimetic_jax.train.tasks import TASKS
 from mimetic_jax.tree import paths
 from tests import training
+from tests.images import class_folders
 from tests.training import quiet
+from tests.typical import typical
 
 FOLDER = shipped.folder()
 SHARED = {"arms", "bigrams", "default", "recipes"}  # parts of configurations
@@ -92,11 +93,7 @@ def own_data(name: str) -> str:
         return str(FOLDER.parent / "README.md")
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
-    for number in range(80):
-        path = pathlib.Path(folder, "ab"[number % 2], f"{number}.png")
-        path.parent.mkdir(exist_ok=True)
-        Image.new("RGB", (9, 9)).save(path)
-    return folder
+    return str(class_folders(pathlib.Path(folder), 40))
 
 
 @functools.cache
@@ -122,10 +119,7 @@ def program_of(spec: str, **overrides: Any) -> tuple[ConfigDict, Program]:
     return arm, training.program_of(arm, info, make_mesh(-1, 1))
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [*NAMES, *(pytest.param(spec, marks=pytest.mark.slow) for spec in ARGUMENTS)],
-)
+@typical("spec", NAMES, slow=ARGUMENTS)
 def test_checks_pass_and_schemes_find_what_they_write(spec):
     if spec not in NAMES:
         compared(spec)
@@ -136,42 +130,29 @@ def test_checks_pass_and_schemes_find_what_they_write(spec):
     quiet(config)
 
 
-def trace(program: Program, info: data.DatasetInfo, eval_batch: int) -> None:
+def trace(program: Program, eval_batch: int) -> None:
     """A dispatch of training and a batch of testing, in shapes alone."""
-    shaped = jax.ShapeDtypeStruct
-    stored = program.task.input_shape if info.streamed else info.image_shape
-    count = program.batch if info.streamed else info.num_train
-
-    def examples(number: int) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-        return shaped((number, *stored), jnp.uint8), shaped((number,), jnp.int32)
-
-    state = jax.tree.map(lambda x: shaped(x.shape, x.dtype), program.shapes)
+    shaped, state, arrays = jax.ShapeDtypeStruct, program.shapes, program.feed.shapes()
     key = jax.eval_shape(lambda: jax.random.key(0))
-    after, history = jax.eval_shape(
-        program.run_steps, state, examples(count), key, key, shaped((), jnp.int32)
-    )
+    steps = shaped((), jnp.int32)
+    after, history = jax.eval_shape(program.run_steps, state, arrays, key, key, steps)
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
     metrics = ("loss", "accuracy", "grad_norm")
     dispatch = (program.feed.max_dispatch,)
     assert jax.tree.map(jnp.shape, history) == dict.fromkeys(metrics, dispatch)
-    sums = jax.eval_shape(
-        program.task.sums,
-        state.variables,
-        examples(eval_batch),
-        shaped((eval_batch,), jnp.float32),
-    )
+    tested = tuple(shaped((eval_batch, *one.shape[1:]), one.dtype) for one in arrays)
+    weights = shaped((eval_batch,), jnp.float32)
+    sums = jax.eval_shape(program.task.sums, state.variables, tested, weights)
     assert jax.tree.map(jnp.shape, sums) == dict.fromkeys(("correct", "count", "loss"), ())
 
 
-@pytest.mark.parametrize(
-    "spec", [*TRACED, *(pytest.param(spec, marks=pytest.mark.slow) for spec in TRACED_TOO)]
-)
+@typical("spec", TRACED, slow=TRACED_TOO)
 def test_training_and_testing_trace_at_real_shapes(spec):
     comparison = quiet(shallow(get(spec)))
     programs = {id(comparison.arms[arm].program): arm for arm in comparison.arms}
     for arm in programs.values():
         program = comparison.arms[arm].program
-        trace(program, comparison.info, comparison.arms[arm].config.eval.batch)
+        trace(program, comparison.arms[arm].config.eval.batch)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from PIL import Image
+
+from tests.images import class_folders
 
 ROOT = pathlib.Path(__file__).parent.parent
 ARMS = ["default", "norm_matched", "mimetic"]
@@ -48,12 +49,7 @@ MIMETIC = (sys.executable, "-c", "from mimetic_jax.command.console import main; 
 
 
 def images(folder: pathlib.Path) -> str:
-    """Sixty images of two classes."""
-    for number in range(60):
-        path = folder / ("dark", "light")[number % 2] / f"{number}.png"
-        path.parent.mkdir(exist_ok=True)
-        Image.new("RGB", (20, 20), (100 * (number % 2), number, 0)).save(path)
-    return str(folder)
+    return str(class_folders(folder, 30, side=20))
 
 
 def text(folder: pathlib.Path) -> str:

@@ -98,7 +98,7 @@ def test_commands_are_accepted(path, monkeypatch):
     for command in re.findall(pattern, text):
         if "PACKAGE" in command:  # stands for a module of the reader's
             continue
-        command = command.replace("mymodel:MyViT", "tests.plugged:TinyMLPMixer")  # likewise
+        command = command.replace("mymodel:MyViT", "tests.forms:LinenViT")  # likewise
         name, *words = shlex.split(command, comments=True)
         flags = words if name == "main.py" else console.translate(words, experiment.MODES)
         values = dict(flag.removeprefix("--").split("=", 1) for flag in flags if "=" in flag)

@@ -7,9 +7,11 @@ import sys
 
 import pytest
 
+from tests.typical import typical
+
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("speed", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+@typical("speed", ["not slow"], slow=["slow"])
 def test_eight_devices(speed):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     folder = pathlib.Path(__file__).parent / "multidevice"

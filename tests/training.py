@@ -10,6 +10,8 @@ import pytest
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from configs.default import default
+from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train import comparison as comparisons
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.journal import History, Journal
@@ -47,6 +49,22 @@ def program_of(config: ConfigDict, info: Any, mesh: Mesh) -> Program:
     return Program(config, *TASKS[config.task].build(config, info, mesh), mesh)
 
 
+def tiny(**overrides: Any) -> ConfigDict:
+    """A comparison small enough to train in a second."""
+    config = default()
+    config.name = "tiny"
+    config.batch, config.steps, config.max_dispatch = 32, 12, 4
+    config.model.width, config.model.depth, config.model.heads = 16, 1, 2
+    config.optimizer.clip = 1.0
+    config.optimizer.warmup = 2
+    config.data.augment.crop = 1
+    config.eval.batch, config.eval.every = 72, 4
+    config.log_every, config.checkpoint_every = 2, 4
+    config.scheme = (SinCos(), Mimetic())
+    config.update_from_flattened_dict(overrides)
+    return config
+
+
 def trained(config: ConfigDict, workdir: pathlib.Path) -> TrainState:
     """The last state of the run of a comparison without arms."""
     comparison = quiet(config)
@@ -57,6 +75,12 @@ def trained(config: ConfigDict, workdir: pathlib.Path) -> TrainState:
 def evaluations(run: Run) -> list[dict[str, Any]]:
     """The lines of a run's tests, in order."""
     return [line for line in run.metrics.read() if "eval_count" in line]
+
+
+def unclocked(run: Run) -> list[dict[str, Any]]:
+    """The lines of a run without what a clock says, and without its Record."""
+    clocks = ("seconds", "examples_per_second", "record")
+    return [{k: v for k, v in line.items() if k not in clocks} for line in run.metrics.read()]
 
 
 class _Killed(BaseException):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.analysis import style
-from mimetic_jax.analysis.capture import EXAMPLES, Watcher, chunks, networks, plain, watched
+from mimetic_jax.analysis.capture import EXAMPLES, chunks, networks, plain
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.models import Model
 from mimetic_jax.models.attention import Attention
@@ -75,21 +75,8 @@ def attention_maps(
 
 
 def _summed(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> list[jax.Array]:
+    """The map of every attention layer of a model of `plain`, summed over examples."""
     maps: list[jax.Array] = []
-
-    def keep(layer: nn.Module, found: jax.Array) -> None:
-        maps.append(found.mean(tuple(range(1, found.ndim - 3))).sum(0))
-
-    watched(model, variables, inputs, map_watcher(keep))
-    return maps
-
-
-def map_watcher(keep: Callable[[nn.Module, jax.Array], None]) -> Watcher:
-    """A watcher of `capture.watched` that reads the map of every attention layer.
-
-    `keep` is called with each layer and its map [B, H, N, N], or [B, windows, H, N, N], which is
-    traced where the model's call is.
-    """
 
     def watcher(
         call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext
@@ -104,14 +91,17 @@ def map_watcher(keep: Callable[[nn.Module, jax.Array], None]) -> Watcher:
             weights = mixed[..., head_dim:]
             if isinstance(layer, WindowAttention):
                 weights = in_windows(weights, layer.window)
-            keep(layer, jnp.moveaxis(weights, -2, -3))
+            found = jnp.moveaxis(weights, -2, -3)  # [B, H, N, N], or [B, windows, H, N, N]
+            maps.append(found.mean(tuple(range(1, found.ndim - 3))).sum(0))
             return call(mixed[..., :head_dim], **kwargs)
         heads = call(*args, **kwargs)
         if module.name in ("query", "key", "value"):
             return _with_identity(heads, module.name, _identity(layer, heads))
         return heads
 
-    return watcher
+    with nn.intercept_methods(watcher):
+        model(variables, inputs)
+    return maps
 
 
 def _identity(layer: nn.Module, heads: jax.Array) -> np.ndarray:

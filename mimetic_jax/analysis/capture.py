@@ -1,13 +1,12 @@
-"""Calling a model so that every layer can be watched, without changing what it computes."""
+"""The networks of a comparison, in a form in which every layer can be watched."""
 
 from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import flax.linen as nn
 import jax
 
 from mimetic_jax.models import Model
@@ -18,8 +17,6 @@ from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.images import ImageTask
-
-Watcher = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], Any]
 
 EXAMPLES = 64
 """Test examples over which a network's numbers are averaged."""
@@ -94,15 +91,6 @@ def plain(model: Model, variables: Mapping[str, Any]) -> tuple[Model, dict[str, 
     return model.with_fields(**_PLAIN), {
         name: _unstacked(tree) if looped else tree for name, tree in variables.items()
     }
-
-
-def watched(model: Model, variables: Mapping[str, Any], inputs: jax.Array, watcher: Watcher) -> Any:
-    """The output of a model of `plain`, every call of a submodule's method going through a watcher.
-
-    The watcher is an interceptor of `flax.linen.intercept_methods`.
-    """
-    with nn.intercept_methods(watcher):
-        return model(variables, inputs)[0]
 
 
 def chunks(inputs: jax.Array, most: int = _PER_CALL) -> Iterator[jax.Array]:

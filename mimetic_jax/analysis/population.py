@@ -213,7 +213,7 @@ def add_network(layers: dict[str, Moments], params: Any, **options: Any) -> None
 
 
 def report(
-    path: AnyPath, comparison: Comparison, workdir: AnyPath, name: str, **options: Any
+    path: AnyPath, comparison: Comparison, workdir: AnyPath, name: str
 ) -> tuple[str, list[AnyPath]] | None:
     """The numbers of an arm's trained population as a table, and its picture; None without one.
 
@@ -231,7 +231,7 @@ def report(
         start = initial_state(comparison.arms[name], run.seed, comparison.say)
         for layers, state in zip(states.values(), (start, trained), strict=True):
             add_network(layers, jax.device_get(state.params), **leaves)
-    return _text(states["trained"], states["initial"]), draw(path, states, **options)
+    return _text(states["trained"], states["initial"]), draw(path, states)
 
 
 def _text(state: Mapping[str, Moments], units: Mapping[str, Moments]) -> str:
@@ -248,12 +248,11 @@ def _text(state: Mapping[str, Moments], units: Mapping[str, Moments]) -> str:
     return "\n".join([f"{found[0].members} members", *aligned(rows)])
 
 
-def draw(
-    path: AnyPath,
-    states: Mapping[str, Mapping[str, Moments]],
-    *,
-    clip: int | None = 8,
-) -> list[AnyPath]:
+_SHOWN = 8
+"""Channels and hidden units that a picture shows."""
+
+
+def draw(path: AnyPath, states: Mapping[str, Mapping[str, Moments]]) -> list[AnyPath]:
     """Draw Cov [vec W₁, vec W₂]: a row per state and a column per layer.
 
     Above the diagonal are the measured entries, each with a standard error of 1/√M; below it the
@@ -267,7 +266,6 @@ def draw(
     Args:
         path: of PATH.png, and of PATH.csv with the 12 numbers in the weights' own units.
         states: sums of `add_network` per label, all of the same layers.
-        clip: how many channels and hidden units are shown; None for all.
 
     Reference: Mimetic Initialization of MLPs, figure 1.
     """
@@ -276,7 +274,7 @@ def draw(
     found = {label: {n: x.numbers() for n, x in of.items()} for label, of in states.items()}
     panels = {
         label: [
-            _corner(moments, found[label][name], found[first][name].deviations, clip)
+            _corner(moments, found[label][name], found[first][name].deviations)
             for name, moments in state.items()
         ]
         for label, state in states.items()
@@ -287,17 +285,12 @@ def draw(
         figure,
         axes,
     ):
-        dots = figure.get_figwidth() * style.DPI / len(layers)
         for axis, number in zip(axes[0], layers, strict=True):
             axis.set_title(f"layer {number}", pad=12)
         for row, (label, line) in zip(axes, panels.items(), strict=True):
             row[0].set_ylabel(label)
             for axis, (corner, _) in zip(row, line, strict=True):
                 image = style.signed(axis, corner, bound)
-                if len(corner) > dots:
-                    image.set_interpolation("antialiased")
-                    # Means of numbers: those of colors are gray where red and blue alternate.
-                    image.set_interpolation_stage("data")
                 _label_blocks(axis, len(corner) // 2)
         figure.colorbar(
             image,
@@ -313,12 +306,10 @@ def draw(
         return style.write(figure, path, header, list(_rows(found, layers)))
 
 
-def _corner(
-    moments: Moments, numbers: Numbers, units: np.ndarray, clip: int | None
-) -> tuple[np.ndarray, float]:
+def _corner(moments: Moments, numbers: Numbers, units: np.ndarray) -> tuple[np.ndarray, float]:
     """Measured entries above the diagonal and the 12 numbers below; the largest but variances."""
     dim, hidden = moments.dim, moments.hidden
-    channels, shown = (size if clip is None else min(clip, size) for size in (dim, hidden))
+    channels, shown = min(_SHOWN, dim), min(_SHOWN, hidden)
     entries = np.arange(dim * hidden)
     first = entries.reshape(hidden, dim)[:shown, :channels].ravel()
     second = entries.reshape(dim, hidden)[:channels, :shown].ravel() + dim * hidden

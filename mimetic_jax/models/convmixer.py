@@ -64,7 +64,7 @@ class ConvMixer(nn.Module):
         init = base_init("torch")
         x = patch_embed(images, self.patch, self.width, init.linear, init.linear_bias, self.dtype)
         x = _norm("patch_norm", train, self.dtype)(gelu(x))
-        x = stack(Block, self, x, filter_size=self.filter_size, train=train, dtype=self.dtype)
+        x = stack(Block, self, x, train=train)
         return classify(x.mean(axis=(1, 2)), self.num_classes, init)
 
 
@@ -79,22 +79,11 @@ class Block(nn.Module):
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
         """Activations [B, h, w, D] and nothing: the form of a scan's body."""
         width, init = x.shape[-1], base_init("torch")
-        depthwise = Depthwise(
-            self.filter_size,
-            init.linear,
-            init.linear_bias(self.filter_size**2),
-            self.dtype,
-            name="depthwise",
-        )
-        x += _norm("norm1", self.train, self.dtype)(gelu(depthwise(x)))
-        pointwise = nn.Dense(
-            width,
-            kernel_init=init.linear,
-            bias_init=init.linear_bias(width),
-            dtype=self.dtype,
-            name="pointwise",
-        )
-        return by_example(_norm("norm2", self.train, self.dtype)(gelu(pointwise(x)))), None
+        size, dtype = self.filter_size, self.dtype
+        depthwise = Depthwise(size, **init.of(size**2), dtype=dtype, name="depthwise")
+        x += _norm("norm1", self.train, dtype)(gelu(depthwise(x)))
+        pointwise = nn.Dense(width, **init.of(width), dtype=dtype, name="pointwise")
+        return by_example(_norm("norm2", self.train, dtype)(gelu(pointwise(x)))), None
 
 
 def _norm(name: str, train: bool, dtype: Any) -> nn.BatchNorm:

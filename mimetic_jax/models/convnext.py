@@ -64,16 +64,7 @@ class ConvNeXt(nn.Module):
         """Logits [B, classes], float32."""
         init = base_init(self.base)
         x = patch_embed(images, self.patch, self.width, init.linear, init.linear_bias, self.dtype)
-        x = stack(
-            Block,
-            self,
-            x,
-            filter_size=self.filter_size,
-            mlp_ratio=self.mlp_ratio,
-            learn_sum=self.learn_sum,
-            base=self.base,
-            dtype=self.dtype,
-        )
+        x = stack(Block, self, x)
         x = LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x.mean(axis=(1, 2)))
         return classify(x, self.num_classes, init)
 
@@ -90,14 +81,8 @@ class Block(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
         """Activations [B, h, w, D] and nothing: the form of a scan's body."""
-        init = base_init(self.base)
-        depthwise = Depthwise(
-            self.filter_size,
-            init.linear,
-            init.linear_bias(self.filter_size**2),
-            self.dtype,
-            name="depthwise",
-        )
+        init, size = base_init(self.base), self.filter_size
+        depthwise = Depthwise(size, **init.of(size**2), dtype=self.dtype, name="depthwise")
         y = LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(depthwise(x))
         mlp = MLP(self.mlp_ratio, self.base, self.dtype, self.learn_sum, name="mlp")
         return by_example(x + mlp(y)), None

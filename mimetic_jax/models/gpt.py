@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -13,7 +14,7 @@ from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init
-from mimetic_jax.models.layers import MLP, Dropout, stack
+from mimetic_jax.models.layers import MLP, Dropout, shared, stack
 from mimetic_jax.models.low_memory import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 from mimetic_jax.tree.rules import Rule
@@ -147,7 +148,10 @@ class GPT(nn.Module):
         length = tokens.shape[1]
         self._check(length)
         init = base_init(self.base)
-        embedding: Any = self.param("embedding", self._embed_init(), (self.vocab, self.width))
+        initial = nn.initializers.normal(self.embedding_std or 0.01)
+        if self.embedding == "uniform":
+            initial = functools.partial(jax.random.uniform, minval=-0.1, maxval=0.1)
+        embedding: Any = self.param("embedding", initial, (self.vocab, self.width))
         # `logits` alone uses it, but `init` traces this method.
         self.param("decoder_bias", nn.initializers.zeros, (self.vocab,))
         x = embedding[tokens]
@@ -163,25 +167,8 @@ class GPT(nn.Module):
             if self.positions == "sinusoidal":
                 x += sincos_1d(length, self.width)
         x = Dropout()(x.astype(self.dtype), self.dropout, train)
-        x = stack(
-            Block,
-            self,
-            x,
-            train=train,
-            rotary=turning.base if (turning := _rotary(self)) else 0.0,
-            heads=self.heads,
-            mlp_ratio=self.mlp_ratio,
-            base=self.base,
-            dropout=self.dropout,
-            key_shift=self.key_shift,
-            bias_free=self.bias_free,
-            qk_norm=self.qk_norm,
-            exclusive=self.exclusive,
-            rms_norm=self.rms_norm,
-            norm_epsilon=self.norm_epsilon,
-            swiglu=self.swiglu,
-            dtype=self.dtype,
-        )
+        rotary = turning.base if (turning := _rotary(self)) else 0.0
+        x = stack(Block, self, x, train=train, rotary=rotary)
         return _norm("norm", self, jnp.float32)(x)
 
     def logits(self, tokens: jax.Array, train: bool = False) -> jax.Array:
@@ -189,11 +176,6 @@ class GPT(nn.Module):
         hidden = self(tokens, train)
         embedding: Any = self.get_variable("params", "embedding")
         return hidden @ embedding.T + self.get_variable("params", "decoder_bias")
-
-    def _embed_init(self) -> nn.initializers.Initializer:
-        if self.embedding == "uniform":
-            return lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -0.1, 0.1)
-        return nn.initializers.normal(self.embedding_std or 0.01)
 
     def _check(self, length: int) -> None:
         if self.width % self.heads:
@@ -233,19 +215,10 @@ class Block(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
-        init = base_init(self.base)
-
         attention = Attention(
-            num_heads=self.heads,
-            kernel_init=init.linear,
-            bias_init=init.linear_bias(x.shape[-1]),
+            **shared(Attention, self, num_heads=self.heads, qkv_bias=not self.bias_free),
+            **base_init(self.base).of(x.shape[-1]),
             causal=True,
-            rotary=self.rotary,
-            key_shift=self.key_shift,
-            qkv_bias=not self.bias_free,
-            qk_norm=self.qk_norm,
-            exclusive=self.exclusive,
-            dtype=self.dtype,
             name="attention",
         )
         mlp = MLP(self.mlp_ratio, self.base, self.dtype, gated=self.swiglu, name="mlp")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -28,6 +29,10 @@ class BaseInit:
     linear_bias: Callable[[int], Initializer]
     patch: Initializer
     position: Initializer
+
+    def of(self, fan_in: int) -> dict[str, Any]:
+        """Both initializers of a linear layer, as its arguments."""
+        return {"kernel_init": self.linear, "bias_init": self.linear_bias(fan_in)}
 
 
 def torch_bias(fan_in: int) -> Initializer:

@@ -5,6 +5,7 @@ Call the functions in a compact method: they make submodules of the caller.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,6 +55,13 @@ def space_to_depth(x: jax.Array, factor: int) -> jax.Array:
     return einops.rearrange(x, "b (h p) (w q) c -> b h w (p q c)", p=factor, q=factor)
 
 
+def shared(module: type[nn.Module], model: nn.Module, **own: Any) -> dict[str, Any]:
+    """Fields of a module: its own ones, and the model's where both have one of that name."""
+    known, others = ({field.name for field in dataclasses.fields(of)} for of in (module, model))
+    both = sorted((known & others) - {"name", "parent"})
+    return {name: getattr(model, name) for name in both} | own
+
+
 def stack(
     block: type[nn.Module],
     model: Any,
@@ -71,9 +79,9 @@ def stack(
         x: activations.
         numbers: further arguments of the blocks, each L numbers, or None for all blocks. In a scan
             they are traced.
-        fields: of the blocks.
+        fields: of the blocks that aren't fields of the model, see `shared`.
     """
-    body: Any = block
+    body, fields = block, shared(block, model, **fields)
     if model.remat:  # a scan needs no barrier against merging the recomputed block
         # Integers choose a program, such as a roll by so many pixels.
         static = [at for at, each in enumerate(numbers, 2) if each and isinstance(each[0], int)]
@@ -125,13 +133,7 @@ class MLP(nn.Module):
         init = base_init(self.base)
 
         def dense(features: int, fan_in: int, name: str) -> nn.Dense:
-            return nn.Dense(
-                features,
-                kernel_init=init.linear,
-                bias_init=init.linear_bias(fan_in),
-                dtype=self.dtype,
-                name=name,
-            )
+            return nn.Dense(features, **init.of(fan_in), dtype=self.dtype, name=name)
 
         h = dense(hidden, width, "fc1")(x)
         if self.learn_sum:
@@ -153,9 +155,4 @@ def first_token(x: jax.Array) -> jax.Array:
 
 def classify(x: jax.Array, classes: int, init: BaseInit) -> jax.Array:
     """Logits [..., classes], float32, of activations [..., D]."""
-    return nn.Dense(
-        classes,
-        kernel_init=init.linear,
-        bias_init=init.linear_bias(x.shape[-1]),
-        name="head",
-    )(x.astype(jnp.float32))
+    return nn.Dense(classes, **init.of(x.shape[-1]), name="head")(x.astype(jnp.float32))

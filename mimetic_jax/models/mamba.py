@@ -16,7 +16,7 @@ from mimetic_jax.models import ssd
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import Initializer, base_init
-from mimetic_jax.models.layers import stack
+from mimetic_jax.models.layers import shared, stack
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 
 STEPS = (0.001, 0.1)
@@ -102,21 +102,7 @@ class Mamba(nn.Module):
             self,
             embedding[tokens].astype(self.dtype),
             attends if any(attends) else None,
-            mixer=functools.partial(
-                Mixer,
-                heads=self.heads,
-                expand=self.expand,
-                state=self.state,
-                groups=self.groups,
-                taps=self.taps,
-                chunk=self.chunk,
-                base=self.base,
-                dtype=self.dtype,
-                out_scale=self.depth**-0.5,
-            ),
-            heads=self.heads,
-            base=self.base,
-            dtype=self.dtype,
+            mixer=functools.partial(Mixer, **shared(Mixer, self, out_scale=self.depth**-0.5)),
         )
         return nn.RMSNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
 
@@ -154,11 +140,9 @@ class Block(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, attends: int | None = None) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
-        init = base_init(self.base)
         attention = Attention(
             num_heads=self.heads,
-            kernel_init=init.linear,
-            bias_init=init.linear_bias(x.shape[-1]),
+            **base_init(self.base).of(x.shape[-1]),
             causal=True,
             dtype=self.dtype,
             name="attention",

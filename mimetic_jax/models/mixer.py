@@ -70,15 +70,7 @@ class Mixer(nn.Module):
         init = base_init(self.base)
         x = patch_embed(images, self.patch, self.width, init.patch, torch_bias, self.dtype)
         x = x.reshape(len(x), -1, self.width)
-        x = stack(
-            Block,
-            self,
-            x,
-            token_ratio=self.token_ratio,
-            mlp_ratio=self.mlp_ratio,
-            base=self.base,
-            dtype=self.dtype,
-        )
+        x = stack(Block, self, x)
         x = LayerNorm(epsilon=1e-5, dtype=self.dtype, name="norm")(x)
         return classify(x.mean(axis=1), self.num_classes, init)
 

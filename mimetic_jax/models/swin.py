@@ -17,6 +17,7 @@ from mimetic_jax.models.layers import (
     Dropout,
     classify,
     patch_embed,
+    shared,
     space_to_depth,
     stack,
 )
@@ -102,18 +103,9 @@ class Swin(nn.Module):
         rates = np.linspace(0, self.drop_path, sum(self.depths)).tolist()
         for stage, depth in enumerate(self.depths):
             drop_path = rates[:depth] if self.drop_path else None
-            x = Stage(
-                form=self.form,
-                width=self.width * 2**stage,
-                depth=depth,
-                downscaling=self.downscaling[stage] if stage else None,
-                head_dim=self.head_dim,
-                window=self.window,
-                scan=self.scan,
-                remat=self.remat,
-                dtype=self.dtype,
-                name=f"stage_{stage}",
-            )(x, train, drop_path)
+            factor, width = self.downscaling[stage] if stage else None, self.width * 2**stage
+            own = shared(Stage, self, width=width, depth=depth, downscaling=factor)
+            x = Stage(**own, name=f"stage_{stage}")(x, train, drop_path)
             rates = rates[depth:]
         norm = LayerNorm(epsilon=1e-5, dtype=self.dtype, name="norm")
         pooled = norm(x).mean((1, 2)) if self.form == "microsoft" else norm(x.mean((1, 2)))
@@ -167,17 +159,7 @@ class Stage(nn.Module):
         shifts = [shift * (layer % 2) for layer in range(self.depth)]
         # A stage without any shift needs no mask.
         numbers = (shifts if any(shifts) else None, drop_path)
-        return stack(
-            Block,
-            self,
-            x,
-            *numbers,
-            form=self.form,
-            heads=self.width // self.head_dim,
-            window=self.window,
-            train=train,
-            dtype=self.dtype,
-        )
+        return stack(Block, self, x, *numbers, heads=self.width // self.head_dim, train=train)
 
     def _merged(self, x: jax.Array, factor: int) -> jax.Array:
         init = base_init(_BASES[self.form])
@@ -187,8 +169,7 @@ class Stage(nn.Module):
         return nn.Dense(
             self.width,
             use_bias=self.form == "cifar",
-            kernel_init=init.linear,
-            bias_init=init.linear_bias(x.shape[-1]),
+            **init.of(x.shape[-1]),
             dtype=self.dtype,
             name="merge",
         )(x)
@@ -209,7 +190,6 @@ class Block(nn.Module):
     ) -> tuple[jax.Array, None]:
         """Activations [B, h, w, D] and nothing: the form of a scan's body."""
         base = _BASES[self.form]
-        init = base_init(base)
 
         def branch(y: jax.Array) -> jax.Array:
             return Dropout(broadcast_dims=(1, 2, 3))(y, drop_path, self.train)
@@ -218,13 +198,10 @@ class Block(nn.Module):
             return LayerNorm(epsilon=1e-5, dtype=self.dtype, name=name)
 
         attention = WindowAttention(
-            num_heads=self.heads,
-            window=self.window,
+            **shared(WindowAttention, self, num_heads=self.heads),
+            **base_init(base).of(x.shape[-1]),
             shared_bias=self.form == "cifar",
             qkv_bias=self.form == "microsoft",
-            kernel_init=init.linear,
-            bias_init=init.linear_bias(x.shape[-1]),
-            dtype=self.dtype,
             name="attention",
         )
         x += branch(attention(norm("norm1")(x), shift))

@@ -20,6 +20,7 @@ from mimetic_jax.models.layers import (
     first_token,
     patch_embed,
     patch_grid,
+    shared,
     stack,
 )
 from mimetic_jax.models.local_attention import FORMS, ConvAttention, GatedAttention
@@ -139,28 +140,7 @@ class ViT(nn.Module):
         last = max(self.depth - 1, 1)
         rates = [self.drop_path * layer / last for layer in range(self.depth)]
         drop_path = rates if self.drop_path else None
-        x = stack(
-            Block,
-            self,
-            x,
-            drop_path,
-            train=train,
-            grid=grid,
-            heads=self.heads,
-            mlp_ratio=self.mlp_ratio,
-            base=self.base,
-            dropout=self.dropout,
-            attention=self.attention,
-            rotary=self.rotary,
-            layer_scale=self.layer_scale,
-            scale_init=self.scale_init,
-            skipless=self.skipless,
-            learn_sum=self.learn_sum,
-            exclusive=self.exclusive,
-            qkv_bias=self.qkv_bias,
-            fused_qkv=self.fused_qkv,
-            dtype=self.dtype,
-        )
+        x = stack(Block, self, x, drop_path, train=train, grid=grid)
         x = LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
         x = first_token(x) if self.pool == "token" else x.mean(axis=1)
         return classify(x, self.num_classes, init)
@@ -230,26 +210,12 @@ class Block(nn.Module):
         return by_example(y if self.skipless else x + y), None
 
     def _attention(self, width: int) -> Attention:
-        init = base_init(self.base)
-        fields: dict[str, Any] = {
-            "num_heads": self.heads,
-            "kernel_init": init.linear,
-            "bias_init": init.linear_bias(width),
-            "qkv_bias": self.qkv_bias,
-            "fused_qkv": self.fused_qkv,
-            "dtype": self.dtype,
-            "name": "attention",
-        }
+        own = {"num_heads": self.heads, "name": "attention", **base_init(self.base).of(width)}
         if self.attention == "gpsa":
-            return GatedAttention(grid=self.grid, **fields)
+            return GatedAttention(**shared(GatedAttention, self, **own))
         if self.attention != "standard":
-            return ConvAttention(form=self.attention, grid=self.grid, **fields)
-        own: dict[str, Any] = {
-            "rotary": self.rotary,
-            "grid": self.grid,
-            "exclusive": self.exclusive,
-        }
-        return Attention(**own, **fields)
+            return ConvAttention(**shared(ConvAttention, self, form=self.attention, **own))
+        return Attention(**shared(Attention, self, **own))
 
     def _residual(self, x: jax.Array, branch: jax.Array) -> jax.Array:
         """The skip connection around attention."""

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from configs import digits_vit
@@ -10,28 +12,20 @@ from mimetic_jax.train.schema import schema
 
 def listed(config):
     """The fields that a config sets, NAME=VALUE, and all others by name, each with its text."""
-    changed, others, topic = {}, {}, None
-    for line in describe(config).partition("\n\n")[0].splitlines()[1:]:
-        assert len(line) <= 80
-        add(changed, line)
-    for group in describe(config).split("\n\n")[1:-1]:
-        head, *lines = group.splitlines()
+    changed, *groups, _ = describe(config).split("\n\n")
+    assert max(map(len, describe(config).splitlines())) <= 80
+    others = {}
+    for head, _, lines in (group.partition("\n") for group in groups):
         topic = head.removeprefix("defaults").removeprefix(" of ")
-        found = {}
-        for line in lines:
-            assert len(line) <= 80
-            add(found, line)
-        others |= {f"{topic}.{name}".lstrip("."): text for name, text in found.items()}
-    return changed, others
+        others |= {f"{topic}.{name}".lstrip("."): text for name, text in entries(lines)}
+    return dict(entries(changed.partition("\n")[2])), others
 
 
-def add(found, line):
-    """A line of a table: of a new field, or more of the last one's text."""
-    if line[2] != " ":
-        name, _, text = line.strip().partition("  ")
-        found[name] = text.strip()
-    else:
-        found[list(found)[-1]] += f" {line.strip()}"
+def entries(lines):
+    """The fields of a table with their text, whose further lines begin further to the right."""
+    for entry in re.split(r"\n(?=  \S)", lines):
+        name, _, text = entry.strip().partition("  ")
+        yield name.strip(), " ".join(text.split())
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -55,7 +49,7 @@ def test_lines_of_a_config():
     assert others["optimizer.betas"].endswith(
         "each item a finite number of at least 0 and below 1]"
     )
-    assert others["optimizer.no_decay"].startswith("False  ")
+    assert others["optimizer.no_decay"].startswith("False no weight decay")
     assert others["optimizer.plateau"].startswith('""')
     assert others["data.dir"].startswith("none ")
 

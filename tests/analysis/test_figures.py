@@ -72,9 +72,8 @@ def test_products(drawn):
     for layer in trees["mimetic"].values():
         for role in ("key", "value"):
             layer["attention"][role]["kernel"] = layer["attention"][role]["kernel"][:, :1]
-    rows = drawn("products", trees, clip=5, layers=(2,))
-    assert len(rows) == 2 * (2 + 2 + 1) * 5
-    assert {row["layer"] for row in rows} == {"2"}
+    rows = drawn("products", trees, clip=5)
+    assert len(rows) == 2 * 2 * (2 + 2 + 1) * 5
     for label, tree in trees.items():
         query, key, value, out = (
             np.asarray(tree["block_1"]["attention"][role]["kernel"])
@@ -87,7 +86,7 @@ def test_products(drawn):
             ("value_out", 1, value_out[0]),
             ("summed", 1, sum(value_out)),
         ):
-            got = matrix(rows, label=label, product=product, head=head)
+            got = matrix(rows, label=label, layer=2, product=product, head=head)
             np.testing.assert_allclose(got, expected[:5, :5], rtol=1e-4, atol=1e-6)
 
 

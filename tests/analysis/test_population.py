@@ -33,10 +33,10 @@ def moments(first, second):
     return found
 
 
-def pairs_by_kind(dim=DIM, hidden=HIDDEN):
+def pairs_by_kind():
     """Positions in the matrix by pair of kernels and by what they share, from the definition."""
-    first = [(0, d, f) for f, d in itertools.product(range(hidden), range(dim))]
-    second = [(1, d, f) for d, f in itertools.product(range(dim), range(hidden))]
+    first = [(0, d, f) for f, d in itertools.product(range(HIDDEN), range(DIM))]
+    second = [(1, d, f) for d, f in itertools.product(range(DIM), range(HIDDEN))]
     found = {}
     for (i, x), (j, y) in itertools.product(enumerate(first + second), repeat=2):
         shared = {(True, True): 0, (False, True): 1, (True, False): 2, (False, False): 3}

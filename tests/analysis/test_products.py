@@ -14,6 +14,7 @@ from mimetic_jax.train.store.files import path_of
 from tests.analysis.networks import small
 from tests.train.test_pretrained import SIZES, shapes, whole, write
 from tests.training import quiet
+from tests.typical import typical
 
 
 @pytest.mark.slow
@@ -64,7 +65,7 @@ def copied(request, tmp_path):
     return copy
 
 
-@pytest.mark.parametrize("what", ["attention", pytest.param("products", marks=pytest.mark.slow)])
+@typical("what", ["attention"], slow=["products"])
 def test_arms_are_drawn_before_and_after_training(what, trained, copied, tmp_path):
     pytest.importorskip("matplotlib")
     labels = []

@@ -14,11 +14,10 @@ from mimetic_jax.data.feed.order import TrainOrder
 
 
 def refused(call: Callable[[], object], *words: str) -> str:
-    """The error that a call raises: of one line, with these words."""
+    """The error that a call raises, with these words in it."""
     with pytest.raises(InputError) as caught:
         call()
     message = str(caught.value)
-    assert "\n" not in message
     for word in words:
         assert word in message, message
     return message
@@ -66,7 +65,6 @@ def prepare(
     size: int = 32,
     num_classes: int = 10,
     version: str = "3.0.2",
-    file_format: str = "array_record",
 ) -> Path:
     """A data set under any name, written by a builder of TFDS's that needs no TensorFlow."""
     import tensorflow_datasets as tfds
@@ -97,10 +95,7 @@ def prepare(
                     yield index, {"image": file, "label": int(label)}
 
     Builder(data_dir=root, file_format="array_record").download_and_prepare()
-    folder = root / named / version
-    description = folder / "dataset_info.json"
-    description.write_text(description.read_text().replace("array_record", file_format))
-    return folder
+    return root / named / version
 
 
 def photo(height: int, width: int, seed: int = 0) -> np.ndarray:

@@ -44,7 +44,6 @@ def schedules() -> Arrays:
             char[-1] / 10 if epoch >= 5 and loss > max(losses[epoch - 3 : epoch]) else char[-1]
         )
     return {
-        "triangle_t": np.arange(201) / 2,
         "triangle_100ep_lr3e_3": _triangle(100, 3e-3),
         "triangle_150ep_lr1e_2": _triangle(150, 1e-2),
         "deit_epoch_lr": np.append(_timm_cosine(1e-3, 5, 1e-5), np.full(10, 1e-5)),

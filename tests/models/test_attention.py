@@ -18,8 +18,8 @@ KEY = jax.random.key(0)
 NORMAL = nn.initializers.normal(0.5)
 
 
-def inputs(batch=2, tokens=7, width=24):
-    return jax.random.normal(jax.random.key(1), (batch, tokens, width))
+def inputs():
+    return jax.random.normal(jax.random.key(1), (2, 7, 24))
 
 
 def stock(**fields):

@@ -13,6 +13,7 @@ from flax import traverse_util
 from mimetic_jax import InputError, plan, schemes
 from mimetic_jax.models import MODELS, VARIANTS, Model
 from tests.models.values import of_shapes, stacked
+from tests.typical import typical
 
 KEY = jax.random.key(0)
 DRAWS = np.random.default_rng(1)
@@ -33,9 +34,9 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def with_slow(*typical: str) -> list[Any]:
+def of_models(*names: str) -> pytest.MarkDecorator:
     """Every model; those that aren't typical take minutes together."""
-    return [pytest.param(name, marks=() if name in typical else pytest.mark.slow) for name in SMALL]
+    return typical("name", names, slow=[name for name in SMALL if name not in names])
 
 
 def small(name: str, **change: Any) -> Any:
@@ -73,7 +74,7 @@ def test_scanned_parameters_are_those_of_the_blocks_stacked(name):
 
 
 # These have all that `stack` does: statistics, numbers per block.
-@pytest.mark.parametrize("name", with_slow("convmixer", "swin"))
+@of_models("convmixer", "swin")
 def test_a_scan_that_recomputes_blocks_is_the_unrolled_function(name):
     """Loss, gradient and running statistics, of the same parameters stacked."""
 
@@ -99,8 +100,8 @@ def test_a_scan_that_recomputes_blocks_is_the_unrolled_function(name):
 WITHOUT_GELU = [name for name in SMALL if "mamba" in name]
 
 
-@pytest.mark.parametrize("name", with_slow("vit"))
-@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
+@of_models("vit")
+@typical("scan", [True], slow=[False])
 def test_remat_recomputes_blocks(name, scan):
     """By the products of the gradient, where those of the forward pass come again, and by the GELUs
     of each block: forward, again, and in the gradient itself.
@@ -125,7 +126,7 @@ def test_remat_recomputes_blocks(name, scan):
     assert (gelus > outside) == (name not in WITHOUT_GELU)
 
 
-@pytest.mark.parametrize("name", with_slow("vit"))
+@of_models("vit")
 def test_bfloat16_computes_close_to_float32(name):
     """Parameters, logits and hidden states stay float32."""
     rough = small(name, dtype=jnp.bfloat16)
@@ -178,13 +179,13 @@ INITIAL = [
 ]
 
 
-@pytest.mark.parametrize(
+MIXING_MODELS = [case for case in INITIAL if case[0] in ("mixer", "convmixer")]
+
+
+@typical(
     ("name", "fields", "laws"),
-    [
-        pytest.param(*case, marks=pytest.mark.slow if case[0] in ("mixer", "convmixer") else ())
-        for case in INITIAL
-    ],
-    ids=str,
+    [case for case in INITIAL if case not in MIXING_MODELS],
+    slow=MIXING_MODELS,
 )
 def test_initial_values(name, fields, laws):
     """U(±1/√fan-in), where an integer is the fan-in; else normal, of that standard deviation."""
@@ -322,6 +323,5 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "change", "words"), BAD, ids=lambda value: str(value)[:30])
 def test_bad_input(name, change, words):
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=words):
         shapes(name, **change)
-    assert "\n" not in str(caught.value)

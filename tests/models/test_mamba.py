@@ -4,14 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import traverse_util
 
 import mimetic_jax
 from mimetic_jax.models import Mamba, ssd
 from mimetic_jax.models.mamba import DECAYS, STEPS
 from mimetic_jax.schemes import MimeticSSM, mimetic_language
 from tests.golden import mamba as reference
-from tests.models.values import drawn
+from tests.models.values import drawn, filled
 
 KEY = jax.random.key(0)
 MODEL = Mamba(**reference.FIELDS)
@@ -21,10 +20,7 @@ TOKENS = jnp.asarray(reference.tokens())
 @pytest.fixture(scope="module")
 def variables():
     """The weights of the golden arrays."""
-    shapes = jax.eval_shape(MODEL.init, KEY, TOKENS)["params"]
-    flat = traverse_util.flatten_dict(shapes, sep="/")
-    drawn = {path: reference.weight(path, leaf.shape) for path, leaf in flat.items()}
-    return {"params": traverse_util.unflatten_dict(drawn, sep="/")}
+    return filled(MODEL, TOKENS, reference.weight)
 
 
 def logits(model, variables, tokens=TOKENS):

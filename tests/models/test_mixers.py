@@ -14,20 +14,14 @@ from mimetic_jax.models import ConvMixer, ConvNeXt, Mixer, depthwise
 from mimetic_jax.models.depthwise import Depthwise, depthwise_conv
 from tests.golden import convolutions
 from tests.golden.convolutions import CLASSES, DEPTH, FILTERS, PATCH, WIDTH
+from tests.models.values import filled
 
-KEY = jax.random.key(0)
 SMALL = {"num_classes": CLASSES, "width": WIDTH, "depth": DEPTH, "patch": PATCH}
 IMAGES = jnp.asarray(convolutions.images())
 
 
 def variables_of(model):
-    """Those of the golden arrays, by the model's own paths and shapes."""
-    flat = traverse_util.flatten_dict(jax.eval_shape(model.init, KEY, IMAGES), sep="/")
-    filled = {
-        path: convolutions.weights(path.partition("/")[2], leaf.shape)
-        for path, leaf in flat.items()
-    }
-    return traverse_util.unflatten_dict(filled, sep="/")
+    return filled(model, IMAGES, convolutions.weights)
 
 
 def logits(model, variables):
@@ -73,9 +67,9 @@ def test_a_learned_sum_starts_at_zero(golden):
         assert np.allclose(apply(variables, IMAGES), expected, atol=1e-5) == same
 
 
-def _case(height, width, size, channels=3, batch=2):
-    x = jax.random.normal(jax.random.key(0), (batch, height, width, channels))
-    kernel = jax.random.normal(jax.random.key(1), (size, size, channels))
+def _case(height, width, size):
+    x = jax.random.normal(jax.random.key(0), (2, height, width, 3))
+    kernel = jax.random.normal(jax.random.key(1), (size, size, 3))
     return x, kernel
 
 

@@ -14,6 +14,7 @@ from mimetic_jax.train.cluster.mesh import shardings
 from mimetic_jax.tree import paths
 from tests.golden import windows
 from tests.models.test_contract import SMALL, SWIN_T
+from tests.models.values import filled
 
 KEY = jax.random.key(0)
 MICROSOFT = {"num_classes": 1000, "depths": (2, 2, 2, 2)}
@@ -28,23 +29,10 @@ def shapes_of(model, side=8):
     return jax.eval_shape(model.init, KEY, jnp.zeros((1, side, side, 3)))["params"]
 
 
-def filled(model, x):
-    """Parameters by the rule of the golden arrays, which is quicker than compiling `init`."""
-    leaves, tree = paths.flatten(jax.eval_shape(model.init, KEY, x)["params"])
-    return jax.tree.unflatten(tree, [windows.weight(path, leaf.shape) for path, leaf in leaves])
-
-
-def original(case):
-    """A model of the golden arrays, its parameters and its images."""
-    setting, x = windows.CASES[case], windows.images(case)
-    model = Swin(num_classes=windows.CLASSES, **setting["fields"])
-    return model, filled(model, x), x
-
-
 @pytest.mark.parametrize("case", windows.CASES)
 def test_logits_are_those_of_the_originals(golden, case):
-    model, params, x = original(case)
-    found = jax.jit(model.apply)({"params": params}, x)
+    model, x = Swin(windows.CLASSES, **windows.CASES[case]["fields"]), windows.images(case)
+    found = jax.jit(model.apply)(filled(model, x, windows.weight), x)
     np.testing.assert_allclose(found, golden("windows")[case], atol=1e-5)
 
 

@@ -12,13 +12,14 @@ from mimetic_jax.models import ViT, resample
 from mimetic_jax.models.layers import Dropout
 from mimetic_jax.models.vit import Block
 from tests.models.values import drawn
+from tests.typical import typical
 
 KEY = jax.random.key(0)
 SMALL = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4}
 
 
-def images(batch=2, side=8, channels=3):
-    return jax.random.normal(jax.random.key(1), (batch, side, side, channels))
+def images(batch=2):
+    return jax.random.normal(jax.random.key(1), (batch, 8, 8, 3))
 
 
 RECORDED = {"num_classes": 5, "width": 12, "depth": 2, "heads": 2, "patch": 4, "token_std": 1e-6}
@@ -39,10 +40,7 @@ def train_logits(model, variables, x, key):
     return jax.jit(lambda v: model.apply(v, x, train=True, rngs={"dropout": key}))(variables)
 
 
-@pytest.mark.parametrize(
-    ("base", "pool"),
-    [pytest.param("timm", "token", marks=pytest.mark.slow), ("torch", "mean")],
-)
+@typical(("base", "pool"), [("torch", "mean")], slow=[("timm", "token")])
 def test_parameters_and_results_stay_what_they_were(golden, base, pool):
     model = ViT(**RECORDED, **DROPPED, base=base, pool=pool)
     found, variables = jax.jit(model.init_with_output)(KEY, images())
@@ -54,9 +52,7 @@ def test_parameters_and_results_stay_what_they_were(golden, base, pool):
     np.testing.assert_allclose(found, logits, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "change", [pytest.param({}, marks=pytest.mark.slow), {"fused_qkv": True, "remat": True}]
-)
+@typical("change", [{"fused_qkv": True, "remat": True}], slow=[{}])
 def test_training_results_stay_what_they_were(golden, change):
     model = ViT(**RECORDED, **DROPPED, **change)
     variables, _, logits_train = recorded(golden, "timm")

@@ -1,5 +1,6 @@
 """Parameters of any values, for tests to which the initialization doesn't matter."""
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -11,6 +12,14 @@ from flax import traverse_util
 def drawn(model: nn.Module, inputs: Any, std: float = 0.3) -> dict[str, Any]:
     """The parameters of a model: no bias is zero, and no `init` is compiled."""
     return of_shapes(jax.eval_shape(model.init, jax.random.key(0), inputs)["params"], std)
+
+
+def filled(model: nn.Module, inputs: Any, rule: Callable[..., np.ndarray]) -> dict[str, Any]:
+    """Its variables by a rule of path, without the collection, and shape, as of golden arrays."""
+    shapes = jax.eval_shape(model.init, jax.random.key(0), inputs)
+    flat = traverse_util.flatten_dict(shapes, sep="/")
+    values = {path: rule(path.partition("/")[2], leaf.shape) for path, leaf in flat.items()}
+    return traverse_util.unflatten_dict(values, sep="/")
 
 
 def of_shapes(shapes: Any, std: float = 0.3) -> dict[str, Any]:

@@ -15,33 +15,21 @@ from jax.sharding import PartitionSpec as P
 from configs import imagenet_deit, wikitext103
 from configs.default import default
 from mimetic_jax import data
-from mimetic_jax.analysis.compile import collectives
 from mimetic_jax.train.cluster.mesh import BATCH, make_mesh
 from mimetic_jax.train.tasks import TASKS
 from mimetic_jax.train.tasks.cross_entropy import token_losses
 from mimetic_jax.train.tasks.images import ImageTask
 from tests.training import program_of
+from tests.typical import typical
 
 
 def compiled(config, *axes, devices, vocabulary=0):
     """The shapes of a program's parameters, and its compiled dispatch; there are no data."""
-    mesh = make_mesh(*axes, devices=jax.devices()[:devices])
-
-    def array(shape, dtype, *spec):
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
-
-    task = TASKS[config.task]
-    info = task.describe(config)
+    info = TASKS[config.task].describe(config)
     if config.task == "text":
-        info = dataclasses.replace(info, vocabulary=vocabulary)
-        arrays = array((config.batch, 4096), jnp.int32, *BATCH)
-    else:
-        count, spec = (config.batch, BATCH) if info.streamed else (info.num_train, ())
-        size = config.data.size or info.image_shape[0]
-        pixels = (count, size, size, info.image_shape[2])
-        arrays = array(pixels, jnp.uint8, *spec), array((count,), jnp.int32, *spec)
-    program = program_of(config, info, mesh)
-    key = jax.eval_shape(lambda: jax.random.key(0))
+        info = dataclasses.replace(info, vocabulary=vocabulary, num_train=4096 * config.batch)
+    program = program_of(config, info, make_mesh(*axes, devices=jax.devices()[:devices]))
+    key, arrays = jax.eval_shape(lambda: jax.random.key(0)), program.feed.shapes()
     lowered = program.run_steps.lower(program.shapes, arrays, key, key, jnp.int32(1))
     return program.shapes.params, lowered.compile()
 
@@ -68,16 +56,10 @@ def shape(lengths):
     return tuple(sorted(int(length) for length in lengths if int(length) > 1))
 
 
-@pytest.mark.parametrize(
-    ("kind", "scan"),
-    [
-        ("images", True),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (("images", False), ("text", True), ("text", False))
-        ),
-    ],
-)
+OTHERS = [("images", False), ("text", True), ("text", False)]
+
+
+@typical(("kind", "scan"), [("images", True)], slow=OTHERS)
 def test_parameters_are_gathered_one_layer_at_a_time(kind, scan):
     """Each kernel of a block is, never a stack of them; and nothing else that is large."""
     params, program = compiled(small(kind, scan=scan), 2, 4, devices=8, vocabulary=56)
@@ -129,22 +111,7 @@ def test_memory_of_a_language_model_is_shared_out():
     assert max(temporary) < 4.5 * whole
 
 
-@pytest.mark.parametrize("axis", ["data", "fsdp"])
-def test_a_gradient_is_summed_once(axis):
-    mesh = make_mesh(2, 4, devices=jax.devices())
-
-    def shaped(shape, *spec):
-        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
-
-    gradient = jax.jit(jax.grad(lambda w, x: (x @ w).sum()), out_shardings=NamedSharding(mesh, P()))
-    lowered = gradient.lower(shaped((24, 10)), shaped((32, 24), axis))
-    assert collectives(lowered.compile().as_text()) == {"all-reduce": 1}
-
-
-@pytest.mark.parametrize(
-    "placement",
-    [P(None, "fsdp"), *(pytest.param(p, marks=pytest.mark.slow) for p in (P(), P("fsdp")))],
-)
+@typical("placement", [P(None, "fsdp")], slow=[P(), P("fsdp")])
 def test_each_device_works_through_its_own_tokens(placement):
     """The same as on one device; nothing but the embedding is gathered, once, and its gradient
     summed, once: no communication in a loop."""
@@ -176,27 +143,13 @@ def test_each_device_works_through_its_own_tokens(placement):
     assert len(re.findall(r" all-reduce(?:-start)?\(", program)) <= 2  # kernel and bias
 
 
-@pytest.fixture
-def config():
-    config = default()
-    config.batch = 32
-    config.model.width, config.model.depth, config.model.heads = 16, 1, 2
-    config.data.augment.update(flip=True, crop=1, erase=0.5)
-    return config
+POLICY = "torchvision-n2-m9"
 
 
-@pytest.mark.parametrize(
-    ("axes", "policy"),
-    [
-        ((2, 2, 2), ""),
-        *(
-            pytest.param(axes, "torchvision-n2-m9", marks=pytest.mark.slow)
-            for axes in ((2, 2, 2), (8, 1))
-        ),
-    ],
-)
-def test_no_image_goes_to_another_device(config, axes, policy):
-    config.data.augment.randaugment = policy
+@typical(("axes", "policy"), [((2, 2, 2), "")], slow=[((2, 2, 2), POLICY), ((8, 1), POLICY)])
+def test_no_image_goes_to_another_device(tiny, axes, policy):
+    config = tiny()
+    config.data.augment.update(flip=True, erase=0.5, randaugment=policy)
     digits = data.load_dataset("digits")
     examples = digits.train_images[:32], digits.train_labels[:32].astype(np.int32)
     mesh = make_mesh(*axes, devices=jax.devices())

@@ -13,34 +13,21 @@ from jax.sharding import PartitionSpec as P
 import mimetic_jax
 from configs.default import default
 from mimetic_jax import InputError, attention_rules, data
-from mimetic_jax.schemes import (
-    Layers,
-    Mimetic,
-    NormMatched,
-    SameNoise,
-    SinCos,
-)
+from mimetic_jax.schemes import Layers, Mimetic, NormMatched, SameNoise, SinCos
 from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.tasks import TASKS
-from tests.training import program_of
+from tests.training import program_of, tiny
+from tests.typical import typical
 
-MESHES = [(8, 1), (2, 4), (2, 2, 2), (1, 4, 2)]
 # Each is a program of its own; (2, 2, 2) has all axes.
-EACH = [pytest.param(axes, marks=() if axes == (2, 2, 2) else pytest.mark.slow) for axes in MESHES]
+on_each_mesh = typical("mesh", [(2, 2, 2)], slow=[(8, 1), (2, 4), (1, 4, 2)])
 SCHEME, NORM_MATCHED = (SinCos(), Mimetic()), (SinCos(), NormMatched(Mimetic()))
 
 
 def config():
-    config = default()
-    config.batch, config.steps, config.max_dispatch = 32, 10, 10
-    config.model.width, config.model.depth, config.model.heads = 32, 1, 2
-    config.optimizer.clip = 1.0
-    config.optimizer.warmup = 2
-    config.data.augment.crop = 1
-    config.eval.batch = 72
-    return config
+    return tiny(steps=10, max_dispatch=10, **{"model.width": 32})
 
 
 @functools.cache
@@ -59,18 +46,15 @@ def ten_steps(*axes):
     return np.asarray(history["loss"]), p.evaluate(state.variables, placed)[0]
 
 
-@pytest.mark.parametrize("mesh", EACH)
-@pytest.mark.parametrize(
-    "scheme",
-    [SCHEME, *(pytest.param(s, marks=pytest.mark.slow) for s in ((), NORM_MATCHED))],
-)
+@on_each_mesh
+@typical("scheme", [SCHEME], slow=[(), NORM_MATCHED])
 def test_initial_parameters_are_equal_bit_for_bit(mesh, scheme):
     one = program(1, 1).initial_state(3, scheme).params
     many = program(*mesh).initial_state(3, scheme).params
     jax.tree.map(np.testing.assert_array_equal, one, many)
 
 
-@pytest.mark.parametrize("mesh", EACH)
+@on_each_mesh
 def test_losses_are_equal(mesh):
     one, tested_one = ten_steps(1, 1)
     many, tested_many = ten_steps(*mesh)
@@ -78,16 +62,6 @@ def test_losses_are_equal(mesh):
     assert tested_many.count == tested_one.count == 360
     accuracies = [tested.values["accuracy"] for tested in (tested_one, tested_many)]
     assert accuracies[1] == pytest.approx(accuracies[0], abs=1 / 360)
-
-
-def text_config():
-    config = default("text")
-    config.data.name, config.data.length, config.data.valid = "ptb_word", 12, 8
-    config.batch, config.steps, config.max_dispatch = 8, 10, 10
-    config.model.update(width=16, depth=1, heads=2)
-    config.optimizer.update(clip=1.0, warmup=2)
-    config.eval.batch = 8
-    return config
 
 
 def test_parameters_and_their_moments_are_cut():
@@ -245,8 +219,9 @@ def test_bad_meshes():
         make_mesh(0, 1)
     with pytest.raises(InputError, match="tensor 4 does not divide 2"):
         program(2, 1, 4)
-    config = text_config()
-    config.model.update(width=18, heads=2)
+    config = default("text")
+    config.data.name, config.steps = "ptb_word", 10
+    config.model.update(width=18, depth=1, heads=2)
     info = TASKS[config.task].describe(config)  # of 10,000 words
     with pytest.raises(InputError, match="fsdp 4 divides no parameter that"):
         program_of(config, dataclasses.replace(info, vocabulary=9_999), make_mesh(2, 4))

@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pytest
 
 from configs.default import default, model
 from mimetic_jax import data
@@ -11,6 +10,7 @@ from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.tasks import TASKS
 from tests.training import program_of
+from tests.typical import typical
 
 SMALL = {"width": 16, "depth": 2, "patch": 2, "scan": True}
 MODELS = {
@@ -53,13 +53,10 @@ def trained(name, *axes, accumulate=1):
     return np.asarray(history["loss"]), state, tested
 
 
-@pytest.mark.parametrize(
+@typical(
     ("name", "accumulate"),
-    [
-        ("tests.plugged:TinyBatchNorm", 2),
-        pytest.param("tests.plugged:TinyBatchNorm", 1, marks=pytest.mark.slow),
-        *(pytest.param(n, 1, marks=pytest.mark.slow) for n in MODELS if n not in WHOLE),
-    ],
+    [("tests.plugged:TinyBatchNorm", 2)],
+    slow=[(name, 1) for name in MODELS],
 )
 def test_data_fsdp_and_tensor_together(name, accumulate):
     """Also the running statistics: those of the global batch."""

@@ -77,9 +77,8 @@ def test_bad_arms(tiny, overrides, words):
 def test_an_arm_is_named_as_a_folder_can_be(tiny, name):
     config = tiny()
     config.arms = {name: {}}
-    with pytest.raises(InputError, match="is not a name of letters, digits and _") as caught:
+    with pytest.raises(InputError, match="is not a name of letters, digits and _"):
         configs.arms_of(config)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -99,9 +98,8 @@ def test_an_arm_is_named_as_a_folder_can_be(tiny, name):
     ],
 )
 def test_checks(tiny, overrides, words):
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=words):
         configs.check(tiny(**overrides), per_epoch=44, devices=4)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_workdir_may_gain_seeds_and_arms_and_train_more_at_once(tiny):

@@ -73,7 +73,6 @@ def test_a_field_takes_nothing_else():
         for value in wrong(name, schema(task)[name].annotation):
             with pytest.raises(InputError) as caught:
                 check_declared(changed(task, name, value))
-            assert "\n" not in str(caught.value)
             assert name.rpartition(".")[2].split("[")[0] in str(caught.value)
 
 
@@ -111,9 +110,8 @@ def test_a_field_takes_nothing_else():
 def test_a_comparison_refuses_it_before_data_are_read(name, value, words):
     config = changed("images", name, value)
     config.data.update(name="cifar10", dir="/nowhere")
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=words):
         Comparison(config, say=lambda line: None)
-    assert "\n" not in str(caught.value)
 
 
 LEARNED = {"model.name": "gpt", "model.positions": "learned", "model.max_length": 10}
@@ -147,9 +145,8 @@ def test_a_comparison_refuses_what_does_not_fit_together(tmp_path, task, overrid
     config = changed(task, "steps", 10)
     with config.ignore_type():
         config.update_from_flattened_dict(overrides)
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=words):
         quiet(config).train(tmp_path / "workdir")
-    assert "\n" not in str(caught.value)
     assert not (tmp_path / "workdir").exists()
 
 

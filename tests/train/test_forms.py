@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from configs.default import default, model
+from configs.default import model
 from mimetic_jax.schemes import Mimetic, NormMatched
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
 from tests.forms import FORMS
-from tests.training import killed, quiet
+from tests.training import killed, quiet, tiny
 
 pytestmark = pytest.mark.slow
 ARMS = {
@@ -27,11 +27,8 @@ ARMS = {
 
 
 def config_of(form: str, **fields: Any) -> ConfigDict:
-    config = default()
-    config.batch, config.steps, config.max_dispatch = 32, 12, 4
-    config.eval.batch, config.eval.every = 72, 4
-    config.log_every, config.checkpoint_every = 2, 4
-    config.optimizer.warmup, config.arms = 4, ARMS
+    config = tiny(scheme=())
+    config.arms = ARMS
     config.model = model(FORMS[form], **fields)
     return config
 

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from configs.default import default, model
+from configs.default import model
 from mimetic_jax import data
 from mimetic_jax.train import step as steps
 from mimetic_jax.train.comparison import Comparison
@@ -14,16 +14,12 @@ from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.images import ImageTask
-from tests.training import evaluations, killed, quiet, trained
+from tests.training import evaluations, quiet, tiny, trained
 
 
 def config_of(**overrides):
-    config = default()
-    config.batch, config.steps, config.max_dispatch = 32, 12, 4
-    config.eval.batch, config.eval.every = 72, 4
-    config.log_every, config.checkpoint_every = 2, 4
+    config = tiny(scheme=(), **{"optimizer.warmup": 0} | overrides)
     config.model = model("tests.plugged:TinyBatchNorm")
-    config.update_from_flattened_dict(overrides)
     return config
 
 
@@ -103,16 +99,6 @@ def test_the_average_of_parameters_has_averaged_statistics(tmp_path):
             state.variables[name],
         )
     assert set(state.ema) == {"params", "batch_stats", "counters"}
-
-
-def test_resume_equals_no_stop(tmp_path):
-    config = config_of(accumulate=2, ema=0.9)
-    whole = trained(config, tmp_path / "whole")
-    with killed(after=6):
-        trained(config, tmp_path / "killed")
-    resumed = trained(config, tmp_path / "killed")
-    assert int(resumed.step) == 12
-    jax.tree.map(np.testing.assert_array_equal, resumed, whole)
 
 
 def test_a_warm_start_takes_the_statistics_too(tmp_path):

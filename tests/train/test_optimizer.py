@@ -10,6 +10,7 @@ from mimetic_jax.train.optimizer import make_optimizer
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import FLAX
+from tests.typical import typical
 
 PARAMS = {
     "a": {"kernel": jnp.arange(6.0).reshape(2, 3), "bias": jnp.ones(3)},
@@ -37,8 +38,9 @@ def run(optimizer, steps=5):
     return taken(PARAMS)
 
 
-def numpy_adamw(name, steps, rate, decay, norms, clip, betas=(0.9, 0.999), eps=1e-8):
+def numpy_adamw(name, steps, rate, decay, norms, clip):
     """AdamW by its formula, in float64."""
+    betas, eps = (0.9, 0.999), 1e-8
     get = (lambda t: t["frozen"]) if name == "frozen" else (lambda t: t["a"][name])
     p = np.asarray(get(PARAMS), np.float64)
     m = v = np.zeros_like(p)
@@ -135,7 +137,7 @@ BLOCK = {
 }
 
 
-@pytest.mark.parametrize("stacked", [pytest.param(False, marks=pytest.mark.slow), True])
+@typical("stacked", [True], slow=[False])
 def test_muon_moves_hidden_kernels_along_their_singular_vectors(stacked):
     """A first step is nearly 0.2 √max(m, n) U Vᵀ of the gradient's own singular vectors, all heads
     as one matrix, less the decay; embeddings, biases and the head move as by AdamW."""

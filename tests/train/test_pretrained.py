@@ -5,6 +5,9 @@ writes it (width 24, 2 layers, 3 heads, 16x16 images, patches of 4, 5 classes; w
 order 1/√fan-in, biases of .3, LayerNorm scales 1 ± .3, ε 1e-12), three images and its logits.
 """
 
+import itertools
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +18,7 @@ from safetensors.numpy import save_file
 from mimetic_jax import InputError
 from mimetic_jax.models import ViT, resample
 from mimetic_jax.train.pretrained import by_path
+from tests.typical import typical
 
 SIZES = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4, "mlp_ratio": 2.0}
 
@@ -25,76 +29,68 @@ def hugging_face(golden):
     return {name: array for name, array in arrays.items() if name not in ("images", "logits")}
 
 
-def to_timm(tensors):
-    """The same tensors as timm names and fuses them."""
-    new = {
-        "cls_token": tensors["vit.embeddings.cls_token"],
-        "pos_embed": tensors["vit.embeddings.position_embeddings"],
-    }
-    for kind in ("weight", "bias"):
-        new[f"patch_embed.proj.{kind}"] = tensors[
-            f"vit.embeddings.patch_embeddings.projection.{kind}"
-        ]
-        new[f"norm.{kind}"] = tensors[f"vit.layernorm.{kind}"]
-        new[f"head.{kind}"] = tensors[f"classifier.{kind}"]
-        for layer in (0, 1):
-            old, ours = f"vit.encoder.layer.{layer}.", f"blocks.{layer}."
-            new[f"{ours}norm1.{kind}"] = tensors[f"{old}layernorm_before.{kind}"]
-            new[f"{ours}norm2.{kind}"] = tensors[f"{old}layernorm_after.{kind}"]
-            new[f"{ours}attn.qkv.{kind}"] = np.concatenate(
-                [tensors[f"{old}attention.attention.{n}.{kind}"] for n in ("query", "key", "value")]
-            )
-            new[f"{ours}attn.proj.{kind}"] = tensors[f"{old}attention.output.dense.{kind}"]
-            new[f"{ours}mlp.fc1.{kind}"] = tensors[f"{old}intermediate.dense.{kind}"]
-            new[f"{ours}mlp.fc2.{kind}"] = tensors[f"{old}output.dense.{kind}"]
+def renamed(tensors, *changes):
+    """The tensors under the names that (pattern, replacement) pairs give them, one by one."""
+    new = {}
+    for name, array in tensors.items():
+        for pattern, replacement in changes:
+            name = re.sub(pattern, replacement, name)
+        new[name] = array
     return new
 
 
-def layer_scales(layer):
-    """λ of random signs, for attention and the MLP."""
-    generator = np.random.default_rng(layer)
-    return [
-        (generator.uniform(0.1, 2, 24) * generator.choice([-1, 1], 24)).astype(np.float32)
-        for _ in range(2)
-    ]
+MLP_AND_NORMS = (
+    ("layernorm_before", "norm1"),
+    ("layernorm_after", "norm2"),
+    (r"intermediate\.dense", "mlp.fc1"),
+    (r"(?<!attention\.)output\.dense", "mlp.fc2"),
+)
+
+
+def to_timm(tensors):
+    """The same tensors as timm names and fuses them."""
+    new = renamed(
+        tensors,
+        *MLP_AND_NORMS,
+        (r"^vit\.(embeddings\.|encoder\.)?", ""),
+        ("^position_embeddings", "pos_embed"),
+        (r"^patch_embeddings\.projection", "patch_embed.proj"),
+        ("^layernorm", "norm"),
+        ("^classifier", "head"),
+        (r"^layer\.", "blocks."),
+        (r"attention\.output\.dense", "attn.proj"),
+    )
+    for layer, kind in itertools.product((0, 1), ("weight", "bias")):
+        names = (
+            f"blocks.{layer}.attention.attention.{n}.{kind}" for n in ("query", "key", "value")
+        )
+        new[f"blocks.{layer}.attn.qkv.{kind}"] = np.concatenate([new.pop(name) for name in names])
+    return new
+
+
+def scaled(tensors, block, ends, scales):
+    """The same function with scales of random signs, by which last layers are divided."""
+    new = dict(tensors)
+    for layer in (0, 1):
+        generator = np.random.default_rng(layer)
+        for number, end in enumerate(ends, 1):
+            scale = generator.uniform(0.1, 2, 24) * generator.choice([-1, 1], 24)
+            for name in (f"{block}.{layer}.{end}.{kind}" for kind in ("weight", "bias")):
+                new[name] = (new[name].T / np.float32(scale)).T
+            new[f"{block}.{layer}.{scales.format(number)}"] = np.float32(scale)
+    return new
 
 
 def to_dinov2(tensors):
-    """The same function as DINOv2 names it, with scales that its last layers are divided by."""
-    new = {}
-    for name, array in tensors.items():
-        place, _, rest = name.removeprefix("vit.").partition(".layer.")
-        if not rest:
-            new[f"dinov2.{place}" if name.startswith("vit.") else name] = array
-            continue
-        layer, _, rest = rest.partition(".")
-        rest = rest.replace("layernorm_before", "norm1").replace("layernorm_after", "norm2")
-        rest = rest.replace("intermediate.dense", "mlp.fc1")
-        for end, scale in zip(
-            ("attention.output", "output"), layer_scales(int(layer)), strict=True
-        ):
-            if rest.startswith(f"{end}.dense"):
-                array = (array.T / scale).T
-        if rest.startswith("output.dense"):
-            rest = rest.replace("output.dense", "mlp.fc2")
-        new[f"dinov2.encoder.layer.{layer}.{rest}"] = array
-    for layer in (0, 1):
-        for number, scale in enumerate(layer_scales(layer), 1):
-            new[f"dinov2.encoder.layer.{layer}.layer_scale{number}.lambda1"] = scale
-    return new
+    """The same function as DINOv2 names it, with scales."""
+    new = renamed(tensors, (r"^vit\.", "dinov2."), *MLP_AND_NORMS)
+    ends = ("attention.output.dense", "mlp.fc2")
+    return scaled(new, "dinov2.encoder.layer", ends, "layer_scale{}.lambda1")
 
 
 def to_timm_with_scales(tensors):
     """The same function as timm names it, with scales."""
-    new = to_timm(tensors)
-    for layer in (0, 1):
-        ends = zip(("attn.proj", "mlp.fc2"), layer_scales(layer), strict=True)
-        for number, (end, scale) in enumerate(ends, 1):
-            for kind in ("weight", "bias"):
-                name = f"blocks.{layer}.{end}.{kind}"
-                new[name] = (new[name].T / scale).T
-            new[f"blocks.{layer}.ls{number}.gamma"] = scale
-    return new
+    return scaled(to_timm(tensors), "blocks", ("attn.proj", "mlp.fc2"), "ls{}.gamma")
 
 
 def to_vit_jax(tensors, linen=False):
@@ -104,32 +100,32 @@ def to_vit_jax(tensors, linen=False):
         if linen
         else ("MultiHeadDotProductAttention_1", "LayerNorm_2", "MlpBlock_3")
     )
-    patch = "vit.embeddings.patch_embeddings.projection."
-    new = {
-        "cls": tensors["vit.embeddings.cls_token"],
-        "Transformer/posembed_input/pos_embedding": tensors["vit.embeddings.position_embeddings"],
-        "embedding/kernel": np.moveaxis(tensors[patch + "weight"], (2, 3, 1, 0), (0, 1, 2, 3)),
-        "embedding/bias": tensors[patch + "bias"],
-        "Transformer/encoder_norm/scale": tensors["vit.layernorm.weight"],
-        "Transformer/encoder_norm/bias": tensors["vit.layernorm.bias"],
-        "head/kernel": tensors["classifier.weight"].T,
-        "head/bias": tensors["classifier.bias"],
-    }
-    for layer in (0, 1):
-        old, ours = f"vit.encoder.layer.{layer}.", f"Transformer/encoderblock_{layer}/"
-        for name, source in (("LayerNorm_0", "before"), (norm2, "after")):
-            new[f"{ours}{name}/scale"] = tensors[f"{old}layernorm_{source}.weight"]
-            new[f"{ours}{name}/bias"] = tensors[f"{old}layernorm_{source}.bias"]
-        for name in ("query", "key", "value"):
-            source = f"{old}attention.attention.{name}."
-            new[f"{ours}{attention}/{name}/kernel"] = tensors[source + "weight"].T.reshape(24, 3, 8)
-            new[f"{ours}{attention}/{name}/bias"] = tensors[source + "bias"].reshape(3, 8)
-        source = f"{old}attention.output.dense."
-        new[f"{ours}{attention}/out/kernel"] = tensors[source + "weight"].T.reshape(3, 8, 24)
-        new[f"{ours}{attention}/out/bias"] = tensors[source + "bias"]
-        for name, source in (("Dense_0", "intermediate"), ("Dense_1", "output")):
-            new[f"{ours}{mlp}/{name}/kernel"] = tensors[f"{old}{source}.dense.weight"].T
-            new[f"{ours}{mlp}/{name}/bias"] = tensors[f"{old}{source}.dense.bias"]
+    new = renamed(
+        tensors,
+        *MLP_AND_NORMS,
+        (r"^vit\.embeddings\.cls_token", "cls"),
+        (r"^vit\.embeddings\.position_embeddings", "Transformer/posembed_input/pos_embedding"),
+        (r"^vit\.embeddings\.patch_embeddings\.projection\.", "embedding/"),
+        (r"^vit\.layernorm\.", "Transformer/encoder_norm/"),
+        (r"^classifier\.", "head/"),
+        (r"^vit\.encoder\.layer\.(\d)\.", r"Transformer/encoderblock_\1/"),
+        (r"norm1\.", "LayerNorm_0/"),
+        (r"norm2\.", f"{norm2}/"),
+        (r"attention\.attention\.(\w+)\.", rf"{attention}/\1/"),
+        (r"attention\.output\.dense\.", f"{attention}/out/"),
+        (r"mlp\.fc1\.", f"{mlp}/Dense_0/"),
+        (r"mlp\.fc2\.", f"{mlp}/Dense_1/"),
+        (r"norm(_\d)?/weight|Norm_\d/weight", lambda found: found[0].replace("weight", "scale")),
+        ("weight$", "kernel"),
+    )
+    for name, array in new.items():
+        if name.endswith("kernel"):
+            array = np.moveaxis(array, (2, 3, 1, 0), (0, 1, 2, 3)) if array.ndim == 4 else array.T
+        if re.search("/(query|key|value)/", name):
+            array = array.reshape(*array.shape[:-1], 3, 8)
+        if name.endswith("/out/kernel"):
+            array = array.reshape(3, 8, 24)
+        new[name] = array
     return new
 
 
@@ -184,10 +180,7 @@ FORMS = {
 TYPICAL = ("hugging_face.safetensors", "dinov2.safetensors", "augreg.npz")
 
 
-@pytest.mark.parametrize(
-    "form",
-    [*TYPICAL, *(pytest.param(f, marks=pytest.mark.slow) for f in FORMS if f not in TYPICAL)],
-)
+@typical("form", TYPICAL, slow=FORMS.keys() - TYPICAL)
 def test_logits_are_those_of_transformers(golden, hugging_face, tmp_path, form):
     arrays = golden("hugging_face_vit")
     path = write(tmp_path / form, FORMS[form](hugging_face))

@@ -52,9 +52,8 @@ def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, finished):
     ],
 )
 def test_bad_sources(tiny, tmp_path, source, words):
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=words):
         warm_start(initial(tiny()), str(tmp_path / source), print)
-    assert "\n" not in str(caught.value)
 
 
 def silent(line):

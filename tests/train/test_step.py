@@ -9,14 +9,16 @@ import optax
 import pytest
 from PIL import Image
 
-from configs.default import default
 from mimetic_jax import InputError, data
 from mimetic_jax.data.augment import pipeline
 from mimetic_jax.train import step as steps
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.tasks.images import ImageTask
+from tests.training import tiny
+from tests.typical import typical
 
 SGD = optax.sgd(0.1)
+DIGITS = data.describe("digits")
 
 
 def make_train_step(*arguments, **options):
@@ -30,10 +32,7 @@ LABELS = DRAWS.integers(0, 10, 16, np.int32)
 
 @functools.cache
 def digits_task(**overrides):
-    config = default()
-    config.model.update(width=16, depth=1, heads=2, patch=4)
-    config.update_from_flattened_dict(overrides)
-    return ImageTask(config, data.describe("digits"))
+    return ImageTask(tiny(**{"data.augment.crop": 0, "model.patch": 4} | overrides), DIGITS)
 
 
 @functools.cache
@@ -105,10 +104,7 @@ def test_another_size_than_the_images_have():
     assert initial(task).params["pos_embed"].shape == (1, 17, 16)
 
 
-@pytest.mark.parametrize(
-    "alpha",
-    [{"data.mix.mixup": 0.8}, pytest.param({"data.mix.cutmix": 1.0}, marks=pytest.mark.slow)],
-)
+@typical("alpha", [{"data.mix.mixup": 0.8}], slow=[{"data.mix.cutmix": 1.0}])
 def test_mixed_targets_reach_the_loss(alpha):
     images, targets = batch_of(digits_task(**alpha))
     plain_images, plain = batch_of(digits_task())
@@ -122,10 +118,8 @@ BRIGHT = DRAWS.integers(128, 256, (16, 8, 8, 1), np.uint8)
 
 
 def prepared(**augment) -> np.ndarray:
-    config = default()
-    config.model.update(width=16, depth=1, heads=2, patch=4)
-    config.data.augment.update(erase_mode="const", **augment)
-    task = ImageTask(config, data.describe("digits"))
+    fields = {"erase_mode": "const", **augment}
+    task = digits_task(**{f"data.augment.{name}": value for name, value in fields.items()})
     with mock.patch.object(pipeline, "mix", halves):
         images, _ = jax.jit(task.prepare)(jax.random.key(3), jnp.int32(0), (BRIGHT, LABELS))
     return np.asarray(images)
@@ -137,9 +131,7 @@ def halves(mixing, key, images, labels, num_classes, smoothing):
 
 
 def task(fraction: float, shape: tuple[int, int, int], streamed: bool = False) -> ImageTask:
-    config = default()
-    config.model.update(width=16, depth=1, heads=2, patch=4)
-    config.data.eval_fraction = fraction
+    config = tiny(**{"data.eval_fraction": fraction, "model.patch": 4})
     info = dataclasses.replace(data.describe("cifar10"), image_shape=shape, streamed=streamed)
     return ImageTask(config, info)
 

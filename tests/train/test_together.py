@@ -21,15 +21,8 @@ from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.store.files import Lines
 from mimetic_jax.train.store.runs import Run, write_group
 from mimetic_jax.train.tasks.task import Evaluation
-from tests.training import quiet
-
-CLOCKS = ("seconds", "examples_per_second", "record")
-
-
-def records(run):
-    """What a run recorded, without clocks."""
-    kept = [dict(record) for record in run.metrics.read()]
-    return [{name: r[name] for name in r if name not in CLOCKS} for r in kept]
+from tests.training import quiet, unclocked
+from tests.typical import typical
 
 
 def trained(config, workdir):
@@ -37,7 +30,7 @@ def trained(config, workdir):
     comparison = quiet(config)
     comparison.train(workdir)
     runs = [Run.of(workdir, arm, seed) for seed in config.seeds for arm in comparison.arms]
-    return {(r.arm, r.seed): (comparison.restored(r), records(r)) for r in runs}
+    return {(r.arm, r.seed): (comparison.restored(r), unclocked(r)) for r in runs}
 
 
 def assert_close(found, expected):
@@ -88,9 +81,7 @@ def text(tiny, tmp_path):
     return config
 
 
-@pytest.mark.parametrize(
-    "kind", [batch_norm, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (vit, text))]
-)
+@typical("kind", [batch_norm], slow=[vit, text])
 def test_a_run_trained_with_others_is_the_run_alone(kind, tiny, tmp_path):
     config = kind(tiny, tmp_path)
     alone = trained(config, tmp_path / "alone")
@@ -118,22 +109,17 @@ def killed_at(number, owner, method):
         yield
 
 
-@pytest.mark.parametrize(
+@typical(
     "kill",
-    [
-        pytest.param(lambda: killed_at(1, Journal, "count"), marks=pytest.mark.slow),
-        pytest.param(lambda: killed_at(4, Journal, "count"), marks=pytest.mark.slow),
-        lambda: killed_at(2, Checkpoints, "save"),
-        pytest.param(lambda: killed_at(4, Journal, "evaluated"), marks=pytest.mark.slow),
-    ],
-    ids=["the first steps", "a step", "a checkpoint", "the end"],
+    [(2, Checkpoints, "save")],
+    slow=[(1, Journal, "count"), (4, Journal, "count"), (4, Journal, "evaluated")],
 )
 def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, kill):
     """Bit for bit, and as the group that it was, whatever `together` is by then."""
     config = batch_norm(tiny)
     config.together = 2
     whole = trained(config, undisturbed)  # by the first of these tests
-    with kill():
+    with killed_at(*kill):
         trained(config, tmp_path)
     config.together = 1
     assert_same(trained(config, tmp_path), whole)
@@ -192,7 +178,7 @@ def test_a_run_that_diverges_stops_no_other(tiny, tmp_path, undisturbed):
     assert any("run seed 1: the loss is" in line and "at step 5" in line for line in said)
     assert not Run.of(tmp_path, "run", 1).finished()
     run = Run.of(tmp_path, "run", 0)
-    found = {("run", 0): (comparison.restored(run), records(run))}
+    found = {("run", 0): (comparison.restored(run), unclocked(run))}
     assert_close(found, {("run", 0): whole["run", 0]})
 
 

@@ -81,7 +81,8 @@ def color(image: jax.Array, factor: jax.Array | float) -> jax.Array:
 
 def grayscale(image: jax.Array) -> jax.Array:
     """The luma ⌊(19595 R + 38470 G + 7471 B) / 65536 + 1/2⌋ in every channel, as `convert("L")`."""
-    _check_channels(image)
+    if image.shape[-1] not in (1, 3):
+        raise InputError(f"{image.shape[-1]} channels are neither gray (1) nor color (3)")
     if image.shape[-1] == 1:
         return image
     # These sums are below 2^24, up to which float32 represents every whole number.
@@ -112,8 +113,3 @@ def smooth(image: jax.Array) -> jax.Array:
 def blend(start: jax.Array, end: jax.Array, factor: jax.Array | float) -> jax.Array:
     """`start + factor · (end - start)`, truncated and clipped as `Image.blend` does."""
     return jnp.floor(jnp.clip(start + factor * (end - start), 0, 255))
-
-
-def _check_channels(image: jax.Array) -> None:
-    if image.shape[-1] not in (1, 3):
-        raise InputError(f"{image.shape[-1]} channels are neither gray (1) nor color (3)")

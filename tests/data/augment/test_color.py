@@ -12,6 +12,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.augment import color, tables
 from tests.data.made import pictures
+from tests.typical import typical
 
 KEY = jax.random.key(5)
 
@@ -99,7 +100,7 @@ def check_enhancements(images: np.ndarray, factors: Sequence[float]) -> None:
             assert (apart > 0).mean() < 1e-3, name
 
 
-@pytest.mark.parametrize("channels", [pytest.param(1, marks=pytest.mark.slow), 3])
+@typical("channels", [3], slow=[1])
 def test_operations_are_pillows(channels):
     """Equal on levels; enhancements, which take means, within a level, and factor 1 keeps all."""
     images = pictures()[..., :channels]

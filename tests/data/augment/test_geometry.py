@@ -12,6 +12,7 @@ from PIL import Image
 from mimetic_jax.data.augment import geometry
 from mimetic_jax.data.augment.shears import interpolating
 from tests.data import made
+from tests.typical import typical
 
 KEY = jax.random.key(8)
 FILL = (124, 116, 104)
@@ -188,9 +189,7 @@ def test_what_never_fits_is_the_central_box(size, ratio, expected):
     np.testing.assert_array_equal(found, [expected] * 5)
 
 
-@pytest.mark.parametrize(
-    "interpolation", [pytest.param("bilinear", marks=pytest.mark.slow), "bicubic"]
-)
+@typical("interpolation", ["bicubic"], slow=["bilinear"])
 def test_a_resized_crop_is_pillows_crop_then_resize(interpolation):
     images, keys = pictures(), jax.random.split(KEY, 4)
     out = jax.jit(

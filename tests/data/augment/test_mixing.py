@@ -10,6 +10,7 @@ import scipy.stats
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.augment.mixing import Mixing, mix
+from tests.typical import typical
 
 KEY = jax.random.key(2)
 BATCH, HEIGHT, WIDTH, CLASSES, COUNT = 6, 10, 14, 7, 1500
@@ -45,7 +46,7 @@ def test_nothing_is_mixed_by_default():
     np.testing.assert_array_equal(targets[0], np.eye(CLASSES)[LABELS])
 
 
-@pytest.mark.parametrize("alpha", [0.2, pytest.param(2.0, marks=pytest.mark.slow)])
+@typical("alpha", [0.2], slow=[2.0])
 def test_mixup_is_a_weighted_sum_by_a_beta_number(alpha):
     images, targets = draws(Mixing(mixup=alpha))
     share = shares(targets)

@@ -11,6 +11,7 @@ import pytest
 from mimetic_jax.data.augment import geometry, tables
 from mimetic_jax.data.augment.chosen import where_chosen
 from mimetic_jax.data.augment.pipeline import Augmentation, augment_images, example_keys
+from tests.typical import typical
 
 KEY = jax.random.key(0)
 HEIGHT, WIDTH = 30, 34
@@ -47,13 +48,8 @@ def mapped(interpolation):
     return np.asarray(jax.jit(jax.vmap(one))(MATRICES))
 
 
-@pytest.mark.parametrize(
-    ("interpolation", "off"),
-    [
-        ("nearest", 0.0),
-        pytest.param("bilinear", 0.01, marks=pytest.mark.slow),
-        ("bicubic", 0.005),
-    ],
+@typical(
+    ("interpolation", "off"), [("nearest", 0.0), ("bicubic", 0.005)], slow=[("bilinear", 0.01)]
 )
 def test_shears_and_a_window_are_the_gathers(interpolation, off, monkeypatch):
     """Except where truncation turns the last digit of a float into a level."""

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import io
 import os
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from PIL import Image
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Session
@@ -22,7 +20,7 @@ from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.feed.streamed import batches, crop_rng, crop_seed, process_rows, train_example
 from mimetic_jax.data.feed.streamed import eval_example as of_test
 from mimetic_jax.data.files.views import View, eval_view, train_view
-from tests.data.made import examples_of
+from tests.data.made import encode, examples_of
 
 KEY = jax.random.key(7)
 VIEW = View(4)
@@ -49,9 +47,8 @@ class Plain:
     def read(self, index: int) -> tuple[bytes, int]:
         if index in self.damaged:
             return b"damaged", index % self.num_classes
-        file = io.BytesIO()
-        Image.new("RGB", (12, 10), (index, 255 - index, 9)).save(file, "PNG")
-        return file.getvalue(), index % self.num_classes
+        pixels = np.full((10, 12, 3), (index, 255 - index, 9), np.uint8)
+        return encode(pixels, "PNG"), index % self.num_classes
 
 
 @dataclasses.dataclass
@@ -59,10 +56,8 @@ class Noise(Plain):
     """Images whose every crop differs."""
 
     def read(self, index: int) -> tuple[bytes, int]:
-        file = io.BytesIO()
         pixels = np.random.default_rng(index).integers(0, 256, (20, 30, 3), np.uint8)
-        Image.fromarray(pixels).save(file, "PNG")
-        return file.getvalue(), index % self.num_classes
+        return encode(pixels, "PNG"), index % self.num_classes
 
 
 def train(source: Plain, batch: int, steps: range, process=(0, 1), repeats=1, view=VIEW) -> Any:

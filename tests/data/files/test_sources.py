@@ -13,22 +13,13 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.files.class_folders import ClassFolders
 from mimetic_jax.data.files.sources import Subset, contents, load_all
 from tests.data.made import decoded, encode
-
-
-def write(root: Path, classes: int = 3, each: int = 4, size: tuple[int, int] = (9, 6)) -> Path:
-    """A tree of plain images whose gray level is 10 · class + number."""
-    for label in range(classes):
-        folder = root / "train" / f"class{label}"
-        folder.mkdir(parents=True)
-        for number in range(each):
-            image = Image.new("RGB", size, (10 * label + number,) * 3)
-            image.save(folder / f"{number}.png")
-    return root
+from tests.images import class_folders
 
 
 @pytest.fixture
 def source(tmp_path):
-    return ClassFolders(write(tmp_path)).source("train")
+    class_folders(tmp_path / "train", 4, "class0", "class1", "class2")
+    return ClassFolders(tmp_path).source("train")
 
 
 def test_a_part_is_read_in_its_order(source):
@@ -46,7 +37,8 @@ def test_a_small_source_is_loaded_whole(source):
     assert images.shape == (12, 5, 5, 3)
     assert images.dtype == np.uint8
     assert np.array_equal(labels, source.labels)
-    assert images[:, 2, 3, 1].tolist() == [10 * (i // 4) + i % 4 for i in range(12)]
+    expected = [[100 * label, number, 0] for label in range(3) for number in range(4)]
+    assert images[:, 2, 3].tolist() == expected
 
 
 def test_loading_whole_names_a_damaged_image(source, tmp_path):

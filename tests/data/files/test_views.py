@@ -224,9 +224,8 @@ def test_a_reduced_jpeg_is_the_average_of_the_whole(kind, reduction):
 @pytest.mark.parametrize("kept", [0.0, 0.02, 0.3, 0.6])
 def test_a_truncated_file_is_named(kind, kept):
     data = FILES[kind]
-    with pytest.raises(InputError, match=r"cat\.JPEG can't be decoded") as caught:
+    with pytest.raises(InputError, match=r"cat\.JPEG can't be decoded"):
         decode(data[: int(kept * len(data))], "cat.JPEG")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

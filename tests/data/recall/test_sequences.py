@@ -105,6 +105,5 @@ def test_lengths_to_test_at():
     ],
 )
 def test_bad_sizes(kind, fields, words):
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=words):
         kind(**fields)
-    assert "\n" not in str(caught.value)

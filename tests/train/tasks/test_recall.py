@@ -10,6 +10,7 @@ from mimetic_jax.analysis.plan import describe
 from mimetic_jax.schemes import MimeticSSM
 from mimetic_jax.train.store.runs import Run
 from tests.training import evaluations, killed, quiet, trained
+from tests.typical import typical
 
 GPT = {"width": 16, "depth": 1, "heads": 2}
 
@@ -60,7 +61,7 @@ def test_resume_equals_no_stop(run, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, trained(recall(), tmp_path), run[1])
 
 
-@pytest.mark.parametrize("make", [pytest.param(recall, marks=pytest.mark.slow), gpt])
+@typical("make", [gpt], slow=[recall])
 def test_answers_alone_count(make):
     program = quiet(make()).arms["run"].program
     task = program.task
