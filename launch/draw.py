@@ -68,7 +68,7 @@ def draw(
     path.parent.mkdir(parents=True, exist_ok=True)
     options, drawn = dict(figure.options), list[Any]()
     if figure.draw == "covariance":
-        return list(_of_arms(path, queue, wanted, options))
+        return list(_of_arms(path, queue, wanted))
     if file and figure.draw == "products":
         drawn = [{(label := pathlib.Path(file).stem): read_file(file)}]
         options["leaves"] = {label: heads}
@@ -101,16 +101,14 @@ def draw(
     return DRAW[figure.draw](path, *drawn, **options)
 
 
-def _of_arms(
-    path: pathlib.Path, queue: Queue, wanted: Sequence[Row], options: Mapping[str, Any]
-) -> Iterator[AnyPath]:
+def _of_arms(path: pathlib.Path, queue: Queue, wanted: Sequence[Row]) -> Iterator[AnyPath]:
     """A picture of the population of each arm that is trained."""
     drawn = 0
     for row in wanted:
         comparison = Comparison(queue.configs[row.comparison], queue.say)
         for name in queue.arms(row):
             one = path.with_name(f"{path.name}_{comparison.config.name}_{name}")
-            if found := population.report(one, comparison, queue.folder(row), name, **options):
+            if found := population.report(one, comparison, queue.folder(row), name):
                 queue.say(f"{row.label}, {name}\n{found[0]}\n")
                 yield from found[1]
                 drawn += 1
