@@ -23,6 +23,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.tensor_files import joined, mapped, parts, read_file
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
+from mimetic_jax.command.gguf import read_gguf
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.trained.positional import Rotary
@@ -97,9 +98,8 @@ def check_file(argv: Sequence[str]) -> None:
     )
     _add_rotary(parser)
     options, given = _parsed(parser, argv)
-    tensors = read(options.file)
-    given["rules"] = given["rules"] or _rules_beside(options.file, tensors)
-    found = check(tensors, effective=not options.bare, rotary=_rotary(options), **given)
+    tensors, rotary = _trained(options, given)
+    found = check(tensors, effective=not options.bare, rotary=rotary, **given)
     print(found)
     if options.png and found.positional:
         found.plot_heads().savefig(options.png, dpi=150)
@@ -120,9 +120,8 @@ def fit_file(argv: Sequence[str]) -> None:
     )
     _add_rotary(parser)
     options, given = _parsed(parser, argv)
-    tensors = read(options.file)
-    given["rules"] = given["rules"] or _rules_beside(options.file, tensors)
-    found = fit(tensors, rotary=_rotary(options), **given)
+    tensors, rotary = _trained(options, given)
+    found = fit(tensors, rotary=rotary, **given)
     print(found)
     if options.out:
         schemes.save(options.out, found.schemes)
@@ -209,7 +208,7 @@ def _beside(out: str) -> Iterator[str]:
 
 def _parser(command: str, description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(f"mimetic {command}", description=description)
-    parser.add_argument("file", metavar="FILE", help=_FILES)
+    parser.add_argument("file", metavar="FILE", help=f"{_FILES}; read alone, a .gguf file")
     # The other names are those of `rewrite` in Python.
     parser.add_argument("--heads", "--num_heads", "--num-heads", type=int, help="of query")
     parser.add_argument(
@@ -246,10 +245,22 @@ def _add_rotary(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _rotary(options: argparse.Namespace) -> Rotary | None:
-    if options.rotary_base is None:
-        return None
-    return Rotary(options.rotary_base, options.rotary_share, options.rotary_pairs)
+def _trained(
+    options: argparse.Namespace, given: dict[str, Any]
+) -> tuple[Mapping[str, Any], Rotary | None]:
+    """The tensors and the rotary positions of a file that is only read.
+
+    What the flags don't say, and the file or one beside it does, is added to `given`.
+    """
+    if options.file.endswith(".gguf"):
+        tensors, stated, rotary = read_gguf(options.file)
+    else:
+        tensors, rotary = read(options.file), None
+        stated = {"rules": _rules_beside(options.file, tensors)}
+    given |= {name: value for name, value in stated.items() if given[name] is None}
+    if options.rotary_base is not None:
+        rotary = Rotary(options.rotary_base, options.rotary_share, options.rotary_pairs)
+    return tensors, rotary
 
 
 def _grid(text: str) -> tuple[int, int]:

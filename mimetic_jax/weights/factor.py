@@ -184,8 +184,20 @@ def haar_basis(normal: Array) -> Array:
 def traced_eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Eigenvalues [D], ascending, and eigenvectors [D, D] of a traced symmetric matrix."""
     limit_blas_of_virtual_devices()
-    values, vectors = jnp.linalg.eigh(matrix)
+    values, vectors = jax.lax.platform_dependent(
+        matrix, tpu=_jacobi, default=lambda matrix: tuple(jnp.linalg.eigh(matrix))
+    )
     return values, vectors
+
+
+def _jacobi(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    # What JAX takes on TPUs from 257 columns on is one program for each of many sizes, which take
+    # minutes to compile. A Newton step makes Jacobi's vectors orthogonal to float32's precision.
+    vectors, values = jax.lax.linalg.eigh(
+        matrix, implementation=jax.lax.linalg.EighImplementation.JACOBI
+    )
+    with jax.default_matmul_precision("highest"):
+        return values, 1.5 * vectors - vectors @ (vectors.T @ vectors) / 2
 
 
 @jax.custom_batching.sequential_vmap

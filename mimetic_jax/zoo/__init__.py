@@ -50,6 +50,7 @@ from mimetic_jax.zoo.equinox import EQUINOX, EQUINOX_STACKED
 from mimetic_jax.zoo.flax import FLAX_STACKED
 from mimetic_jax.zoo.flux import FLUX
 from mimetic_jax.zoo.gemma import GEMMA, OPENPI
+from mimetic_jax.zoo.gguf import GGUF
 from mimetic_jax.zoo.gpt2 import (
     HUGGING_FACE_GPT2,
     NANOGPT,
@@ -107,6 +108,7 @@ __all__ = [  # noqa: RUF022 - tables in the order in which the first that fits i
     "FLUX",
     "NANOCHAT",
     "LITGPT",
+    "GGUF",
     "STATE_SPACES_MAMBA2",
     "PYTORCH",
     "PYTORCH_GPT2",

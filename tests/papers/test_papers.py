@@ -11,10 +11,12 @@ from types import ModuleType
 import pytest
 
 import papers
+from configs.recipes import TEXTS
 from launch import docs
 from launch.rows import load, made, rows
 from launch.runs import Results
 from mimetic_jax.analysis.figures import DRAW
+from mimetic_jax.data.text.corpus import load_text
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 from papers import FIGURES, TABLES
@@ -96,6 +98,7 @@ def test_stored_digests_are_those_of_todays_rows() -> None:
         if row.table in TABLES and TABLES[row.table].trials
     ]
     results, known = Results(ROOT / "results"), set()
+    text = load_text(TEXTS["text"], None).fingerprint()
     for row in (*every, *trials):
         known |= {id(line) for line in results.of(row)}
         newest = {line.arm: line for line in results.of(row)}
@@ -106,6 +109,8 @@ def test_stored_digests_are_those_of_todays_rows() -> None:
             other = "bigrams" in arm and sys.version_info[:2] != (3, 11)
             if arm in newest and not row.needs and not other:  # needs: those start from a file
                 line = newest[arm]
+                if "bigrams" in arm and line.data != text:
+                    continue  # they are counted in the documentation of this Python
                 assert line.digest == today.digest, (row.key, arm)
                 assert line.control_of == today.control_of, (row.key, arm)
                 assert line.control == today.control, (row.key, arm)

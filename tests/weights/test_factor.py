@@ -76,6 +76,15 @@ def test_fast_route_uses_the_eigensolver_where_that_is_faster():
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize(("method", "rank"), [("exact", 64), ("fast", 300)])
+def test_tpus_get_a_short_program(method, rank):
+    """From 257 columns on JAX's own eigensolver for TPUs is thousands of lines."""
+    targets = jax.ShapeDtypeStruct((1, 600, 600), np.float32)
+    lowered = by_products.trace(targets, rank, method).lower(lowering_platforms=("tpu",)).as_text()
+    assert "@Eigh" in lowered
+    assert lowered.count("\n") < 200
+
+
 @pytest.mark.parametrize(("method", "dim", "rank"), [("exact", 6, 6), ("fast", 32, 4)])
 @pytest.mark.parametrize("largest", [0.0, 2.0])
 def test_singular_target_is_finite(method, dim, rank, largest):

@@ -138,6 +138,20 @@ def litgpt(first="", names="norm_1 norm_2", where=BEFORE, adds=0, **options) -> 
     return case, norms(layer, names, where, leaf="weight", adds=adds)
 
 
+def gguf(attention, names="attn_norm ffn_norm", where=BEFORE, *, mlp=True, **options):
+    layer = "blk/{}"
+    gate = {} if mlp else without("ffn_gate/weight ffn_up/weight", f"{layer}/", (F, D))
+    case = pytorch(
+        layer,
+        attention,
+        "GGUF",
+        mlp=out_in(f"{layer}/ffn_up", f"{layer}/ffn_down") if mlp else {},
+        others={"token_embd/weight": (V, D)} | gate,
+        **options,
+    )
+    return case, norms(layer, names, where, leaf="weight")
+
+
 def scanned_maxtext(module, names, where, **options) -> tuple[Case, dict]:
     case = dataclasses.replace(
         maxtext("MAXTEXT", stack="layers/layers_1", module=module, **WIDE),
@@ -149,6 +163,7 @@ def scanned_maxtext(module, names, where, **options) -> tuple[Case, dict]:
     return case, norms("params/decoder/layers/layers_1", names, where, axes="dl")
 
 
+APART = torch_layers("attn_q attn_k attn_v attn_output")
 SANDWICH = "norm_1 norm_2 post_attention_norm post_mlp_norm"
 CODEBASES = {
     "t5x": t5x("decoder/layers_{}", "self_attention", K=16),
@@ -187,6 +202,17 @@ CODEBASES = {
     "litgpt_gemma2": litgpt("", SANDWICH, BEFORE + AFTER, adds=1, **WIDE),
     "litgpt_olmo2": litgpt("", "post_attention_norm post_mlp_norm", AFTER),
     "litgpt_phi": litgpt("fc", "norm_1", BOTH, bias="bias"),
+    "gguf_llama": gguf(APART, mlp=False, **WIDE),
+    "gguf_gemma2": gguf(
+        APART,
+        "attn_norm ffn_norm post_attention_norm post_ffw_norm",
+        BEFORE + AFTER,
+        mlp=False,
+        **WIDE,
+    ),
+    "gguf_olmo2": gguf(APART, "post_attention_norm post_ffw_norm", AFTER, mlp=False),
+    "gguf_gpt2": gguf(fused("attn_qkv", "attn_output"), bias="bias"),
+    "gguf_phi2": gguf(APART, "attn_norm", BOTH, bias="bias"),
     "nanochat": (
         pytorch(
             "transformer/h/{}",
