@@ -4,7 +4,6 @@ import dataclasses
 import doctest
 import pathlib
 import re
-import sys
 from decimal import Decimal
 from types import ModuleType
 
@@ -105,9 +104,7 @@ def test_stored_digests_are_those_of_todays_rows() -> None:
         if not newest.keys() & set(row.arms):
             continue
         for arm, today in made(row, configs.arms_of(load(row))).items():
-            # Bigrams are those of the documentation of the Python that trained them.
-            other = "bigrams" in arm and sys.version_info[:2] != (3, 11)
-            if arm in newest and not row.needs and not other:  # needs: those start from a file
+            if arm in newest and not row.needs:  # those start from a file
                 line = newest[arm]
                 if "bigrams" in arm and line.data != text:
                     continue  # they are counted in the documentation of this Python
