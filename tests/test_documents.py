@@ -125,24 +125,14 @@ def test_the_module_of_the_page(tmp_path, monkeypatch):
         "mine": ImageDataset("mine", images, labels, images, labels, num_classes=3),
     }
     names["config"].batch = names["config"].eval.batch = 6
-    drawn: list[tuple[Any, ...]] = []
-
-    class SummaryWriter:
-        def __init__(self, folder: str) -> None:
-            self.folder = folder
-
-        def add_scalar(self, *scalar: Any) -> None:
-            drawn.append((self.folder, *scalar))
-
-    monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(**locals()))
     # In the module, so that classes of the page have an import path.
     page = vars(importlib.import_module("mymodel"))
     page.update(names)
     for use in uses:
         exec(use, page)
         assert page.pop("comparison").arms.keys() == {"default", "norm_matched", "mimetic"}
-    page["draw"](Run.of(tmp_path, "mimetic", 2), {"step": 8, "loss": 0.5, "seconds": 1.0})
-    assert drawn == [(f"{tmp_path}/runs/mimetic/2/tensorboard", "loss", 0.5, 8)]
+    page["watch"](Run.of(tmp_path, "mimetic", 2), {"step": 8, "loss": 0.5, "eval_accuracy": 0.25})
+    assert page["seen"] == [("mimetic", 2, 8, 0.25)]
 
 
 def test_the_scheme_and_the_configuration_of_contributing(tmp_path, monkeypatch):

@@ -49,6 +49,10 @@ def main(monkeypatch, own_flags):
         ),
         (["--config=configs/digits_vit.py", "--mode=compile"], "and --target, such as h200"),
         (
+            ["--config=configs/digits_vit.py", "--mode=plan", "--tensorboard=DIR"],
+            "--tensorboard is for train, not for plan",
+        ),
+        (
             ["--config=configs/digits_vit.py", "--mode=analyze", "--what=product"],
             "unknown analysis 'product': choose one of attention, curves, products; did you mean "
             "'products'?",

@@ -7,7 +7,7 @@ import pathlib
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mimetic_jax.base.extras import need
@@ -25,6 +25,7 @@ from mimetic_jax.command import shipped
 if TYPE_CHECKING:
     from mimetic_jax.train.comparison import Comparison
     from mimetic_jax.train.store.files import AnyPath
+    from mimetic_jax.train.store.runs import Run
 
 MODES = ("train", "eval", "compare", "plan", "fields", "compile", "analyze")
 ANALYSES = {
@@ -61,6 +62,9 @@ _DISTRIBUTED = flags.DEFINE_boolean(
 _COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, by hand.")
 _NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Number of processes, by hand.")
 _PROCESS_ID = flags.DEFINE_integer("process_id", None, "Index of this process, from 0, by hand.")
+_TENSORBOARD = flags.DEFINE_string(
+    "tensorboard", None, "Folder for TensorBoard's files of the metrics, one for each run."
+)
 _WHAT = flags.DEFINE_string(
     "what", "products", "; ".join(f"{name}: {help}" for name, help in ANALYSES.items()) + "."
 )
@@ -74,6 +78,9 @@ def main(argv: Sequence[str]) -> None:
     if _CONFIG.value is None:
         raise InputError("give a config: --config=configs/digits_vit.py")
     check_given("--workdir", _WORKDIR.value)
+    check_given("--tensorboard", _TENSORBOARD.value)
+    if _TENSORBOARD.value and _MODE.value != "train":
+        raise InputError(f"--tensorboard is for train, not for {_MODE.value}")
     if _WHAT.value not in ANALYSES:
         raise unknown("analysis", _WHAT.value, ANALYSES)
     if _TARGET.value and _MODE.value != "compile":
@@ -85,6 +92,7 @@ def main(argv: Sequence[str]) -> None:
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
     from mimetic_jax.analysis import timing
     from mimetic_jax.analysis.plan import describe
+    from mimetic_jax.command.events import Events
     from mimetic_jax.command.progress import Progress
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption, processes
@@ -104,8 +112,15 @@ def main(argv: Sequence[str]) -> None:
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     workdir = path_of(_WORKDIR.value or f"runs/{config.name}")
     progress = Progress()
+    events = Events(_TENSORBOARD.value) if _TENSORBOARD.value else None
+
+    def on_metrics(run: Run, line: Mapping[str, Any]) -> None:
+        progress.moved(run, line)
+        if events:
+            events.written(run, line)
+
     with given_as(_OPTIONS):
-        comparison = Comparison(config, progress.say, on_metrics=progress.moved)
+        comparison = Comparison(config, progress.say, on_metrics=on_metrics)
     if _MODE.value == "plan":
         print(describe(comparison), flush=True)
         print(f"\n{timing.estimate(comparison)}")
@@ -116,6 +131,9 @@ def main(argv: Sequence[str]) -> None:
         except preemption.Preempted as stopped:
             print(f"{stopped}: the same command continues", flush=True)
             sys.exit(preemption.EXIT_CODE)
+        finally:
+            if events:
+                events.close()
         if processes.is_first():
             print(results)
             _report(comparison, workdir)

@@ -1,0 +1,52 @@
+"""TensorBoard's files have the numbers of metrics.jsonl."""
+
+import json
+import struct
+
+import pytest
+
+from mimetic_jax.base.extras import MissingExtra
+from mimetic_jax.command.events import Events
+from mimetic_jax.train.store.runs import Run
+
+
+def scalars(path):
+    """Step, name and value of each, by the format of TFRecord: length, CRC, bytes, CRC."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    data, at = path.read_bytes(), 0
+    while at < len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        event = Event.FromString(data[at + 12 : at + 12 + length])
+        yield from ((event.step, one.tag, one.simple_value) for one in event.summary.value)
+        at += 16 + length
+
+
+def test_each_run_has_its_numbers_at_their_steps(tmp_path):
+    pytest.importorskip("tensorboardX")
+    lines = {
+        Run.of(tmp_path, arm, seed): [
+            {"step": 0, "eval_loss": 2.5 + seed},
+            {"step": 8, "loss": 0.5, "eval_loss": 0.25, "record": {"arm": arm}, "unknown": None},
+        ]
+        for arm, seed in (("default", 0), ("default", 1), ("mimetic", 0))
+    }
+    events = Events(str(tmp_path / "events"))
+    for run, of in lines.items():
+        for line in of:
+            events.written(run, json.loads(json.dumps(line)))
+    events.close()
+    for run, of in lines.items():
+        [file] = (tmp_path / "events" / run.arm / str(run.seed)).iterdir()
+        assert list(scalars(file)) == [
+            (line["step"], name, value)
+            for line in of
+            for name, value in line.items()
+            if isinstance(value, float)
+        ]
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"--tensorboard needs tensorboardX: pip install .*\["):
+        Events("DIR")
