@@ -13,7 +13,7 @@ import numpy as np
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.config import recorded_arms
-from mimetic_jax.train.controls import KINDS, NOISE, controls
+from mimetic_jax.train.controls import KINDS, NOISE, PERMUTED, controls
 from mimetic_jax.train.record import ACCURACY, SCORES, Record, Score
 from mimetic_jax.train.sensitivity import visible
 from mimetic_jax.train.statistics import (
@@ -97,7 +97,7 @@ class ArmResult:
         """What its differences say, in a few words; empty where there are none."""
         found = self.differences
         gain = found.get(DEFAULT) or found.get(POSITIONS)
-        return verdict(gain, found.get(NOISE), self.score.higher)
+        return verdict(gain, found.get(NOISE), self.score.higher, found.get(PERMUTED))
 
     @property
     def mean_seconds(self) -> float:
@@ -275,13 +275,19 @@ def spread_of(results: Iterable[ArmResult]) -> Spread | None:
     return pooled_spread([result.reached for result in results])
 
 
-def verdict(gain: Difference | None, over_noise: Difference | None, higher: bool) -> str:
+def verdict(
+    gain: Difference | None,
+    over_noise: Difference | None,
+    higher: bool,
+    over_permuted: Difference | None = None,
+) -> str:
     """What the differences of an arm say of it, in a few words.
 
     Args:
         gain: over the default.
         over_noise: over noise of the same norms; None where no such noise was trained.
         higher: whether more is better.
+        over_permuted: over its own channels in random order; None if these weren't trained.
 
     >>> above, below = Difference(1.5, 1, 2, 3), Difference(-1.5, -2, -1, 3)
     >>> around = Difference(0, -1, 1, 3)
@@ -291,6 +297,8 @@ def verdict(gain: Difference | None, over_noise: Difference | None, higher: bool
     ('worse than its noise', 'undecided')
     >>> verdict(above, None, higher=True), verdict(None, above, higher=False)
     ('better', 'worse than its noise')
+    >>> verdict(above, above, True, above), verdict(above, above, True, around)
+    ('gain by alignment', 'gain over noise')
     >>> verdict(Difference(1, 0.5, 2, 2), None, higher=True), verdict(None, None, higher=True)
     ('undecided', '')
     """
@@ -308,7 +316,10 @@ def verdict(gain: Difference | None, over_noise: Difference | None, higher: bool
         return "better" if 1 in (side, structure) else "undecided"
     if side == 0:
         return "undecided"
-    return "gain over noise" if structure else "gain; structure not shown"
+    if not structure:
+        return "gain; structure not shown"
+    aligned = over_permuted and over_permuted.n >= ENOUGH and over_permuted.side(higher) == 1
+    return "gain by alignment" if aligned else "gain over noise"
 
 
 def table(results: Sequence[ArmResult]) -> str:
