@@ -145,6 +145,8 @@ def described(annotation: Any) -> str:
 
     >>> described(Annotated[float, Range(0, 1)] | None)
     'a finite number of at least 0 and at most 1, or None'
+    >>> described(tuple[int, int]), described(tuple[str, float])
+    ('a sequence of 2 values, each an integer', 'a sequence of 2 values: text and a finite number')
     """
     origin, arguments, within = _parts(annotation)
     if origin in _UNIONS:
@@ -153,8 +155,10 @@ def described(annotation: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}"
     if origin in _SEQUENCES:
-        length = f" of {len(arguments)}" if _fixed_length(origin, arguments) else ""
-        return f"a sequence{length}, each item {described(arguments[0])}"
+        kinds = list(dict.fromkeys(described(part) for part in arguments if part is not ...))
+        length = f"{len(arguments)} " if _fixed_length(origin, arguments) else ""
+        each = f", each {kinds[0]}" if len(kinds) == 1 else f": {' and '.join(kinds)}"
+        return f"a sequence of {length}values{each}"
     if origin in (float, int):
         number = "a finite number" if origin is float else "an integer"
         return f"{number} of {within}" if within else number

@@ -370,8 +370,8 @@ def as_tuple(scheme: Scheme | Sequence[Scheme]) -> tuple[Scheme, ...]:
             raise InputError(f"{one.__name__} is not a scheme: call it, {one.__name__}()")
         if not isinstance(one, Scheme):
             raise InputError(
-                f"{shown(one)} is not a scheme: use one of {', '.join(sorted(REGISTRY))}, or a "
-                "tuple or list of them"
+                f"{shown(one)} is not a scheme: give one such as Mimetic(), or a tuple or list of "
+                "several, none inside another"
             )
     return several
 

@@ -20,7 +20,10 @@ from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.rotary import Rotary
 
 _CLEAR = 4.0
-"""Standard errors of noise beyond which an alignment counts: one head in 16,000 of noise has it."""
+"""An alignment counts as +I or -I beyond so many standard deviations of that of noise.
+
+Of heads that are noise, one in 16,000 is beyond.
+"""
 
 _TICKS = 16
 """Most layers that a picture names: of more, every second or third one."""
@@ -46,13 +49,14 @@ class LayerCheck(_Aligned, LayerNorms):
         value_out: the alignment of W_V W_out, None without both kernels.
         mlp: the alignment of W_1 W_2 of the MLP in the same block, likewise; of W_up W_down, if it
             is gated.
-        means: how far the mean of W_1 over hidden units, for each input, is from 0: the root mean
-            square over inputs, in that of independent entries, σ(W_1) / √F. Of the gate, if the MLP
-            is gated. None without an MLP.
+        means: the size of the means of W_1 over hidden units, one mean per input: their root mean
+            square, divided by what independent entries give, σ(W_1) / √F. 1 is noise. If the MLP is
+            gated, those of the gate; None without an MLP.
         gated: whether the MLP is gated.
         units: how far each hidden unit writes along what it reads, or against it: the root mean
-            square over units of the cosine between the column of W_1 and the row of W_2, in that of
-            independent entries, 1 / √D. Of the up, if the MLP is gated. None without an MLP.
+            square over units of the cosine between the column of W_1 and the row of W_2, divided by
+            what independent entries give, 1 / √D. 1 is noise. If the MLP is gated, with W_up for
+            W_1; None without an MLP.
         positive: the share of these cosines that are above 0, likewise.
         value_out_by_head: the alignment of W_V W_out of each head.
         folded, negative, post_norm, unknown: see `LayerNorms`.

@@ -121,7 +121,7 @@ class Layout:
                     name = argument("num_kv_heads")
                     advice = f": give {name}, the number of heads of key and value"
                 misfit = self._misfit(names, heads, found)
-                raise InputError(f"{misfit} axis {at} of {path}, of size {size}{advice}")
+                raise InputError(f"{misfit} axis {at} of {path}, which has size {size}{advice}")
             if "three" in names and heads["g"] not in (None, heads["h"]):
                 raise InputError(
                     f"{argument('num_kv_heads')} {heads['g']}, but {path} has as many heads of key "

@@ -56,7 +56,7 @@ def attention_rules(
         stacked: whether layers are stacked, as by `nn.scan`.
         axis: along which they are: `variable_axes` of `nn.scan`.
         kernel, bias: names of the leaves of a layer.
-        undivided: whether the model doesn't divide logits by √K: see `Rule`.
+        undivided: whether the model doesn't divide logits by √K, as T5: see `Rule`.
         within, exclude: as in `Rule`. Leaves with a common name of cross-attention are left out
             unless another `exclude` is given.
 

@@ -295,7 +295,7 @@ class Tree:
 
     def surroundings(self, grid: tuple[int, int] | None) -> Context:
         """What schemes use beside a block: the position table's rows for the patch grid, the grid,
-        and whether the table is of text. With `grid` it is of patches."""
+        and whether the positions are of text: with `grid` they are of patches."""
         grid = None if grid is None else pair("the grid", grid)
         tables = [leaves["position"] for leaves in self.blocks.values() if "position" in leaves]
         if len(tables) != 1 or not tables[0].fits:
