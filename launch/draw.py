@@ -46,7 +46,7 @@ def draw(
 
     Args:
         name: such as "attention/figure3".
-        queue: of its rows, trained as far as they are.
+        queue: the queue of its rows, trained as far as they are.
         wanted: its rows.
         out: folder of the files.
         file: pretrained weights, for a figure of weights.

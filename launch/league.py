@@ -214,7 +214,7 @@ def grid(
 
     Args:
         tasks: those without a run are left out.
-        results: of their runs.
+        results: the results of their runs.
         intervals: whether gains have theirs, and scores their deviation.
         most: entrants to show, the default among them; None for all.
     """

@@ -33,7 +33,7 @@ def rows(name: str, small: bool = False, of: Sequence[Row] = ()) -> list[Row]:
     """The rows of a table or of a figure; with `small` those that have a scaled form, in it.
 
     Args:
-        name: of the table or the figure.
+        name: the name of the table or the figure.
         small: whether they are scaled down.
         of: others in their place, such as what a figure draws untrained.
     """
@@ -95,10 +95,10 @@ class Made:
     """What runs must agree in to be compared: fields of a line of the results.
 
     Attributes:
-        digest: of the configuration of the arm: runs of other digests aren't compared.
+        digest: the digest of the arm's configuration: runs of other digests aren't compared.
         control_of: digests of the arms of which its arm is a control.
         control: the kind of that control.
-        batch, dtype, base: of the configuration.
+        batch, dtype, base: fields of the configuration.
         weights: mark of the file or first stage that it started from, if any.
     """
 

@@ -20,7 +20,7 @@ def describe(config: ConfigDict, words: Sequence[str] = ()) -> str:
     """What `--mode=fields` prints: what the configuration sets, then all other fields by topic.
 
     Args:
-        config: of an experiment.
+        config: the configuration of an experiment.
         words: all of which must be in the name or the meaning of a field that is printed.
 
     Raises:

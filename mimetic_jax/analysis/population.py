@@ -42,7 +42,7 @@ class Numbers:
 
     Attributes:
         members: number of networks.
-        mean: of the entries of W₁ and of W₂, [2].
+        mean: the means of the entries of W₁ and of W₂, [2].
         covariance: [3, 4], in the order of `PAIRS` and `SHARED`.
         mean_error, covariance_error: standard errors.
     """
@@ -264,7 +264,7 @@ def draw(path: AnyPath, states: Mapping[str, Mapping[str, Moments]]) -> list[Any
     diagonal, which is the variances and far larger than the rest, is blank.
 
     Args:
-        path: of PATH.png, and of PATH.csv with the 12 numbers in the weights' own units.
+        path: the path of PATH.png, and of PATH.csv with the 12 numbers in the weights' own units.
         states: sums of `add_network` per label, all of the same layers.
 
     Reference: Mimetic Initialization of MLPs, figure 1.

@@ -84,8 +84,8 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
     """Write the page of a workdir, with the curves of what is finished so far, and name it.
 
     Args:
-        workdir: of a comparison.
-        comparison: that trained there; read from the workdir unless given.
+        workdir: the comparison's folder.
+        comparison: the comparison that trained there; read from the workdir unless given.
     """
     need("a report", "plot")
     import jinja2

@@ -36,10 +36,10 @@ def export(workdir: str, arm: str, out: str, seed: int | None = None) -> str:
     begin with the name of their collection, batch_stats.
 
     Args:
-        workdir: of a comparison.
+        workdir: the comparison's folder.
         arm: its name.
         out: the file.
-        seed: of the run; the first one of the configuration, if None.
+        seed: the run's seed; the first one of the configuration, if None.
 
     Raises:
         InputError: there is no such comparison, arm, seed or checkpoint; or `out` isn't named so.

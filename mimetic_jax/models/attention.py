@@ -38,7 +38,7 @@ class Attention(nn.Module):
             learned factors [K], one set for all queries and one for all keys, before it turns.
         exclusive: what a head gathers, y, loses its component along the token's own value v:
             y − (y · v) v / ‖v‖².
-        dtype: of the computation; parameters are float32.
+        dtype: the dtype of the computation; parameters are float32.
 
     Raises:
         InputError: if H does not divide D.

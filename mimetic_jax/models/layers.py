@@ -79,7 +79,7 @@ def stack(
         x: activations.
         numbers: further arguments of the blocks, each L numbers, or None for all blocks. In a scan
             they are traced.
-        fields: of the blocks that aren't fields of the model, see `shared`.
+        fields: fields of the blocks that aren't fields of the model, see `shared`.
     """
     body, fields = block, shared(block, model, **fields)
     if model.remat:  # a scan needs no barrier against merging the recomputed block

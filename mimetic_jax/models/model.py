@@ -150,7 +150,7 @@ class Model:
         name: as for `find_model`.
         module: images [B, h, w, C] → logits [B, classes], or tokens [B, N] → logits [B, N, V]; in
             Linen, whatever it was written in.
-        traits: of its class.
+        traits: the traits of its class.
     """
 
     name: str
@@ -163,7 +163,7 @@ class Model:
 
         Args:
             name: as for `find_model`.
-            fields: of the model; see `left_out` for those that it doesn't have.
+            fields: the model's fields; see `left_out` for those that it doesn't have.
             filled: fields that the data decides, such as `num_classes`: set where the model has
                 them.
 

@@ -60,7 +60,7 @@ class Swin(nn.Module):
             parameters of `block_0` … of a stage are stacked under the one name `blocks`; initial
             values and dropped paths are other draws.
         remat: recompute each block in the backward pass to keep only its input.
-        dtype: of the computation; parameters, softmax and logits stay float32.
+        dtype: the dtype of the computation; parameters, softmax and logits stay float32.
 
     Example:
         >>> model = Swin(num_classes=10, width=16, depths=(1, 2), downscaling=(2, 2), head_dim=8,

@@ -76,7 +76,7 @@ class ViT(nn.Module):
             dropout masks are other draws. A GPU moves more memory for it.
         remat: recompute each block in the backward pass, about a third more arithmetic, to keep
             only its input. Best with `scan`: XLA on CPU frees nothing in the unrolled model.
-        dtype: of the computation; parameters, softmax and logits stay float32.
+        dtype: the dtype of the computation; parameters, softmax and logits stay float32.
 
     Example:
         >>> model = ViT(num_classes=10, width=16, depth=2, heads=2, patch=4)

@@ -131,8 +131,9 @@ class Sinusoidal(_Kernels):
     query, key and value count as three kernels, as in its code for nn.MultiheadAttention.
 
     Attributes:
-        variance: of the entries: "glorot", 2 / (inputs + outputs), or "he", 2 / inputs; the
-            released code changed from the first to the second after the paper appeared.
+        variance: the variance of the entries: "glorot", 2 / (inputs + outputs), or "he",
+            2 / inputs; the released code changed from the first to the second after the paper
+            appeared.
 
     Reference: Sinusoidal Initialization, Time for a New Start (Fernández-Hernández et al.,
     NeurIPS 2025), as in its released code (jmiravet/Sinusoidal-Initialization).

@@ -83,7 +83,7 @@ class PositionalHeads(_Turning):
     content what it is without the norm; with γ = 1 logits can't exceed √K.
 
     Attributes:
-        base, turned, pairs, axes: of the model's rotary positions, see `Rotary`; the base is
+        base, turned, pairs, axes: the model's rotary positions, see `Rotary`; the base is
             "rope_theta" of its configuration, which weights don't show, so it has no default.
         offsets: δ in tokens, 0 or more for the past; pairs of (rows, columns) where `axes` is 2.
             Or a tuple of such tuples, from the first layer to the last of a network of any depth:

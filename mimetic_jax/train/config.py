@@ -70,7 +70,7 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     is traced.
 
     Args:
-        config: of one arm.
+        config: the configuration of one arm.
         per_epoch: steps of an epoch of its data.
         devices: over which a batch is sharded.
 

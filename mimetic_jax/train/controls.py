@@ -24,7 +24,7 @@ class Control(NamedTuple):
     """What an arm is the control of.
 
     Attributes:
-        kind: of `KINDS`.
+        kind: the control's kind, one of `KINDS`.
         of: digests of arms: more, the more of its places are replaced; none if it is no control.
     """
 

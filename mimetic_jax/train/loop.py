@@ -19,7 +19,7 @@ def train(group: Group, say: Say) -> dict[Run, str]:
     restarted compute what uninterrupted ones compute.
 
     Args:
-        group: of the runs.
+        group: the runs to train.
         say: prints a line of progress.
 
     Returns:

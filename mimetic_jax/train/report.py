@@ -49,10 +49,10 @@ class ArmResult:
     Attributes:
         arm: its name.
         runs: their records by seed.
-        row: of a figure of several comparisons.
+        row: the arm's row in a figure of several comparisons.
         controls: the arms that are its controls, by kind (`train.controls`); none: nothing is said
             of its structure.
-        differences: from those of `BASELINES` that it was `compared` with.
+        differences: the differences from those of `BASELINES` that it was `compared` with.
     """
 
     arm: str
@@ -116,7 +116,7 @@ class ArmResult:
 
         Args:
             other: the arm.
-            spread: of the table's arms; that of the two alone unless given.
+            spread: the spread of the table's arms; that of the two alone unless given.
         """
         if self.arm == other.arm:
             return None
@@ -388,8 +388,8 @@ def shows(results: Sequence[ArmResult], arms: int = 0, at_once: int = 1) -> str:
     """Which gains finished runs show, in a sentence; empty where nothing is compared.
 
     Args:
-        results: of a table; or of its default alone, whose spread is then that of all.
-        arms: of the table; as many as results unless given.
+        results: the results of a table; or of its default alone, whose spread is then that of all.
+        arms: the number of arms in the table; as many as results unless given.
         at_once: how many of them are compared with p corrected for their number.
     """
     if not results:

@@ -11,7 +11,7 @@ def expected(score: Score, seeds: int, arms: int, tests: int) -> str:
 
     Args:
         score: what is compared.
-        seeds: of each arm.
+        seeds: the number of seeds per arm.
         arms: how many.
         tests: examples of a test.
 

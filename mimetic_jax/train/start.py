@@ -166,10 +166,10 @@ def warm_start(
         variables: "params" and the model's other collections, as initialized.
         source: the folder or file.
         say: prints a line.
-        parts: of `PARTS` to take alone; none: everything.
-        heads: of weight selection: "whole" chooses heads and columns of heads, "mixed" evenly
-            spaced columns of all heads side by side, so that a head may join two of the source's,
-            as in the released code of weight selection.
+        parts: the names in `PARTS` of the parts to take; none: everything.
+        heads: how weight selection treats heads: "whole" chooses heads and columns of heads,
+            "mixed" evenly spaced columns of all heads side by side, so that a head may join two of
+            the source's, as in the released code of weight selection.
 
     Raises:
         InputError: if there is no such source, or it doesn't fit.

@@ -29,11 +29,11 @@ class Difference:
 
     Attributes:
         mean: ours minus theirs.
-        low, high: of the interval; None where nothing supports one.
+        low, high: the ends of the interval; None if nothing supports one.
         n: pairs of runs.
-        p: of a difference of 0, two-sided; corrected where several are tested at once. None where
-            nothing supports one.
-        counts: of the runs of ours and of theirs that reach a goal, where these are compared.
+        p: the p-value of a difference of 0, two-sided; corrected if several are tested at once.
+            None if nothing supports one.
+        counts: how many runs of ours and of theirs reach a goal, if these are compared.
     """
 
     mean: float
@@ -145,7 +145,7 @@ def paired_difference(
 
     Args:
         ours, theirs: scores by seed.
-        spread: of the table; that of the pair alone unless given.
+        spread: the spread of the table's arms; that of the pair alone unless given.
 
     Returns:
         The difference; without an interval where nothing tells the spread.
@@ -231,7 +231,7 @@ def smallest_gain(sd: float, n: int, of: int = 1, arms: int = 2) -> float:
         n: seeds that the arms share, at least 2.
         of: number of arms that are tested at once: the level is 0.05 / `of`, which is Holm's for
             the smallest p.
-        arms: of the table.
+        arms: the number of arms in the table.
 
     >>> [f"{smallest_gain(0.03, n=5, **more):.3f}" for more in ({}, {"of": 8}, {"arms": 4})]
     ['0.083', '0.145', '0.067']

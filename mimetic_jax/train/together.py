@@ -25,11 +25,11 @@ class Together:
     """K runs of a program with the interface of one: states, keys and metrics have an axis [K].
 
     Attributes:
-        shapes: of the states, with shardings: what a checkpoint restores into.
+        shapes: the shapes of the states, with shardings: what a checkpoint restores into.
         run_steps: as `Program.run_steps`, compiled.
 
     Args:
-        program: of each run.
+        program: the program of each run.
         runs: K.
     """
 

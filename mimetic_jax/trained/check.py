@@ -121,7 +121,7 @@ class Check(Listing[LayerCheck]):
     """The alignments of all layers; prints as a table with a sentence about each product.
 
     Attributes:
-        state_spaces: of the state space layers, which have a table of their own.
+        state_spaces: the state space layers, which have a table of their own.
         note: what was folded into the products, in words; "" where there is nothing to fold.
         positional: the distances at which heads look, where rotary positions were given.
     """
@@ -181,7 +181,8 @@ class Check(Listing[LayerCheck]):
         """A figure of the alignments by layer, a point for each head; needs matplotlib.
 
         Args:
-            beside: of the same layers, as rings: the kernels alone, or before training.
+            beside: another check of the same layers, drawn as rings: the kernels alone, or before
+                training.
 
         Returns:
             A matplotlib figure, which a notebook shows; or save it with `savefig(path)`.

@@ -73,8 +73,8 @@ class LayerFit(Layer):
     """The constants of one layer.
 
     Attributes:
-        query_key, value_out: of the pairs; None where the layer doesn't have both kernels.
-        mlp: of the MLP in the same block, likewise.
+        query_key, value_out: the fit of each pair; None if the layer doesn't have both kernels.
+        mlp: the fit of the MLP in the same block, likewise.
     """
 
     query_key: PairFit | None

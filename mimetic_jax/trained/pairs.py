@@ -29,8 +29,8 @@ class Layer:
     """The location of an attention layer, or of an MLP without attention beside it, in a tree.
 
     Attributes:
-        path: of the layer.
-        index: of the layer in a block that stacks its layers, else None.
+        path: the layer's path.
+        index: the layer's index in a block that stacks its layers, else None.
     """
 
     path: str

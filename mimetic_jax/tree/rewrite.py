@@ -347,7 +347,7 @@ def rewrite_in_place(
 
     Args:
         key: a `jax.random` key.
-        arrays: by path, or by flat names; writable.
+        arrays: the arrays by path, or by flat names; writable.
         scheme, grid, **options: as for `plan`.
         check: is given what will be written, and may refuse it.
 

@@ -41,7 +41,7 @@ class Tree:
 
     Attributes:
         leaves, paths: arrays or shapes, and their paths, in the order of the tree.
-        rules: by which leaves are described; `found_rules`, if they weren't given.
+        rules: the rules that describe leaves; `found_rules`, if they weren't given.
         heads: the numbers of heads, "h" and "g"; `grouped`, if that of key and value was given.
         blocks: the described leaves by the path of their block and by role.
         held: the paths of all leaves by what they are in.

@@ -27,7 +27,7 @@ class Feed:
     Args:
         batch: B, examples per step.
         test_batch: examples per batch of the test set.
-        steps_per_epoch: of an epoch.
+        steps_per_epoch: the number of steps of an epoch.
         max_dispatch: steps per dispatch, at most.
         sharding: that of a batch over the mesh.
     """

@@ -42,7 +42,7 @@ class StreamedImages(Feed):
         num_train: N, training examples.
         batch, test_batch, sharding: as of `Feed`.
         repeats: times each image comes in an epoch.
-        threads: that decode; 0: one per core, at most 32.
+        threads: how many threads decode; 0: one per core, at most 32.
     """
 
     resident: ClassVar[bool] = False
@@ -125,9 +125,9 @@ def batches(
 
     Args:
         example: (step, row of the batch) → the example.
-        steps: of the batches.
-        rows: of each batch; those of this process.
-        threads: that make examples; 0: one per core, at most 32.
+        steps: the steps of the batches.
+        rows: the rows of each batch that this process makes.
+        threads: how many threads make examples; 0: one per core, at most 32.
         put: places an array, as on the devices.
     """
     import grain

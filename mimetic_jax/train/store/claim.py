@@ -21,7 +21,7 @@ class Made(Trained):
 
     Attributes:
         code: the version of this package.
-        config: of the arm, as plain data.
+        config: the arm's configuration, as plain data.
     """
 
     code: str
@@ -69,7 +69,7 @@ class Claim:
     """The config.json of a workdir: its configuration and the content of what it names.
 
     Attributes:
-        config: of the comparison, as plain data.
+        config: the comparison's configuration, as plain data.
         data: the fingerprint of the data by arm.
         sources: the digest of the weights by path that an `init_from` names.
     """

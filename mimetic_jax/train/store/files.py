@@ -124,7 +124,7 @@ class Lines:
     """A file with a JSON object per line, of which a kill may tear the last.
 
     Args:
-        path: of the file.
+        path: the file's path.
     """
 
     def __init__(self, path: AnyPath) -> None:
@@ -170,7 +170,7 @@ def locked(folder: AnyPath, say: Callable[[str], None] = print) -> Iterator[None
     locks, and some file systems have none either: there nothing keeps two trainings of a run apart.
 
     Args:
-        folder: of a run.
+        folder: the run's folder.
         say: prints a line where the file system has no locks.
 
     Raises:

@@ -48,17 +48,17 @@ class Task:
 
     Attributes:
         score: the number that is compared.
-        unit: of what a rate counts: images, tokens.
+        unit: what a rate counts: images, tokens.
         per_step: how many of these a step trains on.
         model: the module with its traits.
-        input_shape: of one example.
+        input_shape: the shape of one example.
         batch: examples per step.
 
     Args:
-        config: of an arm.
+        config: an arm's configuration.
         input_shape: see above.
-        input_dtype: of an example.
-        mesh: of devices; None for one.
+        input_dtype: the dtype of an example.
+        mesh: the mesh of devices; None for one.
         outputs: the model's field for the number of its outputs, with that number.
     """
 
