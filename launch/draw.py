@@ -51,7 +51,7 @@ def draw(
         out: folder of the files.
         file: pretrained weights, for a figure of weights.
         small: whether it is scaled down, as `wanted` is.
-        heads: num_heads and num_kv_heads of that file, where it doesn't tell them.
+        heads: num_heads and num_kv_heads of that file, if it doesn't tell them.
 
     Returns:
         The written files.

@@ -213,7 +213,7 @@ class Queue:
                 raise unknown("arm", name, known)
         for key, row in self.rows.items():
             config = self.configs[key] = self.config(row)
-            # Where a config says that seeds train together, their number is its own too.
+            # If a config says that seeds train together, their number is its own too.
             config.seeds = tuple(seeds or (config.together == 1 and row.seeds) or config.seeds)
             self._made[key] = made(row, arms_of(config))
 

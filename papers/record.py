@@ -81,12 +81,12 @@ class Row:
         others: printed scores of what has no arm here, by the paper's name, and of other papers:
             of theirs the recipe isn't known, so what their default reaches is in the name.
         best: whether each printed score is the best of the row's printed arms.
-        score: the unit of its numbers, where it isn't the table's.
+        score: the unit of its numbers, if it isn't the table's.
         doubt: what keeps the numbers from being taken literally, if anything.
         fields: fields of the configuration; of two that set the same one the later counts.
-        config: the row's file of configs/, where it isn't the table's.
+        config: the row's file of configs/, if it isn't the table's.
         needs: what the row starts from, pretrained weights or a first stage; empty if nothing.
-        small: how to scale it down, where the table's way doesn't serve.
+        small: how to scale it down, if the table's way doesn't serve.
         table: its name, such as "attention/table1".
         number: the row's number in its table, from 1.
         seeds: the seeds of its runs, unless others are asked for; none for those of its config
@@ -159,7 +159,7 @@ class Table:
         score: the unit of its numbers, with the metric.
         controls: arms that every row is compared with, beside those that it prints.
         fields: for all rows.
-        small: how to scale it down; None where that makes no sense for all rows.
+        small: how to scale it down; None if that makes no sense for all rows.
         doubt: what leaves room for doubt in the whole table.
         hardware: as stated.
         seeds: the seeds of its runs; none for the fewest that a claim takes.
@@ -244,7 +244,7 @@ class Figure:
             none for a figure that needs no training, or whose rows are those of `table`.
         table: name of the table whose config, fields and controls the rows share.
         small: how its rows are scaled down.
-        starts: networks that are drawn as they start; those that need a file, where it is given.
+        starts: networks that are drawn as they start; those that need a file, if it is given.
         doubt: what leaves room for doubt in what the paper shows.
         needs: what it takes beside that, such as pretrained weights; empty if nothing.
     """

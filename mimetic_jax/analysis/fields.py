@@ -26,7 +26,7 @@ def describe(config: ConfigDict, words: Sequence[str] = ()) -> str:
     Raises:
         InputError: for an unknown task or model.
     """
-    # Fields of the model that the config names; its name differs where it isn't the task's own.
+    # Fields of the model that the config names; its name differs if it isn't the task's own.
     known = schema(config.task, config.model.name)
     known = {**known, "model.name": schema(config.task)["model.name"]}
     changed: list[tuple[str, str]] = []

@@ -100,7 +100,7 @@ def numbers(found: np.ndarray) -> Numbers:
 
     From the mean product of two entries, the covariance subtracts the product of the two kernels'
     means, estimated without bias by the products of distinct networks' means: the mean
-    of an entry is one number per kernel, as entries are exchangeable. (Where it isn't, the
+    of an entry is one number per kernel, as entries are exchangeable. (If it isn't, the
     covariances include the variance of that mean over entries.) Standard errors are of the delta
     method: those of each estimate's linearization in the 14 averages, from their covariance over
     networks.

@@ -193,7 +193,7 @@ def _origins(results: Sequence[ArmResult]) -> list[str]:
 
 
 def _inline(picture: AnyPath) -> str:
-    """A picture as a data URI; empty where there is none."""
+    """A picture as a data URI; empty if there is none."""
     if not picture.exists():
         return ""
     return f"data:image/png;base64,{base64.b64encode(files.read(picture)).decode()}"

@@ -164,7 +164,7 @@ class Model:
         Args:
             name: as for `find_model`.
             fields: the model's fields; see `left_out` for those that it doesn't have.
-            filled: fields that the data decides, such as `num_classes`: set where the model has
+            filled: fields that the data decides, such as `num_classes`: set if the model has
                 them.
 
         Raises:
@@ -240,7 +240,7 @@ class Model:
         return dataclasses.replace(self, module=self.module.clone(**values))
 
     def grid(self, image: tuple[int, ...]) -> tuple[int, int] | None:
-        """(rows, columns) of the patches of an image [h, w, C], where the model has a grid."""
+        """(rows, columns) of the patches of an image [h, w, C], if the model has a grid."""
         return self.traits.grid(self.module, image) if self.traits.grid else None
 
     def _array(self, output: Any) -> jax.Array:

@@ -93,7 +93,7 @@ class Swin(nn.Module):
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
-        """Logits [B, classes], float32. Training needs a "dropout" rng where drop_path isn't 0."""
+        """Logits [B, classes], float32. Training needs a "dropout" rng if drop_path isn't 0."""
         self._check(images.shape[1:3])
         init = base_init(_BASES[self.form])
         patch = self.downscaling[0]

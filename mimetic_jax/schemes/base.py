@@ -288,7 +288,7 @@ def roles_to_write(scheme: Scheme, roles: Iterable[str]) -> frozenset[str]:
 
 
 def both_or_none(roles: frozenset[str], first: str, second: str) -> frozenset[str]:
-    """Two roles that are drawn together, or nothing where a block has neither; one is an error."""
+    """Two roles that are drawn together, or nothing if a block has neither; one is an error."""
     present = roles & {first, second}
     if len(present) == 1:
         raise InputError(

@@ -50,7 +50,7 @@ class ArmData:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Differs where examples do."""
+        """Differs if examples do."""
         return self.load().fingerprint()
 
 

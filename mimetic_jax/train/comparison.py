@@ -316,7 +316,7 @@ class Comparison:
                     yield run, state
 
     def open(self) -> None:
-        """Load the data of all arms; where its sizes aren't those published, build programs anew.
+        """Load the data of all arms; if its sizes aren't those published, build programs anew.
 
         Raises:
             InputError: if the data is missing, damaged or too small.
@@ -409,7 +409,7 @@ def _with_own(config: ConfigDict, data: Any, model: Any) -> ConfigDict:
 
 
 def _check_together(config: ConfigDict, feed: Feed) -> None:
-    """Check that runs can train at once, where a configuration asks for it.
+    """Check that runs can train at once, if a configuration asks for it.
 
     Raises:
         InputError: if the data is streamed, or several processes train as one.

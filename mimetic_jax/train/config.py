@@ -145,7 +145,7 @@ def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedul
 def to_json(config: ConfigDict) -> dict[str, Any]:
     """The configuration as plain data, schemes written out.
 
-    Where JAX's own setting of the precision of products isn't the default, it is a field more.
+    If JAX's own setting of the precision of products isn't the default, it is a field more.
     """
     record = json.loads(json.dumps(_plain(config)))
     if precision := jax.config.jax_default_matmul_precision:  # type: ignore[attr-defined]

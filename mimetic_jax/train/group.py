@@ -88,7 +88,7 @@ class Group:
         return {name: np.atleast_2d(values)[:, :count] for name, values in host.items()}
 
     def evaluate(self) -> tuple[list[Evaluation], list[Evaluation]]:
-        """A test of each run, and of its averaged parameters where there are any."""
+        """A test of each run, and of its averaged parameters if there are any."""
         states = self._states
         every = [states.variables, *([] if states.ema is None else [states.ema])]
         found, *averaged = (self._together.evaluate(each, self._data) for each in every)

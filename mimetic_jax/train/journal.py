@@ -152,7 +152,7 @@ class Journal:
     def evaluated(
         self, found: Sequence[Evaluation], averaged: Sequence[Evaluation], *, last: bool = False
     ) -> tuple[str, dict[Run, str]]:
-        """Record a test of each run, and of its averaged parameters where there are any.
+        """Record a test of each run, and of its averaged parameters if there are any.
 
         Args:
             found, averaged: the evaluations of each run.
@@ -221,7 +221,7 @@ class Journal:
 
     def _keep_lines(self, step: int) -> None:
         for run in self.runs if is_first() else ():
-            lines = run.metrics.read()  # raises where it is damaged
+            lines = run.metrics.read()  # raises if it is damaged
             kept = [line for line in lines if line["step"] <= step]
             if len(kept) < len(lines):
                 run.metrics.rewrite(kept)

@@ -37,7 +37,7 @@ class Score:
         scale: the factor from the number to the column: 100 for percent.
         higher: whether more is better.
         chosen_by: the number whose lowest value selects the evaluation that counts, such as the
-            loss on a validation text; the last one counts where this is empty.
+            loss on a validation text; the last one counts if this is empty.
         digits: how many digits a table shows after the point.
         goal: a value of the column, the steps to which a table shows; None: no such column.
     """

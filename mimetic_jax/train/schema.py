@@ -50,7 +50,7 @@ class Field:
         name: with its path, such as "optimizer.warmup".
         annotation: its type and range, as `typed.converted` takes them.
         default: None if it has none.
-        help: its meaning, in a phrase; empty where a user's model doesn't document it.
+        help: its meaning, in a phrase; empty if a user's model doesn't document it.
         affects: what depends on it.
     """
 
@@ -215,7 +215,7 @@ def documented(of: Any) -> dict[str, str]:
 
     >>> from mimetic_jax.data import Mixing
     >>> documented(Mixing)["switch"]
-    'probability of CutMix where both are on'
+    'probability of CutMix if both are on'
     """
     _, *sections = re.split(r"^(?:Args|Attributes):\n", inspect.getdoc(of) or "", flags=re.M)
     entries = "".join(sections).partition("\n\n")[0]

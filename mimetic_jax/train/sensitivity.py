@@ -80,7 +80,7 @@ def visible(
 
 
 def _nothing(score: Score, seeds: int, arms: int) -> str | None:
-    """Why nothing can be shown; empty where there is nothing to compare."""
+    """Why nothing can be shown; empty if there is nothing to compare."""
     if arms < 2:
         return ""
     if seeds < ENOUGH:

@@ -122,8 +122,8 @@ class Check(Listing[LayerCheck]):
 
     Attributes:
         state_spaces: the state space layers, which have a table of their own.
-        note: what was folded into the products, in words; "" where there is nothing to fold.
-        positional: the distances at which heads look, where rotary positions were given.
+        note: what was folded into the products, in words; "" if there is nothing to fold.
+        positional: the distances at which heads look, if rotary positions were given.
     """
 
     state_spaces: tuple[StateSpaceCheck, ...] = ()
@@ -267,7 +267,7 @@ def check(
         num_heads, num_kv_heads, rules: as for `plan`.
         effective: whether products are those that the activations meet, with the gain γ of the norm
             before the layer and the scale λ after it (LayerScale, or a norm before the sum):
-            diag(γ) W_Q W_Kᵀ diag(γ), diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ), where
+            diag(γ) W_Q W_Kᵀ diag(γ), diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ), if
             the rules know γ and λ. The table ends with a line that says what was folded into each
             product and what the layers hold besides. False: of the kernels alone.
         rotary: positions of the model, or their base alone: also read at which distance each head
@@ -359,7 +359,7 @@ def _units(mlp: Pair) -> tuple[float, float]:
 
 
 def _note(layers: Sequence[LayerCheck]) -> str:
-    """What was folded into each product, and what may be missing; "" where there is nothing."""
+    """What was folded into each product, and what may be missing; "" if there is nothing."""
     alike: dict[str, list[str]] = {}
     for name, product in _PRODUCTS.items():
         found = [layer.folded & product.folded for layer in layers if product.found(layer)]

@@ -47,7 +47,7 @@ def attention_rules(
         fused: the name of one layer that holds query, key and value, in that order, instead of
             `query`, `key` and `value`.
         grouped: whether that layer holds its H query, G key and G value heads along one axis, as it
-            must where there are fewer heads of key and value: give `num_heads` and `num_kv_heads`.
+            must if there are fewer heads of key and value: give `num_heads` and `num_kv_heads`.
         by_head: whether that layer holds query, key and value of one head after the other, as
             GPT-NeoX does, instead of all heads of query before those of key.
         flat: whether kernels store heads flattened, [D, H K] and [H K, D], and `num_heads` tells

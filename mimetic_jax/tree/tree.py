@@ -181,7 +181,7 @@ class Tree:
         return dtype_of(self.leaves[leaf.index])
 
     def view(self, block: str, layer: int | jax.Array | None) -> Block:
-        """A block as schemes see it: one layer of it, where layers are stacked."""
+        """A block as schemes see it: one layer of it, if layers are stacked."""
         return self._view(block, self.blocks[block], layer)
 
     def _view(self, block: str, among: Mapping[str, Leaf], layer: int | jax.Array | None) -> Block:

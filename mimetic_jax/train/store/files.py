@@ -84,7 +84,7 @@ def write(path: AnyPath, content: str | bytes) -> None:
 def append_line(path: AnyPath, line: str) -> None:
     """Append a line to a file, without what a kill left of another one.
 
-    Where the disk is full, nothing is appended. Processes that append take turns.
+    If the disk is full, nothing is appended. Processes that append take turns.
     """
     text = f"{line}\n".encode()
     if in_bucket(path):  # objects can't be added to
@@ -171,7 +171,7 @@ def locked(folder: AnyPath, say: Callable[[str], None] = print) -> Iterator[None
 
     Args:
         folder: the run's folder.
-        say: prints a line where the file system has no locks.
+        say: prints a line if the file system has no locks.
 
     Raises:
         InputError: if another process holds it, or the folder can't be written.

@@ -87,7 +87,7 @@ class Task:
 
     @classmethod
     def load(cls, config: ConfigDict, given: Any = None) -> Any:
-        """The data set, or what is given instead; its `fingerprint()` differs where examples do."""
+        """The data set, or what is given instead; its `fingerprint()` differs if examples do."""
         raise NotImplementedError
 
     @classmethod
@@ -100,7 +100,7 @@ class Task:
         return {}
 
     def prepare(self, key: jax.Array, step: jax.Array, examples: Examples) -> Any:
-        """The batch that `loss` takes; where it is augmented, by one key per step and example."""
+        """The batch that `loss` takes; if it is augmented, by one key per step and example."""
         return examples
 
     def loss(
@@ -152,7 +152,7 @@ class Task:
         return variables
 
     def grid(self) -> tuple[int, int] | None:
-        """(h, w) of the patches, where the model has a grid."""
+        """(h, w) of the patches, if the model has a grid."""
         return self.model.grid(self.input_shape)
 
     def unrolled(self) -> Self:
