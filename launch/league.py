@@ -84,7 +84,7 @@ def choices(task: str, results: Results) -> dict[str, tuple[int, bool]]:
     return found
 
 
-def chosen(task: str, results: Results) -> list[Row]:
+def chosen_rows(task: str, results: Results) -> list[Row]:
     """Rows with the arms that chose them; rows without one are left out."""
     picked, found = choices(task, results), []
     for row in rows(task):

@@ -303,7 +303,7 @@ def choose(given: argparse.Namespace, name: str, results: Results, say: Say) -> 
     # An arm whose best is at an end tries the next row.
     while not failed and (wanted := league.trials(name, results)) != tried:
         tried, (_, failed) = wanted, train(given, wanted, results, say, seeds=())
-    chosen = league.chosen(name, results)
+    chosen = league.chosen_rows(name, results)
     have = {arm for row in chosen for arm in row.arms}
     arms = [arm for arm in given.arms or have if arm in have]  # the others lack trials yet
     if "default" in arms:

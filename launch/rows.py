@@ -115,16 +115,16 @@ def made(row: Row, arms: Mapping[str, ConfigDict]) -> dict[str, Made]:
     """What makes the runs of each arm of a row, from its configuration."""
     found = {}
     for name, config in arms.items():
-        record, weights = to_json(config), None
-        del record["arms"]
+        config_json, weights = to_json(config), None
+        del config_json["arms"]
         # Students of different teachers differ in nothing else.
-        record["init_from"] = (record["init_from"] or "").replace("{arm}", name)
+        config_json["init_from"] = (config_json["init_from"] or "").replace("{arm}", name)
         if row.file:  # its content counts in place of its path
-            weights = teacher_mark(row.file, record["init_from"])
-            record["init_from"] = record["init_from"].replace(row.file, weights)
-        control = control_of(record)
+            weights = teacher_mark(row.file, config_json["init_from"])
+            config_json["init_from"] = config_json["init_from"].replace(row.file, weights)
+        control = control_of(config_json)
         found[name] = Made(
-            digest=digest(record),
+            digest=digest(config_json),
             control_of=control.of,
             control=control.kind,
             batch=config.batch,

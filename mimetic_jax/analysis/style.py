@@ -205,14 +205,14 @@ def matrix_rows(labels: Sequence[Any], matrix: np.ndarray) -> Iterator[list[Any]
         yield [*labels, number, *row.tolist()]
 
 
-def chosen(layers: Sequence[int], items: Sequence[Any], label: str) -> dict[int, Any]:
+def by_layer(layers: Sequence[int], items: Sequence[Any], label: str) -> dict[int, Any]:
     """Items by the number of their layer, from 1; all of them if none is chosen.
 
     Raises:
         InputError: there is no such layer.
 
     Example:
-        >>> chosen((1, 3), ["first", "second", "third"], "default")
+        >>> by_layer((1, 3), ["first", "second", "third"], "default")
         {1: 'first', 3: 'third'}
     """
     numbered = dict(enumerate(items, 1))

@@ -216,7 +216,7 @@ def _converted(name: str, annotation: Any, value: Any) -> Any:
     if origin is str:
         return str(_of_type(os.fspath(value) if isinstance(value, os.PathLike) else value, str))
     if origin is Literal:
-        return _chosen(name, value, arguments)
+        return _choice(name, value, arguments)
     if origin in _UNIONS:
         return _first_fitting(name, arguments, value)
     if origin in _SEQUENCES:
@@ -261,7 +261,7 @@ def _scalar(value: Any) -> Any:
     return value if np.shape(value) else value.item()
 
 
-def _chosen(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
+def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
     for choice in choices:
         if type(value) is type(choice) and value == choice:
             return choice

@@ -60,7 +60,7 @@ def export(workdir: str, arm: str, out: str, seed: int | None = None) -> str:
     params, _ = paths.flatten(jax.device_get({**state.params, **state.model_state}))
     tensors = {name: np.asarray(array) for name, array in params}
     step = int(state.step)
-    record = {"arm": run.arm, "seed": str(run.seed), "step": str(step)}
-    save_file(tensors, out, record)
+    metadata = {"arm": run.arm, "seed": str(run.seed), "step": str(step)}
+    save_file(tensors, out, metadata)
     count = sum(array.size for array in tensors.values())
     return f"{out}: {run}, step {step:,}, {len(tensors)} tensors, {count:,} numbers"

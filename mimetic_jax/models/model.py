@@ -121,7 +121,7 @@ def fields_of(model: Any) -> dict[str, Any]:
     return found
 
 
-def left_out(name: str, fields: Iterable[str]) -> list[str]:
+def foreign_fields(name: str, fields: Iterable[str]) -> list[str]:
     """Fields written for another model of `MODELS`, which this one doesn't have.
 
     `--config.model.name=…` replaces the model of a configuration; what both have stays.
@@ -130,7 +130,7 @@ def left_out(name: str, fields: Iterable[str]) -> list[str]:
         InputError: for a field that no model has, with the nearest name.
 
     Example:
-        >>> left_out("vit", ["width", "positions"])
+        >>> foreign_fields("vit", ["width", "positions"])
         ['positions']
     """
     known = find_model(name).fields
@@ -163,15 +163,15 @@ class Model:
 
         Args:
             name: as for `find_model`.
-            fields: the model's fields; see `left_out` for those that it doesn't have.
+            fields: the model's fields; see `foreign_fields` for those that it doesn't have.
             filled: fields that the data decides, such as `num_classes`: set if the model has
                 them.
 
         Raises:
-            InputError: as `find_model` and `left_out`; for a field without a value; or a dtype that
-                isn't one of floating point.
+            InputError: as `find_model` and `foreign_fields`; for a field without a value; or a
+                dtype that isn't one of floating point.
         """
-        definition, strays = find_model(name), left_out(name, fields)
+        definition, strays = find_model(name), foreign_fields(name, fields)
         known = definition.fields
         values = {field: value for field, value in fields.items() if field not in strays}
         testing = {flag: not value for flag, value in MODES.items()}

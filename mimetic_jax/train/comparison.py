@@ -17,7 +17,7 @@ from mimetic_jax.base.version import source_version
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.data.feed.feed import Feed
 from mimetic_jax.models import fields_of
-from mimetic_jax.models.model import left_out
+from mimetic_jax.models.model import foreign_fields
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.arm import Arm, ArmData
 from mimetic_jax.train.cluster import preemption
@@ -388,7 +388,7 @@ class Comparison:
         """Fields that are of another model than `model.name`, and rules that fit no parameter."""
         for arm in self.arms.values():
             model = arm.config.model
-            if strays := left_out(model.name, [field for field in model if field != "name"]):
+            if strays := foreign_fields(model.name, [field for field in model if field != "name"]):
                 yield f"{model.name} has no field {', '.join(strays)}: left out of config.model"
             names = [path for path, _ in paths.flatten(arm.program.shapes.params)[0]]
             for expression, _ in arm.config.optimizer.rate_rules:

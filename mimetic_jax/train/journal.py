@@ -109,7 +109,7 @@ class Journal:
         per_step = len(self.runs) * self._program.task.per_step
         return self.step * per_step / max(self.seconds, 1e-9)
 
-    def count(self, history: History, seconds: float) -> dict[Run, str]:
+    def count_steps(self, history: History, seconds: float) -> dict[Run, str]:
         """Add the steps of a dispatch; returns what went wrong in runs that diverge in it."""
         first = self.step
         self.step += history["loss"].shape[1]

@@ -42,7 +42,7 @@ from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import FLAX
 from mimetic_jax.zoo.axlearn import AXLEARN, AXLEARN_GROUPED
 from mimetic_jax.zoo.bonsai import BONSAI
-from mimetic_jax.zoo.detection import chosen
+from mimetic_jax.zoo.detection import best_table
 from mimetic_jax.zoo.diffusers import DIFFUSERS_UNET
 from mimetic_jax.zoo.dinov3 import DINOV3_FLAX
 from mimetic_jax.zoo.easylm import EASYLM_LLAMA
@@ -175,7 +175,7 @@ def detect(params: Any) -> str | None:
     """
     # Names don't show whether a model adds 1 to its gains.
     told_apart = {name: rules for name, rules in TABLES.items() if not name.endswith("_PLUS_ONE")}
-    return chosen(params, {"": FLAX, **told_apart}) or None
+    return best_table(params, {"": FLAX, **told_apart}) or None
 
 
 def rules_of(params: Any, model_type: str = "") -> tuple[Rule, ...]:

@@ -89,10 +89,10 @@ class Claim:
         if not path.exists():
             return None
         try:
-            record = json.loads(files.read(path))
+            data = json.loads(files.read(path))
         except (ValueError, RecursionError):
             raise files.damaged(path, "not JSON") from None
-        claim = from_json(cls, record, str(path))
+        claim = from_json(cls, data, str(path))
         if not isinstance(claim.config.get("arms"), dict) or "task" not in claim.config:
             raise files.damaged(path, "no configuration")
         return claim
