@@ -15,7 +15,7 @@ from mimetic_jax.models.local_attention import FORMS
 from mimetic_jax.schemes import Impulse, MeanShift, Mimetic, Scheme, SinCos, mimetic_language
 
 Arm: TypeAlias = Mapping[str, Any] | tuple[Scheme, ...]
-"""The fields that an arm overrides, or its schemes where it overrides nothing else."""
+"""The fields that an arm overrides, or its schemes if it overrides nothing else."""
 
 Arms: TypeAlias = dict[str, Arm]
 Names: TypeAlias = tuple[str, ...]

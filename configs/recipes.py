@@ -285,8 +285,8 @@ def few_images(share: float, **fields: Any) -> ConfigDict:
     """A ViT with mean pooling on a part of CIFAR-10, crop and flip: what one CPU core trains.
 
     Args:
-        share: of the training images.
-        fields: of the model.
+        share: the share of the training images.
+        fields: fields of the model.
     """
     config = default()
     config.data.name = "cifar10"
@@ -305,7 +305,7 @@ def sequences(task: str, **fields: Any) -> ConfigDict:
 
     Args:
         task: text, ptb, copying or recall.
-        fields: of the model.
+        fields: fields of the model.
     """
     if task in TEXTS:
         config = default("text")

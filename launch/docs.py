@@ -97,7 +97,7 @@ def side_by_side(
     """The lines of a row: its published scores after the default's, each with ours.
 
     Args:
-        name: of the row.
+        name: the row's name.
         row: as published.
         found: what its arms reached.
         every: whether arms that have no published score follow.

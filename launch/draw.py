@@ -46,12 +46,12 @@ def draw(
 
     Args:
         name: such as "attention/figure3".
-        queue: of its rows, trained as far as they are.
+        queue: the queue of its rows, trained as far as they are.
         wanted: its rows.
         out: folder of the files.
         file: pretrained weights, for a figure of weights.
         small: whether it is scaled down, as `wanted` is.
-        heads: num_heads and num_kv_heads of that file, where it doesn't tell them.
+        heads: num_heads and num_kv_heads of that file, if it doesn't tell them.
 
     Returns:
         The written files.

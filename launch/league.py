@@ -1,7 +1,7 @@
 """Tables in which each arm is compared in the row where it did best in a trial: the league.
 
 Rows are candidates, such as learning rates. Trials are runs of other seeds, and of a validation
-split where the data has one; they are lines of the results like any other. Arms that are no
+split if the data has one; they are lines of the results like any other. Arms that are no
 controls are the entrants.
 """
 
@@ -50,7 +50,7 @@ class Chosen(NamedTuple):
 def trials(task: str, results: Results) -> list[Row]:
     """The runs by which the arms of a task choose their row.
 
-    All arms try the first rows of the table. Where the best of the rows that an arm tried has a
+    All arms try the first rows of the table. If the best of the rows that an arm tried has a
     neighbor which the arm didn't try, that is next: called again once these runs are finished, this
     has it too, until the best of each arm lies between worse ones or the table ends.
 
@@ -84,7 +84,7 @@ def choices(task: str, results: Results) -> dict[str, tuple[int, bool]]:
     return found
 
 
-def chosen(task: str, results: Results) -> list[Row]:
+def chosen_rows(task: str, results: Results) -> list[Row]:
     """Rows with the arms that chose them; rows without one are left out."""
     picked, found = choices(task, results), []
     for row in rows(task):
@@ -214,7 +214,7 @@ def grid(
 
     Args:
         tasks: those without a run are left out.
-        results: of their runs.
+        results: the results of their runs.
         intervals: whether gains have theirs, and scores their deviation.
         most: entrants to show, the default among them; None for all.
     """

@@ -104,11 +104,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--results", help="default: results, or WORKDIR/results")
     add("--file", help="weights that a row or a figure needs")
     add("--heads", type=int, help="of a figure's file, which may not tell how many")
-    add("--kv-heads", "--kv_heads", type=int, help="of its keys and values, where they are fewer")
+    add("--kv-heads", "--kv_heads", type=int, help="of its keys and values, if they are fewer")
     add("--list", action="store_true", help="train nothing, print the rows of NAME")
     add("--dry-run", action="store_true", help="train nothing, print what would run")
     add("--docs", action="store_true", help="write the tables of results in docs/, and end")
-    # argparse takes what follows -- for the name where an option stands between the two.
+    # argparse takes what follows -- for the name if an option stands between the two.
     end = arguments.index("--") if "--" in arguments else len(arguments)
     given = parser.parse_args(arguments[:end])
     for name in ("workdir", "results", "file", "data_dir"):
@@ -303,7 +303,7 @@ def choose(given: argparse.Namespace, name: str, results: Results, say: Say) -> 
     # An arm whose best is at an end tries the next row.
     while not failed and (wanted := league.trials(name, results)) != tried:
         tried, (_, failed) = wanted, train(given, wanted, results, say, seeds=())
-    chosen = league.chosen(name, results)
+    chosen = league.chosen_rows(name, results)
     have = {arm for row in chosen for arm in row.arms}
     arms = [arm for arm in given.arms or have if arm in have]  # the others lack trials yet
     if "default" in arms:

@@ -33,7 +33,7 @@ def rows(name: str, small: bool = False, of: Sequence[Row] = ()) -> list[Row]:
     """The rows of a table or of a figure; with `small` those that have a scaled form, in it.
 
     Args:
-        name: of the table or the figure.
+        name: the name of the table or the figure.
         small: whether they are scaled down.
         of: others in their place, such as what a figure draws untrained.
     """
@@ -95,10 +95,10 @@ class Made:
     """What runs must agree in to be compared: fields of a line of the results.
 
     Attributes:
-        digest: of the configuration of the arm: runs of other digests aren't compared.
+        digest: the digest of the arm's configuration: runs of other digests aren't compared.
         control_of: digests of the arms of which its arm is a control.
         control: the kind of that control.
-        batch, dtype, base: of the configuration.
+        batch, dtype, base: fields of the configuration.
         weights: mark of the file or first stage that it started from, if any.
     """
 
@@ -115,16 +115,16 @@ def made(row: Row, arms: Mapping[str, ConfigDict]) -> dict[str, Made]:
     """What makes the runs of each arm of a row, from its configuration."""
     found = {}
     for name, config in arms.items():
-        record, weights = to_json(config), None
-        del record["arms"]
+        config_json, weights = to_json(config), None
+        del config_json["arms"]
         # Students of different teachers differ in nothing else.
-        record["init_from"] = (record["init_from"] or "").replace("{arm}", name)
+        config_json["init_from"] = (config_json["init_from"] or "").replace("{arm}", name)
         if row.file:  # its content counts in place of its path
-            weights = teacher_mark(row.file, record["init_from"])
-            record["init_from"] = record["init_from"].replace(row.file, weights)
-        control = control_of(record)
+            weights = teacher_mark(row.file, config_json["init_from"])
+            config_json["init_from"] = config_json["init_from"].replace(row.file, weights)
+        control = control_of(config_json)
         found[name] = Made(
-            digest=digest(record),
+            digest=digest(config_json),
             control_of=control.of,
             control=control.kind,
             batch=config.batch,

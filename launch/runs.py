@@ -39,7 +39,7 @@ class Line(Record, Made):
     Attributes:
         config: the key of its row.
         small: whether that is scaled down from the paper's.
-        command: that trained it.
+        command: the command that trained it.
         remark: what the same command would do otherwise today, such as draw other noise; or that
             its commit is in no clone, or its code was changed: nobody can check it out. Empty for
             most.
@@ -101,9 +101,9 @@ class Results:
         Of two with the same seed that of its own name, then the first.
 
         Args:
-            row: of the comparison.
+            row: the row of the comparison.
             arm: its name.
-            digest: of its configuration; that of its newest line unless given.
+            digest: the digest of its configuration; that of its newest line unless given.
         """
         lines = self.of(row)
         digest = digest or next((one.digest for one in reversed(lines) if one.arm == arm), "")
@@ -162,14 +162,14 @@ class Queue:
 
     Attributes:
         shown: the rows, with the arms of groups by name.
-        rows: of each comparison a row with all arms that the rows need.
-        configs: by comparison.
+        rows: a row per comparison, with all arms that the rows need.
+        configs: the configurations by comparison.
 
     Args:
         rows: those that share a comparison share its runs.
         results: where finished runs have their lines.
-        workdir: of checkpoints, a subfolder per comparison.
-        seeds: of each; those of its rows or its configuration where none are given.
+        workdir: the folder of checkpoints, with a subfolder per comparison.
+        seeds: the seeds of each row; those of its rows or its configuration if none are given.
         only: names of arms; all that the rows need unless given.
         data_dir: folder of the data sets, if any.
         command: recorded in the lines.
@@ -213,7 +213,7 @@ class Queue:
                 raise unknown("arm", name, known)
         for key, row in self.rows.items():
             config = self.configs[key] = self.config(row)
-            # Where a config says that seeds train together, their number is its own too.
+            # If a config says that seeds train together, their number is its own too.
             config.seeds = tuple(seeds or (config.together == 1 and row.seeds) or config.seeds)
             self._made[key] = made(row, arms_of(config))
 

@@ -45,7 +45,7 @@ def initialize(
         scheme: a scheme, or a tuple or list of schemes.
         **options: those of `rewrite`. PyTorch stores heads flattened: `num_heads` and
             `num_kv_heads` are read from the modules that hold the kernels, or from their config,
-            and needed where these don't say them. Without `rules` the table of `zoo` that fits is
+            and needed if these don't say them. Without `rules` the table of `zoo` that fits is
             taken: names of torch.nn, timm, torchvision and Hugging Face.
 
     Returns:
@@ -170,7 +170,7 @@ def _heads(
 ) -> dict[str, Any]:
     """The numbers of heads that the modules above the leaves of attention say, as options.
 
-    Where these differ, as between the stages of a Swin, they are in rules for each layer.
+    If these differ, as between the stages of a Swin, they are in rules for each layer.
     """
     try:
         shapes = {
@@ -258,7 +258,7 @@ def _load(path: str) -> Any:
         if found := _GLOBAL.search(str(error)):
             raise InputError(
                 f"{path} holds {found[1]} beside its tensors, an object that only code in the file "
-                "could make, which isn't run; where you trust it, save its state dict alone: "
+                "could make, which isn't run; if you trust it, save its state dict alone: "
                 "torch.save(torch.load(FILE, weights_only=False)['model'], NEW), with the key that "
                 "the file has"
             ) from error

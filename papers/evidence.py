@@ -2,7 +2,7 @@
 
 Every row is trained as it stands: small networks, real data, short trainings. The text's recipe was
 chosen by the default arm (configs/python_docs.py). Older rows of the text have an embedding that
-positions drown, which their titles say. The rate of the images is 1e-3 where a row says no other,
+positions drown, which their titles say. The rate of the images is 1e-3 if a row says no other,
 and wasn't tuned for any arm.
 """
 

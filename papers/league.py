@@ -1,7 +1,7 @@
 """The league: which initialization to use, by every one of one line on the same small tasks.
 
 Each arm trains at its own best learning rate: chosen at other seeds than those that are compared,
-and by a validation split where the data has a test split. An arm tries three rates, of which the
+and by a validation split if the data has a test split. An arm tries three rates, of which the
 middle one was the default's best, and further ones as long as its best is at an end. Networks are
 small and trainings short: what one CPU core trains in seconds.
 """

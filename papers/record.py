@@ -70,8 +70,8 @@ class Row:
 
     Attributes:
         label: the row's name in the paper.
-        arguments: of the config. FILE.npz stands for the file that `needs` describes, FIRST_STAGE
-            for the workdir of the training that it names.
+        arguments: arguments of the config. FILE.npz stands for the file that `needs` describes,
+            FIRST_STAGE for the workdir of the training that it names.
         published: the printed score per arm of the config, in the table's unit.
         gains: the differences to the default that the paper prints beside them, per arm; signed
             as the scores are, where the sign is a color or an arrow.
@@ -81,15 +81,16 @@ class Row:
         others: printed scores of what has no arm here, by the paper's name, and of other papers:
             of theirs the recipe isn't known, so what their default reaches is in the name.
         best: whether each printed score is the best of the row's printed arms.
-        score: the unit of its numbers, where it isn't the table's.
+        score: the unit of its numbers, if it isn't the table's.
         doubt: what keeps the numbers from being taken literally, if anything.
-        fields: of the configuration; of two that set the same one the later counts.
-        config: the row's file of configs/, where it isn't the table's.
+        fields: fields of the configuration; of two that set the same one the later counts.
+        config: the row's file of configs/, if it isn't the table's.
         needs: what the row starts from, pretrained weights or a first stage; empty if nothing.
-        small: how to scale it down, where the table's way doesn't serve.
+        small: how to scale it down, if the table's way doesn't serve.
         table: its name, such as "attention/table1".
-        number: of the row in its table, from 1.
-        seeds: of its runs, unless others are asked for; none for those of its config file.
+        number: the row's number in its table, from 1.
+        seeds: the seeds of its runs, unless others are asked for; none for those of its config
+            file.
         is_small: whether it is scaled down from the paper's.
         file: what replaces FILE.npz or FIRST_STAGE, if given.
     """
@@ -158,10 +159,10 @@ class Table:
         score: the unit of its numbers, with the metric.
         controls: arms that every row is compared with, beside those that it prints.
         fields: for all rows.
-        small: how to scale it down; None where that makes no sense for all rows.
-        doubt: of the whole table.
+        small: how to scale it down; None if that makes no sense for all rows.
+        doubt: what leaves room for doubt in the whole table.
         hardware: as stated.
-        seeds: of its runs; none for the fewest that a claim takes.
+        seeds: the seeds of its runs; none for the fewest that a claim takes.
         trials: seeds at which every arm tries rows first. It is then compared in the row where it
             did best with them: rows are learning rates, say. None for a table whose rows are
             compared each on its own.
@@ -206,14 +207,15 @@ def over_rates(
     """A table of our own whose rows are learning rates: each arm is compared at its own best one.
 
     Args:
-        title, config: of the table.
-        rates: of the rows, from the lowest.
+        title, config: the table's title and config.
+        rates: the rates of the rows, from the lowest.
         first: those that every arm tries.
-        arms: that are compared.
-        arguments: of the config.
+        arms: the arms that are compared.
+        arguments: arguments of the config.
         needs: what the rows take beside data.
         seeds: how many.
-        options: of the table, such as its score, and `trials`, seeds that aren't compared.
+        options: other fields of the table, such as its score, and `trials`, seeds that aren't
+            compared.
     """
     rows = (
         Row(
@@ -242,8 +244,8 @@ class Figure:
             none for a figure that needs no training, or whose rows are those of `table`.
         table: name of the table whose config, fields and controls the rows share.
         small: how its rows are scaled down.
-        starts: networks that are drawn as they start; those that need a file, where it is given.
-        doubt: of what the paper shows.
+        starts: networks that are drawn as they start; those that need a file, if it is given.
+        doubt: what leaves room for doubt in what the paper shows.
         needs: what it takes beside that, such as pretrained weights; empty if nothing.
     """
 

@@ -51,7 +51,7 @@ class NNXViT(nnx.Module):
 
     Args:
         width: D.
-        channels, patches: of an image.
+        channels, patches: the numbers of an image's channels and patches.
     """
 
     def __init__(

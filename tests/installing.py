@@ -15,7 +15,7 @@ def installed(folder: pathlib.Path, *options: str) -> pathlib.Path:
 
     Args:
         folder: an empty one.
-        options: of pip.
+        options: options for pip.
     """
     source = folder / "source"  # a copy, since building writes beside what it builds
     for name in ("mimetic_jax", "configs"):

@@ -90,13 +90,13 @@ class _Killed(BaseException):
 @contextlib.contextmanager
 def killed(after: int) -> Iterator[None]:
     """Kill the run inside the block, as a signal would, once it has taken more steps than these."""
-    original = Journal.count
+    original = Journal.count_steps
 
-    def count(self: Journal, history: History, seconds: float) -> dict[Run, str]:
+    def count_steps(self: Journal, history: History, seconds: float) -> dict[Run, str]:
         wrong = original(self, history, seconds)
         if self.step > after:
             raise _Killed
         return wrong
 
-    with mock.patch.object(Journal, "count", count), pytest.raises(_Killed):
+    with mock.patch.object(Journal, "count_steps", count_steps), pytest.raises(_Killed):
         yield

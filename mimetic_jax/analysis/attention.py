@@ -151,7 +151,7 @@ def draw(
     Reference: Mimetic Initialization of Self-Attention Layers, figures 2 and 8.
     """
     shown = {
-        label: style.chosen(layers, [layer.mean(0) for layer in found], label)
+        label: style.by_layer(layers, [layer.mean(0) for layer in found], label)
         for label, found in maps.items()
     }
     matrices = [matrix for group in shown.values() for matrix in group.values()]

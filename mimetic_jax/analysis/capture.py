@@ -30,7 +30,7 @@ class Network:
     """The variables of an arm at one moment.
 
     Attributes:
-        arm: of the comparison.
+        arm: the arm of the comparison.
         when: "initial" or "step N".
         variables: "params" and the model's other collections.
     """

@@ -45,7 +45,7 @@ def spread(result: ArmResult, since: int = 0) -> tuple[np.ndarray, np.ndarray, n
     ([0, 10], [10.0, 72.0], [1.41, 2.83])
 
     Args:
-        result: of finished runs.
+        result: the finished runs of an arm.
         since: the first step that counts.
 
     Returns:
@@ -88,7 +88,7 @@ def draw(
     """Draw the score over training, mean ± sd over seeds: a panel per row of the results.
 
     Args:
-        results: of finished runs.
+        results: the finished runs of each arm.
         title: above a panel whose row has no name.
         epochs: steps of one epoch, by row; other rows have an axis of steps.
         since: the first step to draw; scores before training are far from all that follow.

@@ -20,13 +20,13 @@ def describe(config: ConfigDict, words: Sequence[str] = ()) -> str:
     """What `--mode=fields` prints: what the configuration sets, then all other fields by topic.
 
     Args:
-        config: of an experiment.
+        config: the configuration of an experiment.
         words: all of which must be in the name or the meaning of a field that is printed.
 
     Raises:
         InputError: for an unknown task or model.
     """
-    # Fields of the model that the config names; its name differs where it isn't the task's own.
+    # Fields of the model that the config names; its name differs if it isn't the task's own.
     known = schema(config.task, config.model.name)
     known = {**known, "model.name": schema(config.task)["model.name"]}
     changed: list[tuple[str, str]] = []

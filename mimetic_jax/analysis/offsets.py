@@ -136,7 +136,7 @@ def draw(
     """
     depth = min(map(len, maps.values()))
     layers = layers or sorted({1, (depth + 1) // 2, depth})
-    shown = {label: style.chosen(layers, all_, label) for label, all_ in maps.items()}
+    shown = {label: style.by_layer(layers, all_, label) for label, all_ in maps.items()}
     heads = [(label, head) for label, all_ in maps.items() for head in range(len(all_[0]))]
     seen = {
         (view, label, number): _seen(view, layer, grid)

@@ -42,7 +42,7 @@ class Numbers:
 
     Attributes:
         members: number of networks.
-        mean: of the entries of W₁ and of W₂, [2].
+        mean: the means of the entries of W₁ and of W₂, [2].
         covariance: [3, 4], in the order of `PAIRS` and `SHARED`.
         mean_error, covariance_error: standard errors.
     """
@@ -100,7 +100,7 @@ def numbers(found: np.ndarray) -> Numbers:
 
     From the mean product of two entries, the covariance subtracts the product of the two kernels'
     means, estimated without bias by the products of distinct networks' means: the mean
-    of an entry is one number per kernel, as entries are exchangeable. (Where it isn't, the
+    of an entry is one number per kernel, as entries are exchangeable. (If it isn't, the
     covariances include the variance of that mean over entries.) Standard errors are of the delta
     method: those of each estimate's linearization in the 14 averages, from their covariance over
     networks.
@@ -264,7 +264,7 @@ def draw(path: AnyPath, states: Mapping[str, Mapping[str, Moments]]) -> list[Any
     diagonal, which is the variances and far larger than the rest, is blank.
 
     Args:
-        path: of PATH.png, and of PATH.csv with the 12 numbers in the weights' own units.
+        path: the path of PATH.png, and of PATH.csv with the 12 numbers in the weights' own units.
         states: sums of `add_network` per label, all of the same layers.
 
     Reference: Mimetic Initialization of MLPs, figure 1.

@@ -49,7 +49,7 @@ def head_products(params: Any, clip: int = 64, **options: Any) -> list[HeadProdu
 
     Args:
         params: a parameter tree.
-        clip: C, rows and columns that are kept; all where D is smaller.
+        clip: C, rows and columns that are kept; all if D is smaller.
         **options: of `mimetic_jax.blocks`: rules, num_heads, num_kv_heads.
 
     Example:

@@ -84,8 +84,8 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
     """Write the page of a workdir, with the curves of what is finished so far, and name it.
 
     Args:
-        workdir: of a comparison.
-        comparison: that trained there; read from the workdir unless given.
+        workdir: the comparison's folder.
+        comparison: the comparison that trained there; read from the workdir unless given.
     """
     need("a report", "plot")
     import jinja2
@@ -193,7 +193,7 @@ def _origins(results: Sequence[ArmResult]) -> list[str]:
 
 
 def _inline(picture: AnyPath) -> str:
-    """A picture as a data URI; empty where there is none."""
+    """A picture as a data URI; empty if there is none."""
     if not picture.exists():
         return ""
     return f"data:image/png;base64,{base64.b64encode(files.read(picture)).decode()}"

@@ -53,7 +53,7 @@ def canvas(width: float, height: float, pad: float = 0.02, **settings: Any) -> I
     Args:
         width, height: in inches.
         pad: between panels and what is beside them, in inches.
-        settings: of matplotlib's rcParams, which replace those of the style.
+        settings: values for matplotlib's rcParams, which replace those of the style.
 
     Raises:
         InputError: if matplotlib isn't installed.
@@ -75,8 +75,8 @@ def panels(
     """Panels of lines or points side by side, on the width of a page.
 
     Args:
-        count: of panels.
-        height: of a row of them, in inches.
+        count: the number of panels.
+        height: the height of a row of them, in inches.
         columns: panels in a row, at most; all in one unless given.
         sharey: whether they share a vertical axis.
         alone: width of a single one.
@@ -100,7 +100,7 @@ def matrices(
     """Square panels of matrices, as large as a page allows.
 
     Args:
-        rows, columns: of panels.
+        rows, columns: the numbers of rows and of columns of panels.
         most: the side of a panel at most, in inches.
         beside: space at the left and right of all panels.
         over: space over each row.
@@ -205,14 +205,14 @@ def matrix_rows(labels: Sequence[Any], matrix: np.ndarray) -> Iterator[list[Any]
         yield [*labels, number, *row.tolist()]
 
 
-def chosen(layers: Sequence[int], items: Sequence[Any], label: str) -> dict[int, Any]:
+def by_layer(layers: Sequence[int], items: Sequence[Any], label: str) -> dict[int, Any]:
     """Items by the number of their layer, from 1; all of them if none is chosen.
 
     Raises:
         InputError: there is no such layer.
 
     Example:
-        >>> chosen((1, 3), ["first", "second", "third"], "default")
+        >>> by_layer((1, 3), ["first", "second", "third"], "default")
         {1: 'first', 3: 'third'}
     """
     numbered = dict(enumerate(items, 1))

@@ -41,7 +41,7 @@ def estimate(comparison: Comparison) -> str:
         comparison: its data is loaded.
 
     Returns:
-        A line; it says why where nothing is timed, as without the data.
+        A line; it says why if nothing is timed, as without the data.
     """
     try:
         comparison.open()

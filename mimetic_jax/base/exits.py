@@ -1,4 +1,4 @@
-"""How commands end: by one line where the input is at fault, and by the exit code that says why."""
+"""How commands end: by one line if the input is at fault, and by the exit code that says why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Leave = Callable[[int], None]
 
 @contextlib.contextmanager
 def reported(leave: Leave | None = None) -> Iterator[None]:
-    """End a command as its caller expects: by an exit code, and one line where it is not a bug.
+    """End a command as its caller expects: by an exit code, and one line if it is not a bug.
 
     The code is 2 for bad input, 130 for an interruption, and 1 for everything else: output that
     can't be written, a reader that closed the pipe, as in `mimetic configs | head`, or a bug, whose

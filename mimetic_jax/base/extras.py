@@ -48,7 +48,7 @@ def advice(extra: str) -> str:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError, KeyError):
         # The record of an install from an address (PEP 610); one from an index has none.
         text = importlib.metadata.distribution("mimetic-jax").read_text("direct_url.json")
-        record = json.loads(text or "{}")
-        kind = "git+" if "vcs_info" in record else ""
-        wanted += f" @ {kind}{record['url']}"
+        origin = json.loads(text or "{}")
+        kind = "git+" if "vcs_info" in origin else ""
+        wanted += f" @ {kind}{origin['url']}"
     return f"pip install '{wanted}'"

@@ -30,7 +30,7 @@ def aligned(
     """The lines of a table with its columns aligned, two spaces apart.
 
     Columns after the first are aligned by `numbers`; `wrapped` is the index of a column of text
-    that goes on below where a line has no room for it.
+    that goes on below if a line has no room for it.
 
     >>> print(*aligned([("layer", "β"), ("block_0", "0.7")], str.rjust), sep="\\n")
     layer      β

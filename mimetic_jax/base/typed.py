@@ -145,6 +145,8 @@ def described(annotation: Any) -> str:
 
     >>> described(Annotated[float, Range(0, 1)] | None)
     'a finite number of at least 0 and at most 1, or None'
+    >>> described(tuple[int, int]), described(tuple[str, float])
+    ('a sequence of 2 values, each an integer', 'a sequence of 2 values: text and a finite number')
     """
     origin, arguments, within = _parts(annotation)
     if origin in _UNIONS:
@@ -153,8 +155,10 @@ def described(annotation: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}"
     if origin in _SEQUENCES:
-        length = f" of {len(arguments)}" if _fixed_length(origin, arguments) else ""
-        return f"a sequence{length}, each item {described(arguments[0])}"
+        kinds = list(dict.fromkeys(described(part) for part in arguments if part is not ...))
+        length = f"{len(arguments)} " if _fixed_length(origin, arguments) else ""
+        each = f", each {kinds[0]}" if len(kinds) == 1 else f": {' and '.join(kinds)}"
+        return f"a sequence of {length}values{each}"
     if origin in (float, int):
         number = "a finite number" if origin is float else "an integer"
         return f"{number} of {within}" if within else number
@@ -212,7 +216,7 @@ def _converted(name: str, annotation: Any, value: Any) -> Any:
     if origin is str:
         return str(_of_type(os.fspath(value) if isinstance(value, os.PathLike) else value, str))
     if origin is Literal:
-        return _chosen(name, value, arguments)
+        return _choice(name, value, arguments)
     if origin in _UNIONS:
         return _first_fitting(name, arguments, value)
     if origin in _SEQUENCES:
@@ -257,7 +261,7 @@ def _scalar(value: Any) -> Any:
     return value if np.shape(value) else value.item()
 
 
-def _chosen(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
+def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
     for choice in choices:
         if type(value) is type(choice) and value == choice:
             return choice

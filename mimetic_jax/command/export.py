@@ -36,10 +36,10 @@ def export(workdir: str, arm: str, out: str, seed: int | None = None) -> str:
     begin with the name of their collection, batch_stats.
 
     Args:
-        workdir: of a comparison.
+        workdir: the comparison's folder.
         arm: its name.
         out: the file.
-        seed: of the run; the first one of the configuration, if None.
+        seed: the run's seed; the first one of the configuration, if None.
 
     Raises:
         InputError: there is no such comparison, arm, seed or checkpoint; or `out` isn't named so.
@@ -60,7 +60,7 @@ def export(workdir: str, arm: str, out: str, seed: int | None = None) -> str:
     params, _ = paths.flatten(jax.device_get({**state.params, **state.model_state}))
     tensors = {name: np.asarray(array) for name, array in params}
     step = int(state.step)
-    record = {"arm": run.arm, "seed": str(run.seed), "step": str(step)}
-    save_file(tensors, out, record)
+    metadata = {"arm": run.arm, "seed": str(run.seed), "step": str(step)}
+    save_file(tensors, out, metadata)
     count = sum(array.size for array in tensors.values())
     return f"{out}: {run}, step {step:,}, {len(tensors)} tensors, {count:,} numbers"

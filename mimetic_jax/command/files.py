@@ -57,7 +57,7 @@ def rewrite_file(argv: Sequence[str]) -> None:
         "--grid",
         type=_grid,
         metavar="HxW",
-        help="patches, where the table of positions isn't a square grid",
+        help="patches, if the table of positions isn't a square grid",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
@@ -128,7 +128,7 @@ def fit_file(argv: Sequence[str]) -> None:
 
 
 def read(path: str) -> Mapping[str, np.ndarray]:
-    """The tensors of a file by name; a memory map where the file allows it.
+    """The tensors of a file by name; a memory map if the file allows it.
 
     Raises:
         InputError: for a file that isn't there, of another kind or damaged.
@@ -214,11 +214,11 @@ def _parser(command: str, description: str | None) -> argparse.ArgumentParser:
     parser.add_argument(
         *("--kv-heads", "--num_kv_heads", "--num-kv-heads"),
         type=int,
-        help="of key and value, where they are fewer",
+        help="of key and value, if they are fewer",
     )
     parser.add_argument(
         "--rules",
-        help="what the tensors are, where their names don't say it: a table such as PYTORCH, or "
+        help="what the tensors are, if their names don't say it: a table such as PYTORCH, or "
         "the call that an error prints",
     )
     return parser

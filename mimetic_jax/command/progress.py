@@ -1,4 +1,4 @@
-"""A bar of the steps of a training, where stderr is a terminal."""
+"""A bar of the steps of a training, if stderr is a terminal."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ REMOTE = {
 
 
 def hint(name: str, data_dir: str | None) -> str:
-    """The command that downloads a data set, for errors; "" where there is none.
+    """The command that downloads a data set, for errors; "" if there is none.
 
     >>> hint("cifar10", "~/data")
     'mimetic download cifar10 --data-dir=~/data'

@@ -34,7 +34,7 @@ def available_bytes() -> int:
 
 
 def keep_freed_memory() -> None:
-    """Let the process keep what it frees, where JAX computes on the CPU and glibc allocates.
+    """Let the process keep what it frees, if JAX computes on the CPU and glibc allocates.
 
     A step's temporary arrays are one block of hundreds of MiB. glibc gives such a block back to the
     system when the step ends, and the next step waits until the kernel has filled every page of it

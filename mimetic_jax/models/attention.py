@@ -20,7 +20,7 @@ class Attention(nn.Module):
     Names, shapes and initial values of the parameters are those of
     `nn.MultiHeadDotProductAttention`: kernels query, key, value [D, H, K] and out [H, K, D],
     biases [H, K] and [D]. Softmax is float32 in any dtype. Half precision on an NVIDIA GPU uses
-    cuDNN's flash attention where it supports the head width, everything else XLA.
+    cuDNN's flash attention if it supports the head width, everything else XLA.
 
     Attributes:
         num_heads: H, a divisor of D.
@@ -38,7 +38,7 @@ class Attention(nn.Module):
             learned factors [K], one set for all queries and one for all keys, before it turns.
         exclusive: what a head gathers, y, loses its component along the token's own value v:
             y − (y · v) v / ‖v‖².
-        dtype: of the computation; parameters are float32.
+        dtype: the dtype of the computation; parameters are float32.
 
     Raises:
         InputError: if H does not divide D.
@@ -148,7 +148,7 @@ class Attention(nn.Module):
 
 
 def _without(value: jax.Array, gathered: jax.Array) -> jax.Array:
-    """y − (y · v) v / ‖v‖², [..., K] from two of that shape; y where v is 0."""
+    """y − (y · v) v / ‖v‖², [..., K] from two of that shape; y if v is 0."""
     direction = value.astype(jnp.float32)
     squares = jnp.square(direction).sum(axis=-1, keepdims=True)
     direction *= jax.lax.rsqrt(jnp.maximum(squares, 1e-24))
@@ -183,8 +183,8 @@ def _attended(
 
 
 def _implementation(dtype: jax.typing.DTypeLike, head_width: int) -> Literal["cudnn", "xla"]:
-    """The implementation of `jax.nn.dot_product_attention`: "cudnn" where supported."""
-    # A default device is set where a process with a GPU counts FLOPs on its CPU.
+    """The implementation of `jax.nn.dot_product_attention`: "cudnn" if supported."""
+    # A default device is set when a process with a GPU counts FLOPs on its CPU.
     chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
     device = chosen if isinstance(chosen, jax.Device) else jax.local_devices(backend=chosen)[0]
     # "cuda 12090" of a GPU, "NVIDIA H200" of one that is compiled for without it.

@@ -35,7 +35,7 @@ class ConvMixer(nn.Module):
         filter_size: side of the depthwise filters.
         scan: one loop over a block, see `ViT`.
         remat: recompute each block in the backward pass, see `ViT`.
-        dtype: of the computation; parameters, statistics and logits stay float32.
+        dtype: the dtype of the computation; parameters, statistics and logits stay float32.
 
     Example:
         >>> model = ConvMixer(num_classes=10, width=16, depth=2)

@@ -33,7 +33,7 @@ class ConvNeXt(nn.Module):
             "timm", a normal of .02 with zero biases in every layer, ConvNeXt's own; or "flax".
         scan: one loop over a block, see `ViT`.
         remat: recompute each block in the backward pass, see `ViT`.
-        dtype: of the computation; parameters and logits stay float32.
+        dtype: the dtype of the computation; parameters and logits stay float32.
 
     Example:
         >>> model = ConvNeXt(num_classes=10, width=16, depth=2)

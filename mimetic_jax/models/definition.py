@@ -47,7 +47,7 @@ class Definition:
         if len(self.parts) == 1:
             return _arguments(self.parts[0].__init__, "self", "name", "parent", "rngs")
         found: dict[str, Any] = {}
-        for part in reversed(self.parts):  # where both have a default, that of the first one counts
+        for part in reversed(self.parts):  # if both have a default, that of the first one counts
             found |= _arguments(part, *list(_arguments(part))[:2], "key", *MODES)
         return found
 
@@ -136,11 +136,11 @@ def _arguments(call: Callable[..., Any], *skipped: str) -> dict[str, Any]:
 
 
 def nnx_bridge() -> Any:
-    """The class of NNX modules as Linen modules, where NNX is imported: for `isinstance`."""
+    """The class of NNX modules as Linen modules, if NNX is imported: for `isinstance`."""
     return _nnx("bridge", "ToLinen")
 
 
 def _nnx(*names: str) -> Any:
-    """A class of `flax.nnx`; none where nobody has imported it, since that takes a second."""
+    """A class of `flax.nnx`; none if nobody has imported it, since that takes a second."""
     found = sys.modules.get("flax.nnx")
     return (functools.reduce(getattr, names, found),) if found else ()

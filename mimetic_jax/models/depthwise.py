@@ -53,8 +53,8 @@ class Depthwise(nn.Module):
 
     Attributes:
         size: k.
-        kernel_init, bias_init: of these shapes; the fan-in is k².
-        dtype: of the computation; parameters are float32.
+        kernel_init, bias_init: the initializers of kernel and bias; the fan-in is k².
+        dtype: the dtype of the computation; parameters are float32.
     """
 
     size: int

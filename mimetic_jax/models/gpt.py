@@ -93,7 +93,8 @@ class GPT(nn.Module):
             masks are other draws.
         remat: recompute each block in the backward pass: it keeps only the inputs of blocks, for
             about a third more arithmetic.
-        dtype: of the computation; parameters, softmax, the last norm and logits stay float32.
+        dtype: the dtype of the computation; parameters, softmax, the last norm and logits stay
+            float32.
 
     Example:
         >>> model = GPT(vocab=50, width=16, depth=1, heads=2)

@@ -56,7 +56,7 @@ def space_to_depth(x: jax.Array, factor: int) -> jax.Array:
 
 
 def shared(module: type[nn.Module], model: nn.Module, **own: Any) -> dict[str, Any]:
-    """Fields of a module: its own ones, and the model's where both have one of that name."""
+    """Fields of a module: its own ones, and the model's if both have one of that name."""
     known, others = ({field.name for field in dataclasses.fields(of)} for of in (module, model))
     both = sorted((known & others) - {"name", "parent"})
     return {name: getattr(model, name) for name in both} | own
@@ -79,7 +79,7 @@ def stack(
         x: activations.
         numbers: further arguments of the blocks, each L numbers, or None for all blocks. In a scan
             they are traced.
-        fields: of the blocks that aren't fields of the model, see `shared`.
+        fields: fields of the blocks that aren't fields of the model, see `shared`.
     """
     body, fields = block, shared(block, model, **fields)
     if model.remat:  # a scan needs no barrier against merging the recomputed block

@@ -29,7 +29,7 @@ class GatedAttention(Attention):
 
     Attributes:
         grid: (h, w), row by row, N = h·w.
-        position_init: of the rows of v that are not local.
+        position_init: the initializer of the rows of v that are not local.
 
     Raises:
         InputError: if the number of tokens isn't h·w.

@@ -65,7 +65,7 @@ def layer_norm(
         x: [..., D], a float dtype; computed in at least float32.
         scale, bias: [D].
         epsilon: ε.
-        dtype: of the result.
+        dtype: the dtype of the result.
 
     Returns:
         [..., D].
@@ -114,7 +114,7 @@ class LayerNorm(nn.Module):
 
     Attributes:
         epsilon: ε.
-        dtype: of the result; parameters and statistics are float32.
+        dtype: the dtype of the result; parameters and statistics are float32.
     """
 
     epsilon: float = 1e-6

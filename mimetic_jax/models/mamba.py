@@ -50,7 +50,7 @@ class Mamba(nn.Module):
             the state space layer: a hybrid. Schemes for either find their layers.
         scan: one compiled block, run L times, see `GPT`; not of a hybrid.
         remat: recompute each block in the backward pass, see `GPT`.
-        dtype: of the projections; parameters, the recurrence and norms stay float32.
+        dtype: the dtype of the projections; parameters, the recurrence and norms stay float32.
 
     Example:
         >>> model = Mamba(vocab=50, width=16, depth=1, heads=2, state=8)
@@ -212,7 +212,7 @@ class CausalConv(nn.Module):
 
     Attributes:
         taps: k.
-        dtype: of the computation; parameters kernel [k, C] and bias [C] are float32.
+        dtype: the dtype of the computation; parameters kernel [k, C] and bias [C] are float32.
     """
 
     taps: int

@@ -30,7 +30,7 @@ class Mixer(nn.Module):
         base: the initialization that schemes start from: "torch", "timm" or "flax".
         scan: one loop over a block, see `ViT`.
         remat: recompute each block in the backward pass, see `ViT`.
-        dtype: of the computation; parameters and logits stay float32.
+        dtype: the dtype of the computation; parameters and logits stay float32.
 
     Example:
         >>> model = Mixer(num_classes=10, width=16, depth=2)

@@ -121,7 +121,7 @@ def fields_of(model: Any) -> dict[str, Any]:
     return found
 
 
-def left_out(name: str, fields: Iterable[str]) -> list[str]:
+def foreign_fields(name: str, fields: Iterable[str]) -> list[str]:
     """Fields written for another model of `MODELS`, which this one doesn't have.
 
     `--config.model.name=…` replaces the model of a configuration; what both have stays.
@@ -130,7 +130,7 @@ def left_out(name: str, fields: Iterable[str]) -> list[str]:
         InputError: for a field that no model has, with the nearest name.
 
     Example:
-        >>> left_out("vit", ["width", "positions"])
+        >>> foreign_fields("vit", ["width", "positions"])
         ['positions']
     """
     known = find_model(name).fields
@@ -150,7 +150,7 @@ class Model:
         name: as for `find_model`.
         module: images [B, h, w, C] → logits [B, classes], or tokens [B, N] → logits [B, N, V]; in
             Linen, whatever it was written in.
-        traits: of its class.
+        traits: the traits of its class.
     """
 
     name: str
@@ -163,15 +163,15 @@ class Model:
 
         Args:
             name: as for `find_model`.
-            fields: of the model; see `left_out` for those that it doesn't have.
-            filled: fields that the data decides, such as `num_classes`: set where the model has
+            fields: the model's fields; see `foreign_fields` for those that it doesn't have.
+            filled: fields that the data decides, such as `num_classes`: set if the model has
                 them.
 
         Raises:
-            InputError: as `find_model` and `left_out`; for a field without a value; or a dtype that
-                isn't one of floating point.
+            InputError: as `find_model` and `foreign_fields`; for a field without a value; or a
+                dtype that isn't one of floating point.
         """
-        definition, strays = find_model(name), left_out(name, fields)
+        definition, strays = find_model(name), foreign_fields(name, fields)
         known = definition.fields
         values = {field: value for field, value in fields.items() if field not in strays}
         testing = {flag: not value for flag, value in MODES.items()}
@@ -240,7 +240,7 @@ class Model:
         return dataclasses.replace(self, module=self.module.clone(**values))
 
     def grid(self, image: tuple[int, ...]) -> tuple[int, int] | None:
-        """(rows, columns) of the patches of an image [h, w, C], where the model has a grid."""
+        """(rows, columns) of the patches of an image [h, w, C], if the model has a grid."""
         return self.traits.grid(self.module, image) if self.traits.grid else None
 
     def _array(self, output: Any) -> jax.Array:

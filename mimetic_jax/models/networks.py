@@ -27,7 +27,7 @@ class Functions(nn.Module):
         initialize: (key, inputs) → variables, a dictionary with "params".
         call: (variables, inputs) → output; → (output, collections) if there are others than
             "params". It gets `key` (None in evaluation) and a flag of `MODES` if it names them.
-        values: of further arguments, which each function gets if it names them.
+        values: the values of further arguments, which each function gets if it names them.
     """
 
     initialize: Callable[..., Any]

@@ -17,7 +17,7 @@ def resample(
 ) -> jax.Array:
     """A position table resampled to another grid of patches: bicubic, antialiased.
 
-    Keys' cubic with a = −1/2, widened where the grid shrinks, and weights renormalized at the
+    Keys' cubic with a = −1/2, widened if the grid shrinks, and weights renormalized at the
     borders. That is PyTorch's `interpolate(mode="bicubic", antialias=True)`, which timm uses, to
     float precision. It isn't `antialias=False`, which the first DeiT code and Hugging Face use:
     a = −3/4 and repeated borders, never widened. On tables of white noise, the worst case, the

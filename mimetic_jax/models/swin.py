@@ -60,7 +60,7 @@ class Swin(nn.Module):
             parameters of `block_0` … of a stage are stacked under the one name `blocks`; initial
             values and dropped paths are other draws.
         remat: recompute each block in the backward pass to keep only its input.
-        dtype: of the computation; parameters, softmax and logits stay float32.
+        dtype: the dtype of the computation; parameters, softmax and logits stay float32.
 
     Example:
         >>> model = Swin(num_classes=10, width=16, depths=(1, 2), downscaling=(2, 2), head_dim=8,
@@ -93,7 +93,7 @@ class Swin(nn.Module):
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
-        """Logits [B, classes], float32. Training needs a "dropout" rng where drop_path isn't 0."""
+        """Logits [B, classes], float32. Training needs a "dropout" rng if drop_path isn't 0."""
         self._check(images.shape[1:3])
         init = base_init(_BASES[self.form])
         patch = self.downscaling[0]

@@ -21,14 +21,14 @@ class Traits:
 
     Attributes:
         grid: (module, shape of an image [h, w, C]) → (rows, columns) of the patch grid, which
-            `SinCos` and `Impulse` need where the position table is not square.
+            `SinCos` and `Impulse` need if the position table is not square.
         rules: roles and layouts of the parameters, for `rewrite`, which finds them unless given.
         rotary: module → its rotary positions, None if it has others: `schemes.PositionalHeads` is
             checked against them.
         sharding: ordered (regular expression, placement) pairs over parameter paths; see
             `train.cluster.mesh.shardings`. Kernels and embeddings are sharded over "fsdp" unless
             given.
-        no_decay: regular expression of the parameters without weight decay where a
+        no_decay: regular expression of the parameters without weight decay if a
             configuration sets `optimizer.no_decay`.
         output: parameters → (E [V, D], b [V]) of the output layer, for a text model that returns
             hidden states [B, N, D] instead of logits: the loss then computes the logits in chunks.

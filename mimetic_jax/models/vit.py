@@ -54,7 +54,7 @@ class ViT(nn.Module):
             pairs of columns turn with the row of a patch, half with its column; the class token
             doesn't turn.
         token_std: standard deviation of the class token's normal draw. DeiT and timm drew .02 until
-            2022; later timm draws 1e-6, and 0 where it skips initialization. Near 0, the first
+            2022; later timm draws 1e-6, and 0 if it skips initialization. Near 0, the first
             LayerNorm multiplies the token's gradient by up to 1000: see configs/digits_vit.py.
         dropout: rate after positions, attention and MLP layers.
         drop_path: stochastic depth, rising linearly from 0 to this rate in the last block.
@@ -76,7 +76,7 @@ class ViT(nn.Module):
             dropout masks are other draws. A GPU moves more memory for it.
         remat: recompute each block in the backward pass, about a third more arithmetic, to keep
             only its input. Best with `scan`: XLA on CPU frees nothing in the unrolled model.
-        dtype: of the computation; parameters, softmax and logits stay float32.
+        dtype: the dtype of the computation; parameters, softmax and logits stay float32.
 
     Example:
         >>> model = ViT(num_classes=10, width=16, depth=2, heads=2, patch=4)
@@ -123,7 +123,7 @@ class ViT(nn.Module):
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
-        """Logits [B, classes], float32. Training needs a "dropout" rng where a rate isn't 0."""
+        """Logits [B, classes], float32. Training needs a "dropout" rng if a rate isn't 0."""
         self._check()
         init = base_init(self.base)
         x = patch_embed(images, self.patch, self.width, init.patch, torch_bias, self.dtype)

@@ -81,7 +81,7 @@ class WindowAttention(Attention):
         return jnp.einsum("bijhpqrs,birjshk->bipjqhk", attention, v).reshape(query.shape)
 
     def _bias(self) -> jax.Array:
-        """B [H, N, N] float32, or [1, N, N] where heads share it."""
+        """B [H, N, N] float32, or [1, N, N] if heads share it."""
         last = self.window - 1
         side = 2 * self.window - 1
         at = np.stack(np.divmod(np.arange(self.window**2), self.window), axis=-1)

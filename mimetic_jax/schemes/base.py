@@ -288,7 +288,7 @@ def roles_to_write(scheme: Scheme, roles: Iterable[str]) -> frozenset[str]:
 
 
 def both_or_none(roles: frozenset[str], first: str, second: str) -> frozenset[str]:
-    """Two roles that are drawn together, or nothing where a block has neither; one is an error."""
+    """Two roles that are drawn together, or nothing if a block has neither; one is an error."""
     present = roles & {first, second}
     if len(present) == 1:
         raise InputError(
@@ -370,8 +370,8 @@ def as_tuple(scheme: Scheme | Sequence[Scheme]) -> tuple[Scheme, ...]:
             raise InputError(f"{one.__name__} is not a scheme: call it, {one.__name__}()")
         if not isinstance(one, Scheme):
             raise InputError(
-                f"{shown(one)} is not a scheme: use one of {', '.join(sorted(REGISTRY))}, or a "
-                "tuple or list of them"
+                f"{shown(one)} is not a scheme: give one such as Mimetic(), or a tuple or list of "
+                "several, none inside another"
             )
     return several
 

@@ -22,7 +22,7 @@ from mimetic_jax.weights.checks import NOT_NEGATIVE
 class Zero(_Kernels):
     """ZerO on attention: W_Q = 0, W_K = W_V = I, W_out = 0.
 
-    All heads together are the identity: a partial one where G·K < D, and I · H_p / √p · I where
+    All heads together are the identity: a partial one if G·K < D, and I · H_p / √p · I if
     G·K > D, with H_p the Hadamard matrix of the next power of two p ≥ G·K, cut to shape. The
     released code has no transformer: Q and K follow the remark in Mimetic Initialization of
     Self-Attention Layers, out the rule that a residual branch ends in zero. Nothing is random.

@@ -77,7 +77,7 @@ class DCT(_Kernels):
     """Query, key or value kernels that are the orthonormal discrete cosine transform of the width.
 
     W[i, k] = c_k cos(π (2i + 1) k / 2D), c_0 = √(1/D) and c_k = √(2/D): head h reads a band of K
-    frequencies of the channels, the same in every layer. Where H·K > D it is the transpose of the
+    frequencies of the channels, the same in every layer. If H·K > D it is the transpose of the
     kernel for swapped sizes. Other kernels are unchanged.
 
     The paper transforms one kernel at a time, with the largest gain for the key: ImageNet
@@ -123,7 +123,7 @@ class Sinusoidal(_Kernels):
 
     A square kernel is symmetric, and with the "glorot" variance W W is about m / (m − 2) · (I − R),
     R the permutation i → m − 2 − i. Units of frequencies f and m − f are each other's negatives, so
-    that its rank is below m / 2 (95 for 192), and the last unit is zero. So where H·K = D,
+    that its rank is below m / 2 (95 for 192), and the last unit is zero. So if H·K = D,
     Σ_h W_Q W_Kᵀ = W_V W_out ≈ I − R: in value and out, the identity has the opposite sign to
     `Mimetic`.
 
@@ -131,8 +131,9 @@ class Sinusoidal(_Kernels):
     query, key and value count as three kernels, as in its code for nn.MultiheadAttention.
 
     Attributes:
-        variance: of the entries: "glorot", 2 / (inputs + outputs), or "he", 2 / inputs; the
-            released code changed from the first to the second after the paper appeared.
+        variance: the variance of the entries: "glorot", 2 / (inputs + outputs), or "he",
+            2 / inputs; the released code changed from the first to the second after the paper
+            appeared.
 
     Reference: Sinusoidal Initialization, Time for a New Start (Fernández-Hernández et al.,
     NeurIPS 2025), as in its released code (jmiravet/Sinusoidal-Initialization).

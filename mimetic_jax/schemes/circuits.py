@@ -60,7 +60,8 @@ class InductionCircuit(_Turning):
         copies, matches: indices of the heads.
         copy: c.
         match: β.
-        seed: of P_V and P_O, which two layers share, so that they can't come from a layer's key.
+        seed: the seed of P_V and P_O, which two layers share, so that they can't come from a
+            layer's key.
 
     Reference: the circuit is that of In-context Learning and Induction Heads (Olsson et al. 2022).
     """

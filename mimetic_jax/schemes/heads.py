@@ -104,7 +104,7 @@ class SymmetricQueryKey(Scheme):
 class OrthogonalValueOut(Scheme):
     """W_V = v P and W_out = o L^−δ Pᵀ with one random orthogonal P per layer, a slice per head.
 
-    Where G·K = D, W_V W_out = v o L^−δ I exactly, with factors whose singular values are all equal.
+    If G·K = D, W_V W_out = v o L^−δ I exactly, with factors whose singular values are all equal.
     With fewer columns the product is that of a projection; with more, it is the same identity.
     Biases become zero.
 

@@ -164,9 +164,9 @@ class ImpulseBias(Scheme):
     """Structured initialization of a Swin: each token initially attends to one neighbor.
 
     The relative position bias at one offset (m, n) gains `strength`; all other biases stay as
-    drawn, so that the scale of the rest is that of the model. Where each head has a table, head h
+    drawn, so that the scale of the rest is that of the model. If each head has a table, head h
     gets the h-th offset of `weights.impulse.offsets`, in every block, at row
-    (W−1−m)·(2W−1) + (W−1−n) of the window's side W: Microsoft's code indexes by query − key. Where
+    (W−1−m)·(2W−1) + (W−1−n) of the window's side W: Microsoft's code indexes by query − key. If
     the heads of a block share a table, block l gets the l-th, at [W−1+m, W−1+n]: kentaroy47's code
     indexes by key − query. Both start over at the end of the list. At an offset of a neighbor
     outside the window, or outside the grid, the token attends as before.

@@ -69,7 +69,7 @@ def uniform(key: jax.Array, shape: Shape, std: float) -> jax.Array:
 def semi_orthogonal(key: jax.Array, fan_in: int, fan_out: int, num_heads: int = 1) -> jax.Array:
     """A random matrix [fan_in, fan_out] whose singular values are all 1, Haar-distributed.
 
-    WᵀW = I, or W Wᵀ = I where it widens: as a whole, or in the columns of each of several heads,
+    WᵀW = I, or W Wᵀ = I if it widens: as a whole, or in the columns of each of several heads,
     which are drawn independently.
 
     >>> query = semi_orthogonal(jax.random.key(0), 12, 8)

@@ -31,8 +31,8 @@ class MeanShift(Scheme):
             deviations of the kernel.
         per_input: draw one mean per input, the same for all hidden units (eq. 1), instead of
             one number for the whole kernel (eq. 2, the paper's results).
-        role: of the kernel: the first, or the gate of a gated MLP, which has such means in trained
-            models where the other first kernel has none.
+        role: the kernel's role: the first, or the gate of a gated MLP, which has such means in
+            trained models, unlike the other first kernel.
 
     Reference: Mimetic Initialization of MLPs, eqs. 1 and 2.
     """

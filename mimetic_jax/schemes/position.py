@@ -21,7 +21,7 @@ from mimetic_jax.weights.position import TEMPERATURE
 class SinCos(Scheme):
     """Sin-cos positions in the (still trainable) position table; class-token rows become zero.
 
-    γ · sincos_2d(h, w, D) on the patch grid, or γ · sincos_1d(N, D) for text: where the tree embeds
+    γ · sincos_2d(h, w, D) on the patch grid, or γ · sincos_1d(N, D) for text: if the tree embeds
     tokens instead of patches.
 
     Attributes:

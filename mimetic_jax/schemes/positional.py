@@ -78,14 +78,14 @@ class PositionalHeads(_Turning):
     width 384 y is .93 of that after the first block and .62 after the last, with embeddings a
     quarter as large .71 and .28.
 
-    *With QK norm* a query of norm ‖q‖ is multiplied by γ √K / ‖q‖. Its gain, where the tree has it,
+    *With QK norm* a query of norm ‖q‖ is multiplied by γ √K / ‖q‖. Its gain, if the tree has it,
     becomes γ_q = √((S √K + ‖W_Q‖²) / K), ‖W_Q‖² the mean over heads, so that S stays what it is and
     content what it is without the norm; with γ = 1 logits can't exceed √K.
 
     Attributes:
-        base, turned, pairs, axes: of the model's rotary positions, see `Rotary`; the base is
+        base, turned, pairs, axes: the model's rotary positions, see `Rotary`; the base is
             "rope_theta" of its configuration, which weights don't show, so it has no default.
-        offsets: δ in tokens, 0 or more for the past; pairs of (rows, columns) where `axes` is 2.
+        offsets: δ in tokens, 0 or more for the past; pairs of (rows, columns) if `axes` is 2.
             Or a tuple of such tuples, from the first layer to the last of a network of any depth:
             each layer takes the nearest.
         sharpness: S, likewise: one number, numbers in turn, or a tuple of these by depth. A head
@@ -145,7 +145,7 @@ class PositionalHeads(_Turning):
         if "position" in present:
             raise InputError(
                 "the tree has a table of positions, which models with rotary positions lack: "
-                "PositionalHeads is for these; where positions are added, Mimetic makes attention "
+                "PositionalHeads is for these; if positions are added, Mimetic makes attention "
                 "local"
             )
         if self.channel is not None and "embedding" not in written:
@@ -274,6 +274,6 @@ def _nesting(value: Any) -> int:
 
 
 def _rows(value: Any, level: int) -> tuple[Any, ...]:
-    """Numbers by depth; where they aren't, as one row."""
+    """Numbers by depth; if they aren't, as one row."""
     value = value if isinstance(value, tuple) else (value,)
     return value if _nesting(value) > level else (value,)

@@ -28,7 +28,7 @@ class MimeticSSM(Scheme):
       root mean square. What is read under x is what was written under it;
     - the causal convolution is near the identity: 1 at its last tap, plus noise; its bias is 0.
 
-    Each part is left as it is where its field is None: 16 combinations.
+    Each part is left as it is if its field is None: 16 combinations.
 
     The four parts are those of reviews of the paper and of code derived from it. They were not
     checked against its text, and `decay`, `correlation` and `noise` are values of our own: don't

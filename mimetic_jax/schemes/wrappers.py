@@ -31,7 +31,7 @@ _KINDS = (
 """The roles of each kind of layer, in the order of their keys in a control."""
 
 _CHANNELS = {"key": 0, "query": 0, "out": -1, "mlp_out": -1, "token_out": -1, "ssm_c": 0}
-"""The axes of the channels that `Permuted` permutes; a query's only where no key is written."""
+"""The axes of the channels that `Permuted` permutes; a query's only if no key is written."""
 
 _DENSE = frozenset({"mlp_in", "mlp_out", "token_in", "token_out"})
 
@@ -106,7 +106,7 @@ class Shuffled(_Control):
     """The stricter control: the entries that `like` gives each kernel, in random order.
 
     Norm, mean and distribution of the entries are those of `like`; its structure is gone. The
-    entries of all heads of a kernel are permuted together. Biases, where `like` writes them, are
+    entries of all heads of a kernel are permuted together. Biases, if `like` writes them, are
     permuted too: zeros stay zeros.
 
     A permutation keeps the mean, so this is not a control for the constant form of `MeanShift`.
@@ -127,7 +127,7 @@ class Permuted(_Wrapper):
 
     W_K → P W_K and W_out → W_out P, so that W_Q W_Kᵀ → W_Q W_Kᵀ Pᵀ and W_V W_out → W_V W_out P, P a
     random permutation of its own for each kernel, the same for all heads. Likewise W_2 → W_2 P of
-    an MLP, over channels or tokens, and W_C → P W_C of a state space layer; W_Q → P W_Q where
+    an MLP, over channels or tokens, and W_C → P W_C of a state space layer; W_Q → P W_Q if
     `like` writes no key. Every entry, norm and singular value of each kernel stays; only the
     alignment goes. All else is that of `like`, such as biases and the means of `MeanShift`.
 

@@ -18,7 +18,7 @@ class ArmData:
     """The data set that arms train on, described until it is loaded.
 
     Args:
-        config: of an arm.
+        config: an arm's configuration.
         given: data as an object, instead of what the configuration names.
     """
 
@@ -50,7 +50,7 @@ class ArmData:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Differs where examples do."""
+        """Differs if examples do."""
         return self.load().fingerprint()
 
 
@@ -59,8 +59,8 @@ class Arm:
     """An arm of a comparison, with what it shares with others.
 
     Attributes:
-        name: of the arm.
-        config: of the comparison, with the arm's overrides.
+        name: the arm's name.
+        config: the configuration of the comparison, with the arm's overrides.
         dataset: one object for all arms on the same data.
         program: one object for all arms that differ in their starts alone.
     """

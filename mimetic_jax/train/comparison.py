@@ -17,7 +17,7 @@ from mimetic_jax.base.version import source_version
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.data.feed.feed import Feed
 from mimetic_jax.models import fields_of
-from mimetic_jax.models.model import left_out
+from mimetic_jax.models.model import foreign_fields
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.arm import Arm, ArmData
 from mimetic_jax.train.cluster import preemption
@@ -56,14 +56,14 @@ class Comparison:
     other numbers of examples than published is reported when it is loaded, and counts as it is.
 
     Attributes:
-        arms: by name.
+        arms: the arms by name.
 
     Args:
-        config: of the experiment.
+        config: the experiment's configuration.
         say: prints a line; by default to stdout.
         data: an `ImageDataset` to train on, instead of the set that `config.data.name` names.
-        model: to train, instead of `config.model`: a Linen module; a class of Linen or NNX modules,
-            or `functools.partial(Class, width=96)`; or functions (init, apply), as
+        model: a model to train instead of `config.model`: a Linen module; a class of Linen or NNX
+            modules, or `functools.partial(Class, width=96)`; or functions (init, apply), as
             `models.networks.Functions` takes them. It is stored by its import path and its fields,
             and `num_classes` comes from the data.
         devices: all of JAX's unless given; programs for others can be compiled only.
@@ -129,7 +129,7 @@ class Comparison:
         was stopped continues as it was; arms and seeds that join later make groups of their own.
 
         Args:
-            workdir: of the comparison.
+            workdir: the comparison's folder.
 
         Returns:
             What is finished in the workdir: it prints as the table.
@@ -170,7 +170,7 @@ class Comparison:
         """Load the data, which must be that of a workdir's runs, and return the claim on it.
 
         Args:
-            workdir: of the comparison.
+            workdir: the comparison's folder.
             starting: runs whose `init_from` must have the weights of before, too.
             data: whether to load it.
 
@@ -198,7 +198,7 @@ class Comparison:
         """Train what isn't finished of runs; returns those whose loss ceased to be finite.
 
         Args:
-            runs: of this comparison.
+            runs: runs of this comparison.
             ended: called with each run whose group has ended, now or before.
 
         Raises:
@@ -316,7 +316,7 @@ class Comparison:
                     yield run, state
 
     def open(self) -> None:
-        """Load the data of all arms; where its sizes aren't those published, build programs anew.
+        """Load the data of all arms; if its sizes aren't those published, build programs anew.
 
         Raises:
             InputError: if the data is missing, damaged or too small.
@@ -346,7 +346,7 @@ class Comparison:
         """The claim of a workdir, which must be of this configuration; more arms are welcome.
 
         Args:
-            workdir: of the comparison.
+            workdir: the comparison's folder.
             ours: with the fingerprints of what is loaded; the configuration alone unless given.
 
         Raises:
@@ -388,7 +388,7 @@ class Comparison:
         """Fields that are of another model than `model.name`, and rules that fit no parameter."""
         for arm in self.arms.values():
             model = arm.config.model
-            if strays := left_out(model.name, [field for field in model if field != "name"]):
+            if strays := foreign_fields(model.name, [field for field in model if field != "name"]):
                 yield f"{model.name} has no field {', '.join(strays)}: left out of config.model"
             names = [path for path, _ in paths.flatten(arm.program.shapes.params)[0]]
             for expression, _ in arm.config.optimizer.rate_rules:
@@ -409,7 +409,7 @@ def _with_own(config: ConfigDict, data: Any, model: Any) -> ConfigDict:
 
 
 def _check_together(config: ConfigDict, feed: Feed) -> None:
-    """Check that runs can train at once, where a configuration asks for it.
+    """Check that runs can train at once, if a configuration asks for it.
 
     Raises:
         InputError: if the data is streamed, or several processes train as one.

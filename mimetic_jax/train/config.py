@@ -70,7 +70,7 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     is traced.
 
     Args:
-        config: of one arm.
+        config: the configuration of one arm.
         per_epoch: steps of an epoch of its data.
         devices: over which a batch is sharded.
 
@@ -145,15 +145,15 @@ def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedul
 def to_json(config: ConfigDict) -> dict[str, Any]:
     """The configuration as plain data, schemes written out.
 
-    Where JAX's own setting of the precision of products isn't the default, it is a field more.
+    If JAX's own setting of the precision of products isn't the default, it is a field more.
     """
-    record = json.loads(json.dumps(_plain(config)))
+    config_json = json.loads(json.dumps(_plain(config)))
     if precision := jax.config.jax_default_matmul_precision:  # type: ignore[attr-defined]
-        record["matmul_precision"] = precision
-    return record
+        config_json["matmul_precision"] = precision
+    return config_json
 
 
-def from_json(record: Mapping[str, Any]) -> ConfigDict:
+def from_json(config_json: Mapping[str, Any]) -> ConfigDict:
     """The configuration that `to_json` recorded.
 
     >>> from mimetic_jax.train.schema import default
@@ -163,7 +163,7 @@ def from_json(record: Mapping[str, Any]) -> ConfigDict:
     Raises:
         InputError: a scheme or rule isn't known here.
     """
-    return Config(_of_plain({k: v for k, v in record.items() if k != "matmul_precision"}))
+    return Config(_of_plain({k: v for k, v in config_json.items() if k != "matmul_precision"}))
 
 
 def _of_plain(value: Any) -> Any:
@@ -202,7 +202,7 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
 def _first_differing(
     old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 ) -> str | None:
-    there, here = (affecting(record, "result") for record in (old, new))
+    there, here = (affecting(one, "result") for one in (old, new))
     for name in sorted(there.keys() | here.keys()):
         before, now = there.get(name), here.get(name)
         off = not (name in there and name in here) and not (before or now)
@@ -211,11 +211,13 @@ def _first_differing(
     return None
 
 
-def recorded_arms(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def recorded_arms(config_json: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The configuration of each arm as plain data, from that of the comparison by `to_json`."""
-    if not record["arms"]:
-        return {ALONE: record}
-    return {name: _merged(record, overrides) for name, overrides in record["arms"].items()}
+    if not config_json["arms"]:
+        return {ALONE: config_json}
+    return {
+        name: _merged(config_json, overrides) for name, overrides in config_json["arms"].items()
+    }
 
 
 def _merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

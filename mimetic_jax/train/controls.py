@@ -24,7 +24,7 @@ class Control(NamedTuple):
     """What an arm is the control of.
 
     Attributes:
-        kind: of `KINDS`.
+        kind: the control's kind, one of `KINDS`.
         of: digests of arms: more, the more of its places are replaced; none if it is no control.
     """
 
@@ -32,16 +32,16 @@ class Control(NamedTuple):
     of: tuple[str, ...]
 
 
-_Record = Mapping[str, Any]
+_ConfigJson = Mapping[str, Any]
 
 
-def control_of(record: _Record) -> Control:
+def control_of(config_json: _ConfigJson) -> Control:
     """The arms of which an arm is a control.
 
     Args:
-        record: the arm's, as `config.recorded_arms` returns it.
+        config_json: the arm's configuration, as `config.recorded_arms` returns it.
     """
-    schemes = record["scheme"]
+    schemes = config_json["scheme"]
     for kind, scheme in KINDS.items():
         places = [
             at
@@ -52,17 +52,17 @@ def control_of(record: _Record) -> Control:
         for count in range(1, len(places) + 1):
             for replaced in itertools.combinations(places, count):
                 meant = [one["like"] if at in replaced else one for at, one in enumerate(schemes)]
-                found.append(digest({**record, "scheme": meant}))
+                found.append(digest({**config_json, "scheme": meant}))
         if found:
             return Control(kind, tuple(found))
     return Control(NOISE, ())
 
 
-def controls(arms: Mapping[str, _Record]) -> dict[str, dict[str, str]]:
+def controls(arms: Mapping[str, _ConfigJson]) -> dict[str, dict[str, str]]:
     """The controls of each arm that has one, by kind.
 
     Args:
-        arms: the records of a comparison's arms, as `config.recorded_arms` returns them.
+        arms: the configurations of a comparison's arms, as `config.recorded_arms` returns them.
 
     >>> from mimetic_jax.schemes import Mimetic, NormMatched, Permuted, SinCos, to_dict
     >>> schemes = {
@@ -77,8 +77,8 @@ def controls(arms: Mapping[str, _Record]) -> dict[str, dict[str, str]]:
     ... })
     {'mimetic': {'noise': 'random', 'permuted': 'reordered'}}
     """
-    digests = {name: digest(record) for name, record in arms.items()}
-    return matched(digests, {name: control_of(record) for name, record in arms.items()})
+    digests = {name: digest(config_json) for name, config_json in arms.items()}
+    return matched(digests, {name: control_of(config_json) for name, config_json in arms.items()})
 
 
 def matched(

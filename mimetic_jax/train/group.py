@@ -31,14 +31,14 @@ class Group:
     nothing: with the same lanes the others' results don't depend on it, and nothing compiles again.
 
     Attributes:
-        program: of all runs.
-        config: of the first run's arm; read is what all of a group share.
+        program: the program of all runs.
+        config: the first run's arm's configuration; only what a group shares is read.
         journal: what is recorded.
-        checkpoints: of the group.
+        checkpoints: the group's checkpoints.
 
     Args:
         runs: the K runs.
-        arms: of the comparison by name.
+        arms: the arms of the comparison by name.
         say: prints a line.
         on_metrics: see `Comparison`.
     """
@@ -75,8 +75,8 @@ class Group:
         """Take steps in one dispatch; the metrics are on their way.
 
         Args:
-            arrays: of the feed's session.
-            count: of steps; 0 compiles.
+            arrays: the arrays of the feed's session.
+            count: the number of steps; 0 compiles.
         """
         scales = self.journal.rate_scales
         self._states, metrics = self._together.take(self._states, arrays, self._keys, count, scales)
@@ -88,7 +88,7 @@ class Group:
         return {name: np.atleast_2d(values)[:, :count] for name, values in host.items()}
 
     def evaluate(self) -> tuple[list[Evaluation], list[Evaluation]]:
-        """A test of each run, and of its averaged parameters where there are any."""
+        """A test of each run, and of its averaged parameters if there are any."""
         states = self._states
         every = [states.variables, *([] if states.ema is None else [states.ema])]
         found, *averaged = (self._together.evaluate(each, self._data) for each in every)

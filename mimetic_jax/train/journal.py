@@ -31,7 +31,7 @@ class Saved:
 
     Attributes:
         made: what made each run, see `Made`.
-        seconds: that the group has trained.
+        seconds: the time that the group has trained.
         evaluations: (step, means by name of each run) of every test so far.
         window: metrics of the steps since the last log line, each [K, steps]: a stop between two
             log lines must keep what the next line is the mean of.
@@ -49,9 +49,9 @@ class Journal:
     """The metrics.jsonl of K runs that train together, and the record of their checkpoints.
 
     Attributes:
-        runs: of the group.
+        runs: the group's runs.
         step: steps taken by each.
-        seconds: of training so far, of which each run counts its share.
+        seconds: the time of training so far, of which each run counts its share.
         evaluations: (step, means by name of each run) of every test so far.
         rate_scales: the factor of each run's learning rate, which a plateau rule lowers, [K].
         finite: whether the loss of each run was finite so far.
@@ -59,8 +59,8 @@ class Journal:
     Args:
         runs: see above.
         made: what makes each of them.
-        config: of the first run's arm; read is what all of a group share.
-        program: of all runs.
+        config: the first run's arm's configuration; only what a group shares is read.
+        program: the program of all runs.
         on_metrics: see `Comparison`.
     """
 
@@ -109,7 +109,7 @@ class Journal:
         per_step = len(self.runs) * self._program.task.per_step
         return self.step * per_step / max(self.seconds, 1e-9)
 
-    def count(self, history: History, seconds: float) -> dict[Run, str]:
+    def count_steps(self, history: History, seconds: float) -> dict[Run, str]:
         """Add the steps of a dispatch; returns what went wrong in runs that diverge in it."""
         first = self.step
         self.step += history["loss"].shape[1]
@@ -152,10 +152,10 @@ class Journal:
     def evaluated(
         self, found: Sequence[Evaluation], averaged: Sequence[Evaluation], *, last: bool = False
     ) -> tuple[str, dict[Run, str]]:
-        """Record a test of each run, and of its averaged parameters where there are any.
+        """Record a test of each run, and of its averaged parameters if there are any.
 
         Args:
-            found, averaged: of each run.
+            found, averaged: the evaluations of each run.
             last: whether runs are finished by it, as their `Record` marks. Only once the last
                 checkpoint is written: after a kill in between, runs that aren't marked have
                 nothing left to train.
@@ -221,7 +221,7 @@ class Journal:
 
     def _keep_lines(self, step: int) -> None:
         for run in self.runs if is_first() else ():
-            lines = run.metrics.read()  # raises where it is damaged
+            lines = run.metrics.read()  # raises if it is damaged
             kept = [line for line in lines if line["step"] <= step]
             if len(kept) < len(lines):
                 run.metrics.rewrite(kept)

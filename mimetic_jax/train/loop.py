@@ -19,7 +19,7 @@ def train(group: Group, say: Say) -> dict[Run, str]:
     restarted compute what uninterrupted ones compute.
 
     Args:
-        group: of the runs.
+        group: the runs to train.
         say: prints a line of progress.
 
     Returns:
@@ -57,7 +57,7 @@ def train(group: Group, say: Say) -> dict[Run, str]:
             metrics = group.steps(arrays, count)
             if journal.step + count < end:
                 arrays = next(session)  # while the device computes
-            failed = journal.count(group.history(metrics, count), time.perf_counter() - began)
+            failed = journal.count_steps(group.history(metrics, count), time.perf_counter() - began)
             wrong |= _reported(failed, say, journal.step - count if runs == 1 else None)
             if not any(journal.finite):
                 return wrong

@@ -28,7 +28,7 @@ _HIDDEN = {
 _HIDDEN_NAME = re.compile(
     r"(?!.*(embed|conv|depthwise|position|(?<![A-Za-z])[Hh]ead(?![a-z])|classif|logits)).*\bkernel"
 )
-"""Paths of such kernels, where no role says what they are."""
+"""Paths of such kernels, if no role says what they are."""
 
 
 def make_optimizer(
@@ -70,7 +70,7 @@ def make_optimizer(
             outputs and layers; those that `rewrite` finds unless given.
 
     Raises:
-        InputError: for a weight decay where there is none.
+        InputError: for a weight decay with an optimizer that has none.
 
     Example:
         >>> optimizer = make_optimizer("sgd", optax.constant_schedule(0.5))

@@ -54,7 +54,7 @@ def by_path(
     widths = [leaf.shape[-1] for name, leaf in leaves.items() if name.endswith("query/kernel")]
     if not widths or "pos_embed" not in leaves:
         raise InputError(f"{path} holds a ViT, and the model is none")
-    tensors = _ours(path, read_file(path))
+    tensors = _in_our_names(path, read_file(path))
     found = {}
     for name, leaf in leaves.items():
         names = _sources(name, leaf)
@@ -70,7 +70,9 @@ def by_path(
     return found
 
 
-def _ours(path: str | os.PathLike[str], stored: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _in_our_names(
+    path: str | os.PathLike[str], stored: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """The tensors of a file by our names of unrolled layers, inputs first."""
     kinds = [
         names for mark, names in KINDS.items() if any(re.fullmatch(mark, name) for name in stored)

@@ -38,7 +38,7 @@ class Program:
     Attributes:
         task: the model and its loss.
         feed: where a step's examples come from.
-        steps: of the whole training.
+        steps: the number of steps of the whole training.
         schedule: learning rate of a step.
         leaves: what the parameters are, as arguments of `rewrite` and `check`: rules, the
             configuration's or else the model's own, and numbers of heads.
@@ -47,9 +47,9 @@ class Program:
         run_steps: `dispatch`, compiled.
 
     Args:
-        config: of an arm, checked; only fields that affect programs are read.
-        task, feed: of the configuration.
-        mesh: of devices.
+        config: an arm's configuration, checked; only fields that affect programs are read.
+        task, feed: the task and the feed of the configuration.
+        mesh: the mesh of devices.
     """
 
     def __init__(self, config: ConfigDict, task: Task, feed: Feed, mesh: Mesh) -> None:
@@ -117,8 +117,8 @@ class Program:
         """The state before the first step of a run.
 
         Args:
-            seed: of the run.
-            scheme: of the arm, which rewrites the parameters.
+            seed: the run's seed.
+            scheme: the arm's scheme, which rewrites the parameters.
             variables: to start from; the model's own draw unless given.
         """
         variables = self.draw(seed) if variables is None else variables
@@ -178,10 +178,10 @@ class Program:
         """`count` ≤ max_dispatch steps; metrics [max_dispatch].
 
         Args:
-            states: of `joined`, which are gone afterwards.
-            arrays: of the feed's session.
-            keys: of `keys`.
-            count: of steps.
+            states: the states from `joined`, which are gone afterwards.
+            arrays: the arrays of the feed's session.
+            keys: the keys from `keys`.
+            count: the number of steps.
             rate_scales: the factor of the learning rate, of each run.
         """
         scale = jnp.float32(rate_scales[0])

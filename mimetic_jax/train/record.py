@@ -32,13 +32,13 @@ class Score:
     """A number of an evaluation, as tables show it.
 
     Attributes:
-        name: of the number in an evaluation.
-        label: of the table's column, with its unit.
-        scale: from the number to the column: 100 for percent.
+        name: the number's name in an evaluation.
+        label: the heading of the table's column, with its unit.
+        scale: the factor from the number to the column: 100 for percent.
         higher: whether more is better.
         chosen_by: the number whose lowest value selects the evaluation that counts, such as the
-            loss on a validation text; the last one counts where this is empty.
-        digits: of a table, after the point.
+            loss on a validation text; the last one counts if this is empty.
+        digits: how many digits a table shows after the point.
         goal: a value of the column, the steps to which a table shows; None: no such column.
     """
 
@@ -92,10 +92,11 @@ class Origin:
     """Where a result was computed.
 
     Attributes:
-        platform, device_kind, devices: of JAX; the number of devices of all processes.
+        platform, device_kind, devices: JAX's names of platform and device, and the number of
+            devices of all processes.
         jax: its version.
         code: the version of this package.
-        commit: of this code, with "-dirty" if it differs; None without git.
+        commit: this code's commit, with "-dirty" if it differs; None without git.
         xla_flags: the environment's XLA_FLAGS, which may change the last digits; None in lines that
             are older than it.
     """
@@ -128,7 +129,7 @@ class Trained:
 
     Attributes:
         arm: its name.
-        seed: of the run.
+        seed: the run's seed.
         data: the fingerprint of the data; None in lines that are older than it.
         source: the digest of the weights that `init_from` names, if any.
     """
@@ -148,12 +149,12 @@ class Record(Origin, Trained):
         value: what it reached, in the units of tables.
         curve: (step, value) of every evaluation.
         elsewhere: the last value on other test sets, by name, such as that at twice the length.
-        loss: of the last evaluation.
-        examples: on which each evaluation tests.
-        train_examples, classes: of the images that it trained on; 0 for others, and in lines that
-            are older than these numbers.
+        loss: the loss of the last evaluation.
+        examples: the number of examples of each evaluation.
+        train_examples, classes: the numbers of images that it trained on and of their classes; 0
+            for other data, and in lines that are older than these numbers.
         steps: taken.
-        seconds: of training, without compilation.
+        seconds: the time of training, without compilation.
     """
 
     score: str

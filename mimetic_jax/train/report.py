@@ -30,13 +30,13 @@ from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run
 
 DEFAULT = "default"
-"""The arm that others are compared with, where a comparison has it."""
+"""The arm that others are compared with, if a comparison has it."""
 
 POSITIONS = "sincos"
 """The default with sin-cos positions: what a gain over the default's learned positions leaves."""
 
 BASELINES = (DEFAULT, POSITIONS, *KINDS)
-"""What an arm is compared with: these two arms, where a table has them, and the arm's controls."""
+"""What an arm is compared with: these two arms, if a table has them, and the arm's controls."""
 
 COMPARED = (*(f"Δ {name} [95 % CI]" for name in BASELINES), "verdict")
 """Columns of every table: an arm's differences, and what they say."""
@@ -49,10 +49,10 @@ class ArmResult:
     Attributes:
         arm: its name.
         runs: their records by seed.
-        row: of a figure of several comparisons.
+        row: the arm's row in a figure of several comparisons.
         controls: the arms that are its controls, by kind (`train.controls`); none: nothing is said
             of its structure.
-        differences: from those of `BASELINES` that it was `compared` with.
+        differences: the differences from those of `BASELINES` that it was `compared` with.
     """
 
     arm: str
@@ -94,7 +94,7 @@ class ArmResult:
 
     @property
     def verdict(self) -> str:
-        """What its differences say, in a few words; empty where there are none."""
+        """What its differences say, in a few words; empty if there are none."""
         found = self.differences
         gain = found.get(DEFAULT) or found.get(POSITIONS)
         return verdict(gain, found.get(NOISE), self.score.higher, found.get(PERMUTED))
@@ -116,7 +116,7 @@ class ArmResult:
 
         Args:
             other: the arm.
-            spread: of the table's arms; that of the two alone unless given.
+            spread: the spread of the table's arms; that of the two alone unless given.
         """
         if self.arm == other.arm:
             return None
@@ -285,7 +285,7 @@ def verdict(
 
     Args:
         gain: over the default.
-        over_noise: over noise of the same norms; None where no such noise was trained.
+        over_noise: over noise of the same norms; None if no such noise was trained.
         higher: whether more is better.
         over_permuted: over its own channels in random order; None if these weren't trained.
 
@@ -341,7 +341,7 @@ def grid(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
     """The lines of a table of results, its head first.
 
     Some scores add columns: the steps to their goal, and the score on other test sets. The steps to
-    the default's score are left out where the default is past its best: others then pass that score
+    the default's score are left out if the default is past its best: others then pass that score
     on their way up.
     """
     if not results:
@@ -385,11 +385,11 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 
 
 def shows(results: Sequence[ArmResult], arms: int = 0, at_once: int = 1) -> str:
-    """Which gains finished runs show, in a sentence; empty where nothing is compared.
+    """Which gains finished runs show, in a sentence; empty if nothing is compared.
 
     Args:
-        results: of a table; or of its default alone, whose spread is then that of all.
-        arms: of the table; as many as results unless given.
+        results: the results of a table; or of its default alone, whose spread is then that of all.
+        arms: the number of arms in the table; as many as results unless given.
         at_once: how many of them are compared with p corrected for their number.
     """
     if not results:
@@ -428,7 +428,7 @@ def mean_step(steps: Sequence[int | None]) -> str:
 
 
 def _goal_cell(result: ArmResult) -> str:
-    """The mean step with its interval; without one where a seed hasn't reached the goal."""
+    """The mean step with its interval; without one if a seed hasn't reached the goal."""
     steps = result.steps_to_goal()
     reached = [float(step) for step in steps if step is not None]
     if len(reached) < len(steps):

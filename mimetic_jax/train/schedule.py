@@ -43,7 +43,7 @@ def make_schedule(
     Args:
         name: one of the above.
         peak: the highest learning rate.
-        steps: of the whole training.
+        steps: the number of steps of the whole training.
         warmup: steps of linear warm-up (all but triangle and kentaroy_cosine).
         warmup_from: learning rate of the first step of a warm-up.
         final: learning rate at the end of a cosine.
@@ -134,7 +134,7 @@ def scaled_rate(rate: float, batch: int, base_batch: int, rule: Scaling = "linea
     Args:
         rate: learning rate at `base_batch` examples per step.
         batch: examples per step.
-        base_batch: for which `rate` is; 0: for any batch, nothing is scaled.
+        base_batch: the batch that `rate` is for; 0: any batch, nothing is scaled.
         rule: "linear" as in DeiT; "sqrt", which timm takes for Adam's family unless told otherwise.
 
     Example:

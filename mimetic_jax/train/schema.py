@@ -16,7 +16,7 @@ from ml_collections import ConfigDict, config_dict
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.typed import converted, field_types
 from mimetic_jax.models import find_model, model_fields
-from mimetic_jax.models.model import left_out
+from mimetic_jax.models.model import foreign_fields
 from mimetic_jax.train.fields import (
     MODEL_RANGES,
     RESULT,
@@ -50,7 +50,7 @@ class Field:
         name: with its path, such as "optimizer.warmup".
         annotation: its type and range, as `typed.converted` takes them.
         default: None if it has none.
-        help: its meaning, in a phrase; empty where a user's model doesn't document it.
+        help: its meaning, in a phrase; empty if a user's model doesn't document it.
         affects: what depends on it.
     """
 
@@ -167,7 +167,8 @@ def check_declared(config: ConfigDict) -> None:
             if name != "arms" and not absent:
                 converted(name, known[name].annotation, value)
         elif name.startswith("model."):
-            left_out(config.model.name, [name.removeprefix("model.")])  # raises for no model's
+            # Raises if no model has the field.
+            foreign_fields(config.model.name, [name.removeprefix("model.")])
         else:
             raise unknown("config field", name, known, "--mode=fields")
     for name in known:
@@ -175,37 +176,37 @@ def check_declared(config: ConfigDict) -> None:
             raise InputError(f"the config has no {name}: start from configs.default.default()")
 
 
-def affecting(record: Mapping[str, Any], what: str) -> dict[str, Any]:
+def affecting(config_json: Mapping[str, Any], what: str) -> dict[str, Any]:
     """The fields on which data, a program or a result depends, by name.
 
     Args:
-        record: a configuration as plain data.
+        config_json: a configuration as plain data.
         what: "data", "program" or "result". A field that isn't declared, such as one of another
             version, affects programs and results.
     """
-    known = schema(record["task"]) if record["task"] in TASKS else {}
+    known = schema(config_json["task"]) if config_json["task"] in TASKS else {}
     return {
         name: value
-        for name, value in leaves(record)
+        for name, value in leaves(config_json)
         if what in (known[name].affects if name in known else RESULT)
     }
 
 
-def digest(record: Mapping[str, Any]) -> str:
+def digest(config_json: Mapping[str, Any]) -> str:
     """What results depend on, as 12 hexadecimal digits: runs of other digits aren't compared.
 
     Fields that are empty or zero don't count, so that a field which a later version adds, and
     which is off, changes nothing. In a scheme a zero does count.
 
     Args:
-        record: the configuration of an arm as plain data; or of a comparison, whose arms count.
+        config_json: the configuration of an arm, or of a comparison, whose arms count.
     """
     fields = {
         name: value
-        for name, value in affecting(record, "result").items()
+        for name, value in affecting(config_json, "result").items()
         if value or name == "scheme"
     }
-    arms = {"arms": record["arms"]} if record.get("arms") else {}
+    arms = {"arms": config_json["arms"]} if config_json.get("arms") else {}
     text = json.dumps({**fields, **arms}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -215,7 +216,7 @@ def documented(of: Any) -> dict[str, str]:
 
     >>> from mimetic_jax.data import Mixing
     >>> documented(Mixing)["switch"]
-    'probability of CutMix where both are on'
+    'probability of CutMix if both are on'
     """
     _, *sections = re.split(r"^(?:Args|Attributes):\n", inspect.getdoc(of) or "", flags=re.M)
     entries = "".join(sections).partition("\n\n")[0]

@@ -11,7 +11,7 @@ def expected(score: Score, seeds: int, arms: int, tests: int) -> str:
 
     Args:
         score: what is compared.
-        seeds: of each arm.
+        seeds: the number of seeds per arm.
         arms: how many.
         tests: examples of a test.
 
@@ -80,7 +80,7 @@ def visible(
 
 
 def _nothing(score: Score, seeds: int, arms: int) -> str | None:
-    """Why nothing can be shown; empty where there is nothing to compare."""
+    """Why nothing can be shown; empty if there is nothing to compare."""
     if arms < 2:
         return ""
     if seeds < ENOUGH:

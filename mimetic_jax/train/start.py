@@ -66,15 +66,15 @@ def made_by(arm: Arm, seed: int) -> Made:
 
 
 def source_path(arm: Arm, seed: int) -> str:
-    """The path that `init_from` names for a run; empty where it names none."""
+    """The path that `init_from` names for a run; empty if it names none."""
     return (arm.config.init_from or "").replace("{arm}", arm.name).replace("{seed}", str(seed))
 
 
 def source_digest(arm: Arm, seed: int) -> str | None:
-    """12 hexadecimal digits that differ where the weights do that a run starts from.
+    """12 hexadecimal digits that differ if the weights do that a run starts from.
 
     Returns:
-        None where a run starts from the model's own draw.
+        None if a run starts from the model's own draw.
 
     Raises:
         InputError: there are no such weights, or they are of a run that isn't finished: it would
@@ -166,10 +166,10 @@ def warm_start(
         variables: "params" and the model's other collections, as initialized.
         source: the folder or file.
         say: prints a line.
-        parts: of `PARTS` to take alone; none: everything.
-        heads: of weight selection: "whole" chooses heads and columns of heads, "mixed" evenly
-            spaced columns of all heads side by side, so that a head may join two of the source's,
-            as in the released code of weight selection.
+        parts: the names in `PARTS` of the parts to take; none: everything.
+        heads: how weight selection treats heads: "whole" chooses heads and columns of heads,
+            "mixed" evenly spaced columns of all heads side by side, so that a head may join two of
+            the source's, as in the released code of weight selection.
 
     Raises:
         InputError: if there is no such source, or it doesn't fit.

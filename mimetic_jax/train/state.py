@@ -15,7 +15,7 @@ class TrainState(flax.struct.PyTreeNode):
     Attributes:
         step: steps taken.
         params: the parameters.
-        opt_state: of the optimizer.
+        opt_state: the optimizer's state.
         model_state: the model's other collections by name, such as "batch_stats"; often empty.
         ema: averages of the parameters and of `model_state`, in the form of `variables`; or None.
     """

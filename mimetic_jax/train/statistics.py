@@ -1,7 +1,7 @@
 """What a few runs say about the difference of two arms.
 
 One engine serves workdirs and docs/: Student's t with the spread of all arms of a table, and counts
-with Fisher's exact test where scores are bounded and seeds either succeed or fail.
+with Fisher's exact test if scores are bounded and seeds either succeed or fail.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Difference:
 
     Attributes:
         mean: ours minus theirs.
-        low, high: of the interval; None where nothing supports one.
+        low, high: the ends of the interval; None if nothing supports one.
         n: pairs of runs.
-        p: of a difference of 0, two-sided; corrected where several are tested at once. None where
-            nothing supports one.
-        counts: of the runs of ours and of theirs that reach a goal, where these are compared.
+        p: the p-value of a difference of 0, two-sided; corrected if several are tested at once.
+            None if nothing supports one.
+        counts: how many runs of ours and of theirs reach a goal, if these are compared.
     """
 
     mean: float
@@ -44,9 +44,9 @@ class Difference:
     counts: tuple[int, int] | None = None
 
     def side(self, higher: bool) -> int:
-        """1 if ours is better, -1 if it is worse, 0 where the interval doesn't exclude zero.
+        """1 if ours is better, -1 if it is worse, 0 if the interval doesn't exclude zero.
 
-        Where there is a p, it decides instead, as it may be a corrected one: below .05.
+        If there is a p, it decides instead, as it may be a corrected one: below .05.
 
         An interval of no width says nothing either: equal differences of a few runs are no sign
         that those of others are equal.
@@ -100,13 +100,13 @@ def pooled_spread(arms: Iterable[Mapping[int, float]]) -> Spread | None:
         s² = ‖residual‖² / (N − rank)
 
     Of two arms with the same seeds, s² is half the variance of their differences. Of A arms it has
-    (A − 1) (n − 1) degrees of freedom, where a pair has n − 1.
+    (A − 1) (n − 1) degrees of freedom, while a pair has n − 1.
 
     Args:
         arms: the scores of each by seed.
 
     Returns:
-        The spread; None where no degree of freedom is left.
+        The spread; None if no degree of freedom is left.
 
     >>> found = pooled_spread([{0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.5, 1: 2.0, 2: 4.0}])
     >>> round(found.sd, 3), found.freedom
@@ -138,17 +138,17 @@ def paired_difference(
     """The difference of two lists of scores, pair by pair.
 
     The interval is Student's t: mean ± t(freedom) s √(2/n), with s of the table. A spread of three
-    differences alone is too small by chance too often. Where the pair spreads more than its table
-    (F test at the level .1), the interval is that of the pair alone if that is wider: where one
+    differences alone is too small by chance too often. If the pair spreads more than its table
+    (F test at the level .1), the interval is that of the pair alone if that is wider: when one
     arm's deviation is up to five times that of the others, 95-percent intervals then hold the truth
     in 82 to 95 of 100 cases; without this test in 57 to 95.
 
     Args:
         ours, theirs: scores by seed.
-        spread: of the table; that of the pair alone unless given.
+        spread: the spread of the table's arms; that of the pair alone unless given.
 
     Returns:
-        The difference; without an interval where nothing tells the spread.
+        The difference; without an interval if nothing tells the spread.
 
     >>> print(paired_difference([91.0, 92.0, 93.0], [90.0, 90.5, 92.0]))
     +1.17 [+0.45, +1.88]
@@ -231,7 +231,7 @@ def smallest_gain(sd: float, n: int, of: int = 1, arms: int = 2) -> float:
         n: seeds that the arms share, at least 2.
         of: number of arms that are tested at once: the level is 0.05 / `of`, which is Holm's for
             the smallest p.
-        arms: of the table.
+        arms: the number of arms in the table.
 
     >>> [f"{smallest_gain(0.03, n=5, **more):.3f}" for more in ({}, {"of": 8}, {"arms": 4})]
     ['0.083', '0.145', '0.067']

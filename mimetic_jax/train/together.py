@@ -25,11 +25,11 @@ class Together:
     """K runs of a program with the interface of one: states, keys and metrics have an axis [K].
 
     Attributes:
-        shapes: of the states, with shardings: what a checkpoint restores into.
+        shapes: the shapes of the states, with shardings: what a checkpoint restores into.
         run_steps: as `Program.run_steps`, compiled.
 
     Args:
-        program: of each run.
+        program: the program of each run.
         runs: K.
     """
 
@@ -92,13 +92,13 @@ class Together:
 
     def evaluate(self, variables: Any, data: Any) -> list[Evaluation]:
         """As `Program.evaluate`, of each run."""
-        sums = self._program.feed.test(self._sums, variables, data)
+        sums = self._program.feed.test(self._sums_by_run, variables, data)
         return [
             self._program.task.evaluation({name: values[run] for name, values in sums.items()})
             for run in range(self._count)
         ]
 
-    def _sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
+    def _sums_by_run(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
         return jax.vmap(self._program.task.sums, in_axes=(0, None, None))(
             variables, examples, weights
         )

@@ -20,7 +20,10 @@ from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.rotary import Rotary
 
 _CLEAR = 4.0
-"""Standard errors of noise beyond which an alignment counts: one head in 16,000 of noise has it."""
+"""An alignment counts as +I or -I beyond so many standard deviations of that of noise.
+
+Of heads that are noise, one in 16,000 is beyond.
+"""
 
 _TICKS = 16
 """Most layers that a picture names: of more, every second or third one."""
@@ -46,13 +49,14 @@ class LayerCheck(_Aligned, LayerNorms):
         value_out: the alignment of W_V W_out, None without both kernels.
         mlp: the alignment of W_1 W_2 of the MLP in the same block, likewise; of W_up W_down, if it
             is gated.
-        means: how far the mean of W_1 over hidden units, for each input, is from 0: the root mean
-            square over inputs, in that of independent entries, σ(W_1) / √F. Of the gate, if the MLP
-            is gated. None without an MLP.
+        means: the size of the means of W_1 over hidden units, one mean per input: their root mean
+            square, divided by what independent entries give, σ(W_1) / √F. 1 is noise. If the MLP is
+            gated, those of the gate; None without an MLP.
         gated: whether the MLP is gated.
         units: how far each hidden unit writes along what it reads, or against it: the root mean
-            square over units of the cosine between the column of W_1 and the row of W_2, in that of
-            independent entries, 1 / √D. Of the up, if the MLP is gated. None without an MLP.
+            square over units of the cosine between the column of W_1 and the row of W_2, divided by
+            what independent entries give, 1 / √D. 1 is noise. If the MLP is gated, with W_up for
+            W_1; None without an MLP.
         positive: the share of these cosines that are above 0, likewise.
         value_out_by_head: the alignment of W_V W_out of each head.
         folded, negative, post_norm, unknown: see `LayerNorms`.
@@ -117,9 +121,9 @@ class Check(Listing[LayerCheck]):
     """The alignments of all layers; prints as a table with a sentence about each product.
 
     Attributes:
-        state_spaces: of the state space layers, which have a table of their own.
-        note: what was folded into the products, in words; "" where there is nothing to fold.
-        positional: the distances at which heads look, where rotary positions were given.
+        state_spaces: the state space layers, which have a table of their own.
+        note: what was folded into the products, in words; "" if there is nothing to fold.
+        positional: the distances at which heads look, if rotary positions were given.
     """
 
     state_spaces: tuple[StateSpaceCheck, ...] = ()
@@ -177,7 +181,8 @@ class Check(Listing[LayerCheck]):
         """A figure of the alignments by layer, a point for each head; needs matplotlib.
 
         Args:
-            beside: of the same layers, as rings: the kernels alone, or before training.
+            beside: another check of the same layers, drawn as rings: the kernels alone, or before
+                training.
 
         Returns:
             A matplotlib figure, which a notebook shows; or save it with `savefig(path)`.
@@ -262,7 +267,7 @@ def check(
         num_heads, num_kv_heads, rules: as for `plan`.
         effective: whether products are those that the activations meet, with the gain γ of the norm
             before the layer and the scale λ after it (LayerScale, or a norm before the sum):
-            diag(γ) W_Q W_Kᵀ diag(γ), diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ), where
+            diag(γ) W_Q W_Kᵀ diag(γ), diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ), if
             the rules know γ and λ. The table ends with a line that says what was folded into each
             product and what the layers hold besides. False: of the kernels alone.
         rotary: positions of the model, or their base alone: also read at which distance each head
@@ -354,7 +359,7 @@ def _units(mlp: Pair) -> tuple[float, float]:
 
 
 def _note(layers: Sequence[LayerCheck]) -> str:
-    """What was folded into each product, and what may be missing; "" where there is nothing."""
+    """What was folded into each product, and what may be missing; "" if there is nothing."""
     alike: dict[str, list[str]] = {}
     for name, product in _PRODUCTS.items():
         found = [layer.folded & product.folded for layer in layers if product.found(layer)]

@@ -40,7 +40,7 @@ class PairFit:
             product's mean diagonal and norm.
         alpha_error, beta_error: standard errors. At least those of one draw of the scheme, which
             are α / √(2 D K) and α / √(D K) divided by the root of the number of heads drawn apart
-            (exact at K = D, up to twice too large for small K); larger where heads differ more.
+            (exact at K = D, up to twice too large for small K); larger if heads differ more.
         residual: how far the product is from any draw of the scheme: the root of the summed squared
             differences between its singular values and the expected ones, over its Frobenius norm.
             By Mirsky's theorem this is the relative Frobenius distance to the nearest matrix with
@@ -73,8 +73,8 @@ class LayerFit(Layer):
     """The constants of one layer.
 
     Attributes:
-        query_key, value_out: of the pairs; None where the layer doesn't have both kernels.
-        mlp: of the MLP in the same block, likewise.
+        query_key, value_out: the fit of each pair; None if the layer doesn't have both kernels.
+        mlp: the fit of the MLP in the same block, likewise.
     """
 
     query_key: PairFit | None
@@ -87,7 +87,7 @@ class Fit(Listing[LayerFit]):
 
     Attributes:
         rules: the name of the rules by which the layers were found, as `rules=` takes it.
-        positional: the distances at which heads look, where rotary positions were given.
+        positional: the distances at which heads look, if rotary positions were given.
     """
 
     rules: str = "rules"
@@ -114,8 +114,8 @@ class Fit(Listing[LayerFit]):
 
     @property
     def schemes(self) -> tuple[Scheme, ...]:
-        """The schemes that mimic the layers: `scheme`, `CorrelatedMLP` where there are MLPs, and
-        `positional` where rotary positions were given.
+        """The schemes that mimic the layers: `scheme`, `CorrelatedMLP` if there are MLPs, and
+        `positional` if rotary positions were given.
 
         Raises:
             InputError: as `scheme`.
@@ -215,7 +215,7 @@ def fit(
     `weights.truncation`. As the law is homogeneous, this is one curve in β / α for each K / D.
 
     β is not the diagonal: truncation keeps the directions in which the noise adds to the identity.
-    Where training adds noise to the noiseless start of `mimetic_language`, the diagonal stays and β
+    If training adds noise to the noiseless start of `mimetic_language`, the diagonal stays and β
     falls, because a smaller β with that α shows the same diagonal. A large residual says that the
     weights aren't a draw of any `Mimetic`.
 

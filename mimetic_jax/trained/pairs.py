@@ -29,8 +29,8 @@ class Layer:
     """The location of an attention layer, or of an MLP without attention beside it, in a tree.
 
     Attributes:
-        path: of the layer.
-        index: of the layer in a block that stacks its layers, else None.
+        path: the layer's path.
+        index: the layer's index in a block that stacks its layers, else None.
     """
 
     path: str
@@ -48,7 +48,7 @@ class Pair:
 
     Attributes:
         left, right: [H, D, K] in float64.
-        draws: how many of the factors differ where heads share one.
+        draws: how many of the factors differ if heads share one.
     """
 
     left: np.ndarray
@@ -88,7 +88,7 @@ class LayerNorms(Layer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerPairs(LayerNorms):
-    """The pairs of a layer; None where it doesn't have both kernels.
+    """The pairs of a layer; None if it doesn't have both kernels.
 
     Attributes:
         query_key: W_Q and W_K of each head.
@@ -97,7 +97,7 @@ class LayerPairs(LayerNorms):
         mlp: W_1 and W_2ᵀ of the MLP beside the attention (H = 1, K = F); up and downᵀ of a gated
             one.
         gate: the gate [D, F] of a gated MLP.
-        biases: those of query and of key, [H, K] each, where there are both.
+        biases: those of query and of key, [H, K] each, if there are both.
     """
 
     query_key: Pair | None = None
@@ -118,7 +118,7 @@ def layer_pairs(tree: Tree, views: Iterable[View], *, effective: bool) -> Iterat
     """The pairs of every layer that has one, sorted by path; each is read when it is asked for.
 
     If `effective`, factors are multiplied by the gain of the norm before the layer and the scale
-    after it, where the tree's rules know them.
+    after it, if the tree's rules know them.
 
     Raises:
         InputError: if a product isn't square, or a gain is of another width or 0 everywhere.

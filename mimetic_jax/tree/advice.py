@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _UNDIVIDED = re.compile(r"(^|[/.])(relative_attention_bias|relpos_bias)[/.]")
 
 
-def left_out_by(tree: Tree, *parts: str, keep: str = "") -> str:
+def rules_without(tree: Tree, *parts: str, keep: str = "") -> str:
     """The rules of a tree, without these leaves: see `without`."""
     return without(tree.name_of_rules, *parts, keep=keep)
 
@@ -72,7 +72,7 @@ def no_match(tree: Tree, scheme: Scheme) -> str:
     if roles_to_write(scheme, ATTENTION):
         if call := suggested(tree, tree.paths):
             return f"{message}: give {call}"
-        if reason := left_out(tree, tree.paths):
+        if reason := why_left_out(tree, tree.paths):
             return f"{message}: {reason}"
     shapes = [(p, np.shape(leaf)) for p, leaf in zip(tree.paths, tree.leaves, strict=True)]
     for role, found_in in (("mlp_in", mlp_suggestion), ("position", position_suggestion)):
@@ -90,7 +90,7 @@ def no_match(tree: Tree, scheme: Scheme) -> str:
     )
 
 
-def left_out(tree: Tree, among: Iterable[str]) -> str:
+def why_left_out(tree: Tree, among: Iterable[str]) -> str:
     """Why no rule describes attention that a table knows by its names."""
     for path in among:
         if re.search(r"(^|[/.])[kv]_proj_weight$", path):

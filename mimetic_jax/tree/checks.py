@@ -19,10 +19,10 @@ from mimetic_jax.tree.advice import (
     advice_on_groups,
     hint,
     hint_of_heads,
-    left_out,
-    left_out_by,
     part_of,
+    rules_without,
     suggested,
+    why_left_out,
 )
 from mimetic_jax.tree.layout import own_rules
 from mimetic_jax.tree.leaf import Leaf
@@ -85,7 +85,7 @@ def check_one_per_layer(tree: Tree, blocks: Iterable[str]) -> None:
     layers = Counter(paths.family(layer) for layer, _ in several)
     for (layer, _), (first, second, *_) in several.items():
         if layers[paths.family(layer)] > 1 or tree.layers(first) != [None] or paths.is_layer(layer):
-            one = left_out_by(tree, f"{second}/", keep=re.split("[/.]", second)[-1])
+            one = rules_without(tree, f"{second}/", keep=re.split("[/.]", second)[-1])
             raise InputError(
                 f"{first} and {second} are in one layer, and their names don't tell "
                 "self-attention from cross-attention: give "
@@ -110,7 +110,7 @@ def check_partner(tree: Tree, block: str, leaf: Leaf) -> None:
             raise InputError(
                 f"{leaf.path} of shape {leaf.shape} and {other.path} of shape {other.shape} "
                 "are no MLP whose output is as wide as its input: if they are a classifier, "
-                f"leave them out with {left_out_by(tree, leaf.path, other.path)}"
+                f"leave them out with {rules_without(tree, leaf.path, other.path)}"
             )
 
 
@@ -152,7 +152,7 @@ def check_one_width(tree: Tree, blocks: Iterable[tuple[str, Iterable[Leaf]]]) ->
                 f"{first.path} has width {first.axes['d']} and {leaf.path} width "
                 f"{leaf.axes['d']}, which may have other numbers of heads than "
                 f"{tree.heads['h']}: leave one of them out with "
-                f"{left_out_by(tree, part_of(leaf.path, first.path))}, or give a rule for each "
+                f"{rules_without(tree, part_of(leaf.path, first.path))}, or give a rule for each "
                 "with its own heads=…"
             )
 
@@ -197,7 +197,7 @@ def _check_no_gate(tree: Tree, block: str, leaves: Mapping[str, Leaf]) -> None:
             raise InputError(
                 f"{query.path} has {columns} columns, twice the {rows} that {out.path} takes: "
                 "half of them may be gates, which no layout tells from queries; leave this "
-                f"attention out with {left_out_by(tree, f'{block}/')}"
+                f"attention out with {rules_without(tree, f'{block}/')}"
             )
 
 
@@ -215,7 +215,7 @@ def check_described(tree: Tree) -> None:
             f"{path} is quantized or a scale: give weights in floating point, without scales"
         )
     advice = hint(tree)
-    if not advice and (reason := left_out(tree, [path])):
+    if not advice and (reason := why_left_out(tree, [path])):
         raise InputError(f"no rule describes {path}: {reason}")
     if not advice:
         parents = {paths.parent(paths.parent(one)) for one in tree.undescribed}
@@ -225,7 +225,7 @@ def check_described(tree: Tree) -> None:
         alike = [x for x in sorted(layers) if paths.parent(x) == paths.parent(paths.parent(path))]
         advice = (
             f": give {call}; if it is no attention, leave it out with "
-            f"{left_out_by(tree, *(f'{layer}/' if layer else path for layer in alike))}"
+            f"{rules_without(tree, *(f'{layer}/' if layer else path for layer in alike))}"
         )
     others = len(tree.undescribed) - 1
     raise InputError(f"no rule describes {path} (and {others} more){advice}")

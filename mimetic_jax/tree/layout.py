@@ -14,7 +14,7 @@ from mimetic_jax.base.errors import InputError
 FUSED = {2: "two", 3: "three"}
 """The axis along which a leaf holds so many kernels of one size."""
 QUERY_HEADS = "q"
-"""The axis of the query heads of a group, where groups have an axis of their own: h is g q."""
+"""The axis of the query heads of a group, if groups have an axis of their own: h is g q."""
 GROUPED = "(h+2g)"
 """H query heads, G key heads and G value heads along one axis."""
 _JOINED = re.compile(r"\((\d*[a-z](?:\+\d*[a-z])+)\)")
@@ -121,7 +121,7 @@ class Layout:
                     name = argument("num_kv_heads")
                     advice = f": give {name}, the number of heads of key and value"
                 misfit = self._misfit(names, heads, found)
-                raise InputError(f"{misfit} axis {at} of {path}, of size {size}{advice}")
+                raise InputError(f"{misfit} axis {at} of {path}, which has size {size}{advice}")
             if "three" in names and heads["g"] not in (None, heads["h"]):
                 raise InputError(
                     f"{argument('num_kv_heads')} {heads['g']}, but {path} has as many heads of key "
@@ -143,7 +143,7 @@ class Layout:
         call = ", rules=attention_rules(stacked=True, axis=1)" if second else ""
         axes = ", (0, 1), 1" if second else ""
         return (
-            "where layers are stacked along several axes, draw the part that is so under jax.vmap "
+            "if layers are stacked along several axes, draw the part that is so under jax.vmap "
             f"over {'axis 1' if second else 'the first of them'}: "
             f"jax.vmap(lambda key, params: rewrite(key, params, scheme{call}){axes})("
             f"jax.random.split(key, {shape[second]}), params)"

@@ -30,7 +30,7 @@ class Leaf:
         rule: the rule that describes the leaf.
         shape: the stored shape.
         sizes: the size of each axis; none if the shape doesn't fit the rule.
-        problem: why it doesn't fit, which is an error where the leaf is used; else "".
+        problem: why it doesn't fit, which is an error if the leaf is used; else "".
     """
 
     index: int

@@ -54,8 +54,8 @@ def found(path: str) -> tuple[str, str, str]:
 def attention(leaves: Iterable[tuple[str, int]], described: Collection[str]) -> list[str]:
     """Leaves that seem to be of attention which no rule describes, by the names of layers.
 
-    Names such as key, or q, are common elsewhere as well: they count where both a query and a key
-    are in one block, in matrices, and in layers of which a rule describes no leaf. Where rules
+    Names such as key, or q, are common elsewhere as well: they count if both a query and a key
+    are in one block, in matrices, and in layers of which a rule describes no leaf. If rules
     describe a leaf that differs in the numbers of layers alone, they choose layers.
 
     >>> attention([("a/to_q/kernel", 2), ("a/to_k/kernel", 2), ("critic/value/kernel", 2)], [])

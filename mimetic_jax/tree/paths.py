@@ -50,7 +50,7 @@ def natural_order(path: str) -> tuple[tuple[tuple[int, int | str], ...], ...]:
 
 
 def of_layer(path: str, layer: int | None) -> str:
-    """The name of a block: its path, with the index of a layer where several are stacked.
+    """The name of a block: its path, with the index of a layer if several are stacked.
 
     >>> of_layer("blocks/mlp", 3), of_layer("block_3/mlp", None)
     ('blocks/mlp[3]', 'block_3/mlp')
@@ -62,7 +62,7 @@ def family(path: str) -> str:
     """The path without its numbers, which the layers of one kind share.
 
     The first of several layers may have no number, as in Haiku and Keras. Towers keep theirs, since
-    each has a depth of its own; encoders and models do where they have numbered layers.
+    each has a depth of its own; encoders and models do if they have numbered layers.
 
     >>> family("encoder/attention"), family("encoder/attention_1")
     ('encoder/attention', 'encoder/attention')

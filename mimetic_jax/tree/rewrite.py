@@ -43,7 +43,7 @@ _SAMPLED = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Write:
-    """One leaf that a scheme would overwrite (all layers of it, where they are stacked).
+    """One leaf that a scheme would overwrite (all layers of it, if they are stacked).
 
     The layout of a query that takes the factor 1/√K ends in " / √K".
     """
@@ -106,16 +106,16 @@ def plan(
     """List what `rewrite` would write with the same arguments; reads shapes only.
 
     What `rewrite` refuses, `plan` refuses: it traces the draw of one layer of each kind, or of
-    every layer where constants depend on depth. It doesn't see values of leaves that `rewrite`
+    every layer if constants depend on depth. It doesn't see values of leaves that `rewrite`
     refuses, such as a position table of low rank.
 
     Args:
         params: a parameter tree, or one of `jax.ShapeDtypeStruct`.
         scheme: a scheme, or a tuple or list of schemes applied from left to right.
-        num_heads: H, where kernels store heads flattened.
+        num_heads: H, if kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
         rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
-        grid: (h, w) of the patches, where the position table isn't a square grid.
+        grid: (h, w) of the patches, if the position table isn't a square grid.
 
     Returns:
         A tuple of `Write`s. It prints as a table followed by the unchanged kernels, which shows at
@@ -181,13 +181,13 @@ def rewrite(
 
     The same key gives the same products under `jit` and eagerly, to rounding, but not the same
     kernels: singular vectors have arbitrary signs, so that a column of the query and the same
-    column of the key, or of value and out, may both be negated. Where kernels must be equal bit for
+    column of the key, or of value and out, may both be negated. If kernels must be equal bit for
     bit, draw them in the same way.
 
     Inside `shard_map` every device would draw its shard as if it were the whole leaf, from the same
-    key: where heads are sharded, value and out of all shards together would have several times
+    key: if heads are sharded, value and out of all shards together would have several times
     their β. So leaves that vary over an axis of the mesh are an error unless the key varies over it
-    too, as where each device has a model of its own. With `check_vma=False`, and in `pmap` over a
+    too, as when each device has a model of its own. With `check_vma=False`, and in `pmap` over a
     named axis, JAX doesn't know what varies, and any leaf is an error.
 
     Args:
@@ -347,7 +347,7 @@ def rewrite_in_place(
 
     Args:
         key: a `jax.random` key.
-        arrays: by path, or by flat names; writable.
+        arrays: the arrays by path, or by flat names; writable.
         scheme, grid, **options: as for `plan`.
         check: is given what will be written, and may refuse it.
 
@@ -483,7 +483,7 @@ def _drawn(
 ) -> tuple[list[int | None], dict[str, Any]]:
     """Those of a block's layers that the scheme writes, and their new canonical arrays by role.
 
-    An array is [...], or [L, ...] where layers are stacked.
+    An array is [...], or [L, ...] if layers are stacked.
     """
     found: dict[int | None, dict[str, jax.Array]] = {}
     for layer in layers:

@@ -119,8 +119,8 @@ class Rule:
         beside: paths of other leaves, from that of the block on, without which the rule describes
             nothing: the name alone may be that of any layer. Each "../" goes up from the block; "!"
             in front is of a leaf that must be absent.
-        undivided: whether the model doesn't divide logits by √K. The stored query, and its bias, is
-            then the canonical one over √K, so that a scheme's logits are those of other models.
+        undivided: whether the model doesn't divide logits by √K, as T5. Query kernels and biases
+            are then stored divided by √K, so that a scheme gives the logits of other models.
         plus_one: whether the model adds 1 to the stored gain, as Gemma does.
         read_only: whether only `check` reads the leaf, and schemes leave it as it is.
 

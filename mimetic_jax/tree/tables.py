@@ -47,7 +47,7 @@ def attention_rules(
         fused: the name of one layer that holds query, key and value, in that order, instead of
             `query`, `key` and `value`.
         grouped: whether that layer holds its H query, G key and G value heads along one axis, as it
-            must where there are fewer heads of key and value: give `num_heads` and `num_kv_heads`.
+            must if there are fewer heads of key and value: give `num_heads` and `num_kv_heads`.
         by_head: whether that layer holds query, key and value of one head after the other, as
             GPT-NeoX does, instead of all heads of query before those of key.
         flat: whether kernels store heads flattened, [D, H K] and [H K, D], and `num_heads` tells
@@ -56,7 +56,7 @@ def attention_rules(
         stacked: whether layers are stacked, as by `nn.scan`.
         axis: along which they are: `variable_axes` of `nn.scan`.
         kernel, bias: names of the leaves of a layer.
-        undivided: whether the model doesn't divide logits by √K: see `Rule`.
+        undivided: whether the model doesn't divide logits by √K, as T5: see `Rule`.
         within, exclude: as in `Rule`. Leaves with a common name of cross-attention are left out
             unless another `exclude` is given.
 

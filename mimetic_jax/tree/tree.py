@@ -41,7 +41,7 @@ class Tree:
 
     Attributes:
         leaves, paths: arrays or shapes, and their paths, in the order of the tree.
-        rules: by which leaves are described; `found_rules`, if they weren't given.
+        rules: the rules that describe leaves; `found_rules`, if they weren't given.
         heads: the numbers of heads, "h" and "g"; `grouped`, if that of key and value was given.
         blocks: the described leaves by the path of their block and by role.
         held: the paths of all leaves by what they are in.
@@ -181,7 +181,7 @@ class Tree:
         return dtype_of(self.leaves[leaf.index])
 
     def view(self, block: str, layer: int | jax.Array | None) -> Block:
-        """A block as schemes see it: one layer of it, where layers are stacked."""
+        """A block as schemes see it: one layer of it, if layers are stacked."""
         return self._view(block, self.blocks[block], layer)
 
     def _view(self, block: str, among: Mapping[str, Leaf], layer: int | jax.Array | None) -> Block:
@@ -295,7 +295,7 @@ class Tree:
 
     def surroundings(self, grid: tuple[int, int] | None) -> Context:
         """What schemes use beside a block: the position table's rows for the patch grid, the grid,
-        and whether the table is of text. With `grid` it is of patches."""
+        and whether the positions are of text: with `grid` they are of patches."""
         grid = None if grid is None else pair("the grid", grid)
         tables = [leaves["position"] for leaves in self.blocks.values() if "position" in leaves]
         if len(tables) != 1 or not tables[0].fits:

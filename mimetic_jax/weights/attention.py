@@ -138,7 +138,7 @@ def value_out(
         value [D, G, K] and out [H, K, D], float32.
 
     Raises:
-        InputError: as `query_key`; or orientation "port" where value and out aren't square.
+        InputError: as `query_key`; or orientation "port" if value and out aren't square.
 
     Example:
         >>> value, out = value_out(jax.random.key(0), dim=192, num_heads=3)

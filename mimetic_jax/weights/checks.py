@@ -89,7 +89,7 @@ def pair(name: str, value: Any) -> tuple[int, int]:
 def check_room(*shapes: Sequence[int]) -> None:
     """Check that float32 arrays of these shapes fit into memory together, before they are drawn.
 
-    XLA ends the process where it can't allocate. Inside a program nothing is checked: it may run on
+    XLA ends the process if it can't allocate. Inside a program nothing is checked: it may run on
     another machine.
     """
     needed = sum(4 * math.prod(shape) for shape in shapes)

@@ -79,7 +79,7 @@ def random_offsets(key: jax.Array, kernel_size: int, num: int) -> jax.Array:
 def impulse_matrices(grid: tuple[int, int], shifts: Array) -> Array:
     """The zero-padded convolutions with an impulse at each offset, as matrices [H, N, N].
 
-    T_i[(r, q), (r+m, q+n)] = 1 for offset i = (m, n) where the target is inside the grid of N = h·w
+    T_i[(r, q), (r+m, q+n)] = 1 for offset i = (m, n) if the target is inside the grid of N = h·w
     tokens: Structured Initialization for Vision Transformers, eqs. 2 and 8.
 
     >>> impulse_matrices((1, 3), np.array([[0, 1]]))[0]
@@ -119,7 +119,7 @@ def impulse_query_key(
     P = LayerNorm(position) and P⁺ its pseudo-inverse of rank K, so that softmax(P Q Kᵀ Pᵀ / √K)
     ≈ T on positions alone. Only the ratio of amplitude to noise matters.
 
-    The map is sharp where positions dominate the input of attention: the released code also
+    The map is sharp if positions dominate the input of attention: the released code also
     multiplies the position table by 18 (`schemes.Impulse`), which hardly changes the kernels
     returned here. And it is as sharp as rank K allows: on 14×14 tokens the largest weight is at
     the offset in 99 of 100 rows for K = 64 and in every other row for K = 32.
@@ -152,7 +152,7 @@ def impulse_query_key(
     Raises:
         InputError: if sizes don't fit, a constant isn't positive, or the numerical rank of the
             table is below the rank needed, as it is for sin-cos tables. The rank of a traced
-            table can't be checked; there, directions too weak to invert are dropped. Where none is
+            table can't be checked; there, directions too weak to invert are dropped. If none is
             left, as for a table of zeros, query is zero and key isn't.
 
     Example:

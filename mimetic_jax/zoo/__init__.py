@@ -11,11 +11,11 @@ tables have this in common:
 
 - They describe self-attention only. Cross-attention and attention pooling, whose queries come
   from other tokens than their keys, have no rules: they keep their initialization, or raise an
-  error where their names don't distinguish them from self-attention that a table has missed.
+  error if their names don't distinguish them from self-attention that a table has missed.
 - An MLP has the roles mlp_in and mlp_out only if it is two layers with an activation between
   them. A gated MLP, (act(x W₀) ∘ x W₁) W₂, has no single first layer, and constants meant for
   two layers don't transfer to it: its leaves stay unchanged. `check` reads them.
-- Gains and scales, which `check` and `fit` fold into products, are stated where the source shows
+- Gains and scales, which `check` and `fit` fold into products, are stated if the source shows
   whether they stand before or after a layer; of others nothing is folded.
 - Stacked layers draw like single ones: layer l folds l into the key of its block.
 
@@ -42,7 +42,7 @@ from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import FLAX
 from mimetic_jax.zoo.axlearn import AXLEARN, AXLEARN_GROUPED
 from mimetic_jax.zoo.bonsai import BONSAI
-from mimetic_jax.zoo.detection import chosen
+from mimetic_jax.zoo.detection import best_table
 from mimetic_jax.zoo.diffusers import DIFFUSERS_UNET
 from mimetic_jax.zoo.dinov3 import DINOV3_FLAX
 from mimetic_jax.zoo.easylm import EASYLM_LLAMA
@@ -159,7 +159,7 @@ def detect(params: Any) -> str | None:
         params: a parameter tree, or one of `jax.ShapeDtypeStruct`.
 
     Returns:
-        A name in `TABLES`; None where none has attention of the tree, or where the stock Flax names
+        A name in `TABLES`; None if none has attention of the tree, or if the stock Flax names
         that `rewrite` knows without a table describe as much.
 
     Raises:
@@ -175,14 +175,14 @@ def detect(params: Any) -> str | None:
     """
     # Names don't show whether a model adds 1 to its gains.
     told_apart = {name: rules for name, rules in TABLES.items() if not name.endswith("_PLUS_ONE")}
-    return chosen(params, {"": FLAX, **told_apart}) or None
+    return best_table(params, {"": FLAX, **told_apart}) or None
 
 
 def rules_of(params: Any, model_type: str = "") -> tuple[Rule, ...]:
-    """The rules that `rewrite` takes where none are given: stock Flax's, or the table that fits.
+    """The rules that `rewrite` takes if none are given: stock Flax's, or the table that fits.
 
-    Where axes have names (haliax, penzai), these give the rules. `model_type` is that of Hugging
-    Face's config.json, where there is one.
+    If axes have names (haliax, penzai), these give the rules. `model_type` is that of Hugging
+    Face's config.json, if there is one.
 
     Raises:
         InputError: as `detect`.

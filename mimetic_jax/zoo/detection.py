@@ -22,7 +22,7 @@ _ATTENTION = _PAIRS[0] | _PAIRS[1]
 _Leaves = tuple[tuple[str, tuple[int, ...]], ...]
 
 
-def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
+def best_table(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
     """The name of the table whose rules describe most leaves of a tree.
 
     Attention or state space layers must be among them. A leaf counts if its path matches and its

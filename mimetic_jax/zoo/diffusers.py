@@ -13,7 +13,7 @@ DIFFUSERS_UNET: tuple[Rule, ...] = (
 """FlaxUNet2DConditionModel, the UNet of Stable Diffusion.
 
 Blocks are …/attentions_N/transformer_blocks_N/attn1, kernels [D, D] (in, out) with flattened heads:
-give `num_heads`, which the model's config calls `attention_head_dim`. Where it differs by level (5,
+give `num_heads`, which the model's config calls `attention_head_dim`. If it differs by level (5,
 10, 20, 20 in Stable Diffusion 2), rewrite each level's subtree. Only to_out_0 has a bias. The
 widths of levels differ; blocks on the way down, in the middle and up count their layers apart.
 

@@ -47,7 +47,7 @@ GEMMA: tuple[Rule, ...] = (
 """Gemma 2, 3 and 4 of the gemma library, and big_vision's Gemma (PaliGemma's llm).
 
 Blocks are layer_N in gemma; in big_vision they are layers with `scan=True`, which stacks them along
-axis 0, and layers/N without. Where every query head has its own key and value, attn/qkv_einsum/w is
+axis 0, and layers/N without. If every query head has its own key and value, attn/qkv_einsum/w is
 [3, H, D, K]; else attn/q_einsum/w is [H, D, K] and attn/kv_einsum/w [2, G, D, K].
 attn/attn_vec_einsum/w is [H, K, D]. H·K need not be D. `num_heads` isn't needed. Positions are
 rotary, the MLP is gated. Gemma 3 normalizes queries and keys before their product. Gemma 4

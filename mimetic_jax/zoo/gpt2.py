@@ -67,7 +67,7 @@ PYTORCH_NANOGPT: tuple[Rule, ...] = _gpt2("weight", "weight", transposed=True)
 
 The names are those of `PYTORCH_GPT2`, which stores weights the other way round; the shapes of
 attention tell them apart. Give `num_heads`. Positions are wpe.weight [N, D], for text:
-`SinCos(axes=1)`. Where attention has biases, nothing tells it from `PYTORCH_BIGCODE`: the error
+`SinCos(axes=1)`. If attention has biases, nothing tells it from `PYTORCH_BIGCODE`: the error
 asks for one of them.
 
 Read from: karpathy/nanoGPT model.py (0011cd4).

@@ -23,7 +23,7 @@ GRUG: tuple[Rule, ...] = (*_block("l ", "stacked$"), *_block("", ""))
 """marin's grug: Equinox modules whose attributes are the kernels, attn/w_q and not attn/w_q/kernel.
 
 Blocks are blocks/N, or blocks/stacked with layers along axis 0 (array_stacked). Kernels are stored
-(in, out) with flattened heads: give `num_heads`, and `num_kv_heads` where heads are grouped. H·K
+(in, out) with flattened heads: give `num_heads`, and `num_kv_heads` if heads are grouped. H·K
 need not be D. Positions are rotary; the MLP is two layers, mlp_up and mlp_down. The model that
 comes back is a model again. Variants of experiments/grug with other attributes need rules of their
 own.

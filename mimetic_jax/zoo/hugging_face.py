@@ -129,7 +129,7 @@ Llama, Mistral, Gemma, Qwen, Phi, OPT, Whisper, CLIP, BERT, RoBERTa, DistilBERT,
 transformers; these and Phi-3, GPT-J, GPT-NeoX, MPT, DBRX of EasyDeL; Gemma 3, DINOv3, Qwen3-VL,
 LLaDA, UMT5, V-JEPA 2 of bonsai. GPT-2 is `HUGGING_FACE_GPT2`.
 
-Kernels are stored (in, out) with flattened heads: give `num_heads`, and `num_kv_heads` where heads
+Kernels are stored (in, out) with flattened heads: give `num_heads`, and `num_kv_heads` if heads
 are grouped (FlaxLlama has as many key/value heads as query heads whatever its config specifies).
 Only Phi-3, MPT and DBRX hold query, key and value in one kernel, in that order; EasyDeL's Falcon
 and InternLM2 order them by group, which no layout describes. GPT-Neo and T5 don't divide logits by

@@ -97,7 +97,7 @@ draw them. Without scan, blocks are decoder/layers_N. Another `param_scan_axis` 
 experts.
 
 `fused_qkv` raises an error: it stores H + 2 G heads along one axis, and each shard of that axis
-holds heads of query, key and value, so that their order depends on the mesh. Where heads aren't
+holds heads of query, key and value, so that their order depends on the mesh. If heads aren't
 sharded (no tensor parallelism), put a rule in front and give `num_heads` and `num_kv_heads`:
 
 >>> from mimetic_jax import Rule
@@ -125,7 +125,7 @@ They have neither biases nor normalized queries, and don't divide logits by √K
 own initializer folds that into the query. So the query takes that factor here. Gemma 2 has two
 attentions a layer, self_attention_local and self_attention_global.
 
-Where the attention alone is given, without its MLP, this table and `MAXTEXT` fit equally well: the
+If the attention alone is given, without its MLP, this table and `MAXTEXT` fit equally well: the
 error asks for one of them.
 
 Read from: the files of `MAXTEXT`.

@@ -86,7 +86,7 @@ class _Array:
 
 
 def named_rules(params: Any) -> tuple[Rule, ...]:
-    """The rules that the names of a tree's axes give; none where its axes have no names."""
+    """The rules that the names of a tree's axes give; none if its axes have no names."""
     arrays = [one for one in _arrays(params) if "" not in one.axes]
     layers = {one: found for one in arrays if (found := _layer_of_mlp(one))}
     kernels = {found for one, found in layers.items() if one.of_layer == {"d", "f"}}

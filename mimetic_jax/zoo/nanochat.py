@@ -15,7 +15,7 @@ NANOCHAT = (
 """nanochat, parameter-golf's baseline, and older records of modded-nanogpt, in PyTorch.
 
 Blocks are transformer.h.N or blocks.N; weights are stored (out, in) with flattened heads: give
-`num_heads`, and `num_kv_heads` where heads are grouped. Norms have no parameters; queries and keys
+`num_heads`, and `num_kv_heads` if heads are grouped. Norms have no parameters; queries and keys
 are normalized and then multiplied by a constant or by q_gain. parameter-golf multiplies both
 outputs by attn_scale and mlp_scale. All start their output projections at zero, which a scheme for
 value and out overwrites; value embeddings and gates stay as they are. Newer records of

@@ -100,7 +100,7 @@ def hugging_face_norms(leaf: str, kernel: str) -> tuple[Rule, ...]:
         first, second = "(?:input|pre_self_attn)_layernorm", "pre_feedforward_layernorm"
         return (
             *before(first, second, *both, plus_one=plus_one),
-            # Where experts stand beside the MLP, its output meets another norm first.
+            # If experts stand beside the MLP, its output meets another norm first.
             *after(
                 "post_(?:attention|self_attn)_layernorm",
                 "post_feedforward_layernorm",

@@ -82,7 +82,7 @@ DINOv2, Swin, V-JEPA 2, BERT, ModernBERT, RoBERTa, DistilBERT, GPT-Neo, GPT-NeoX
 Nemotron-H). GPT-2 is `PYTORCH_GPT2`. Equimo's vision transformers have timm's names in Equinox
 modules.
 
-Weights are stored (out, in) with flattened heads: give `num_heads`, and `num_kv_heads` where heads
+Weights are stored (out, in) with flattened heads: give `num_heads`, and `num_kv_heads` if heads
 are grouped. GPT-NeoX stores query, key and value of one head after the other. GPT-Neo and T5 don't
 divide logits by √K; their query takes that factor. Cross-attention, attention pooling, attention
 of class tokens alone (CaiT), attention between channels (XCiT, EdgeNeXt), gated delta nets and
@@ -104,7 +104,7 @@ PYTORCH_PLUS_ONE: tuple[Rule, ...] = adding_one(PYTORCH)
 """`PYTORCH` for models that have Llama's names and store w of their gain 1 + w.
 
 Gemma 1, Qwen3-Next, Qwen3.5, Step 3.7 and MiniMax M3. `mimetic check` and `mimetic fit` take it
-where the file's config.json names one of them.
+if the file's config.json names one of them.
 
 Read from: transformers 5.24 models/{gemma,qwen3_next,qwen3_5,qwen3_5_moe,step3p7,minimax_m3_vl}/
 modeling_*.py.

@@ -38,7 +38,7 @@ SIMPLY: tuple[Rule, ...] = _table(plus_one=False)
 Blocks are block_N/attn; q_proj/w, k_proj/w, v_proj/w and o_proj/w are all [D, H, K]: `num_heads`
 isn't needed. H·K need not be D. Parameters may be simply's annotated arrays or the arrays in them.
 Logits are divided by √K, by `query_scale` or by a per_dim_scale that contains it. The MLP, ffn_0
-and ffn_1, is gated where there is an ffn_0_gate. Models with `norm_scale_plus_one`, which is the
+and ffn_1, is gated if there is an ffn_0_gate. Models with `norm_scale_plus_one`, which is the
 default of `SimplyConfig`, are `SIMPLY_PLUS_ONE`: the tree doesn't tell.
 
 Read from: google-deepmind/simply simply/model_lib.py, simply/utils/{module,common}.py (e14c061).

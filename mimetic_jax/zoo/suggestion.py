@@ -128,7 +128,7 @@ def _apart(layers: Mapping[str, _Layer], options: list[str], beside: str) -> str
 
 
 def _leaves(layer: _Layer) -> list[str]:
-    """The names of a layer's leaves, where they aren't kernel and bias."""
+    """The names of a layer's leaves, if they aren't kernel and bias."""
     _, kernel, _, bias = layer
     return [f'kernel="{kernel}"'] * (kernel != "kernel") + [f'bias="{bias}"'] * (
         bias not in ("", "bias")

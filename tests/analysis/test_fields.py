@@ -47,7 +47,7 @@ def test_lines_of_a_config():
     assert changed["arms"].startswith("('default', 'norm_matched', 'mimetic'); ")
     assert changed["model.pool=mean"].endswith("over patches [text]; default token")
     assert others["optimizer.betas"].endswith(
-        "each item a finite number of at least 0 and below 1]"
+        "values, each a finite number of at least 0 and below 1]"
     )
     assert others["optimizer.no_decay"].startswith("False no weight decay")
     assert others["optimizer.plateau"].startswith('""')

@@ -75,7 +75,7 @@ BAD = [
     ("zero", 1, "Sample.zero 1 is not True or False"),
     ("noise", "uniforn", "unknown Sample.noise 'uniforn': .* did you mean 'uniform'"),
     ("noise", 3, "Sample.noise 3 is not one of 'normal', 'uniform'"),
-    ("grid", (1,), r"Sample.grid \(1,\) is not a sequence of 2"),
+    ("grid", (1,), r"Sample.grid \(1,\) is not a sequence of 2 values, each an integer"),
     ("scores", {"a": "b"}, "Sample.scores.a 'b' is not a finite number"),
     ("scores", [1], r"Sample.scores \[1\] is not a mapping"),
     ("point", {"x": 1, "z": 2}, "Sample.point: unknown field 'z'"),

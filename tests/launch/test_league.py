@@ -135,7 +135,7 @@ def test_an_arm_that_misses_a_trial_is_not_compared(call):
     without = [line for line in lines if '"seed": 100' not in line or "gpt2" not in line]
     (results.folder / "league.jsonl").write_text("\n".join(without) + "\n")
     again = Results(results.folder)
-    chosen = league.chosen(TASK, again)
+    chosen = league.chosen_rows(TASK, again)
     assert {arm for row in chosen for arm in row.arms} == set(ARMS) - {"gpt2"}
 
 

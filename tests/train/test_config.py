@@ -63,6 +63,10 @@ def test_arms_override_what_they_name(tiny):
         ({"together": 16, "batch": 8}, "arm bad sets together, which all arms"),
         (3, "arm bad is 3, not the fields that it overrides"),
         ({"scheme": ("mimetic",)}, "arm bad: 'mimetic' is not a scheme"),
+        (
+            {"scheme": ([Mimetic()],)},
+            "is not a scheme: give one such as Mimetic.*none inside another",
+        ),
         ({"scheme": (Mimetic,)}, r"arm bad: Mimetic is not a scheme: call it, Mimetic\(\)"),
     ],
 )

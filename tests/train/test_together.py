@@ -112,7 +112,7 @@ def killed_at(number, owner, method):
 @typical(
     "kill",
     [(2, Checkpoints, "save")],
-    slow=[(1, Journal, "count"), (4, Journal, "count"), (4, Journal, "evaluated")],
+    slow=[(1, Journal, "count_steps"), (4, Journal, "count_steps"), (4, Journal, "evaluated")],
 )
 def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, kill):
     """Bit for bit, and as the group that it was, whatever `together` is by then."""
@@ -190,7 +190,7 @@ def test_a_loss_that_was_infinite_once_gives_no_record(tiny, tmp_path):
     made = [made_by(comparison.arms["run"], run.seed) for run in runs]
     before, after = (Journal(runs, made, arm.config, arm.program) for _ in range(2))
     losses = np.array([[2.0, 1.0, 1.0], [2.0, np.inf, 1.0]])
-    assert list(before.count({"loss": losses, "grad_norm": np.ones((2, 3))}, 1.0)) == runs[1:]
+    assert list(before.count_steps({"loss": losses, "grad_norm": np.ones((2, 3))}, 1.0)) == runs[1:]
     after.resume(from_json(Saved, json.loads(json.dumps(before.saved())), "here"), before.step)
     assert list(after.lost()) == runs[1:]
     found = [Evaluation({"accuracy": 0.5, "loss": 1.0}, 10, "")] * 2

@@ -1,7 +1,7 @@
 """The papers' figures, drawn from networks and results: a function per kind of figure.
 
 Each function takes PATH first, without a suffix, writes PATH.png and PATH.csv, the plotted numbers
-with a header and one observation per line, and returns the two paths. It raises InputError where
+with a header and one observation per line, and returns the two paths. It raises InputError if
 matplotlib isn't installed. Layers count from 1.
 """
 

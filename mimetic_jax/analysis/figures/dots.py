@@ -17,7 +17,7 @@ def draw(
     A hollow dot is the mean of some seeds only, as the others never reached the goal.
 
     Args:
-        results: of finished runs; of the same arm in several rows, the first counts.
+        results: the results of finished runs; of the same arm in several rows, the first counts.
         numbers: "" for the score, or what `ArmResult.at` takes, by the label of the panel.
 
     Raises:

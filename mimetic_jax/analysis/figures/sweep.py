@@ -29,8 +29,8 @@ def draw(
     """Draw the score over a number, mean ± sd over seeds.
 
     Args:
-        results: of finished runs.
-        label: of the horizontal axis.
+        results: the results of finished runs.
+        label: the label of the horizontal axis.
         series: the number of each arm, per line of the figure: {line: {arm: number}}.
         panels: or the number of each row, per panel: {panel: {row: number}}; arms are the lines.
         at: what a panel shows instead of the score, as `ArmResult.at` takes it: {panel: "x2"}.

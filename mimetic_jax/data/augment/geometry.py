@@ -298,7 +298,7 @@ def _weights(
 ) -> jax.Array:
     """Weights [size, full] that resize the part start .. start + length of a side; rows sum to 1.
 
-    Pillow's filters, stretched where the side shrinks.
+    Pillow's filters, stretched if the side shrinks.
     """
     pixel = jnp.arange(full) - start
     # Twice the distance of centers, times size: a whole number, hence exact.

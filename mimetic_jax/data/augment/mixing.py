@@ -22,7 +22,7 @@ class Mixing:
         mixup: α of Beta(α, α), the distribution of the share λ that an image keeps; 0 for no mixup.
         cutmix: α of Beta(α, α), that of the share of its area that an image keeps; 0 for no CutMix.
         prob: probability of mixing a batch at all.
-        switch: probability of CutMix where both are on.
+        switch: probability of CutMix if both are on.
 
     Raises:
         InputError: an α is negative or above 1000, or a probability outside 0 to 1.
@@ -56,7 +56,7 @@ def mix(
     them per process, each for its part of the batch: timm's train.py in the structured paper's
     command for 64 images of 1024, DeiT for 256. timm's collate function mixes levels and rounds
     them, here they aren't rounded. The box has sides ⌊√(1 - λ) · (h, w)⌋ about a uniform
-    center; where the border clips it, λ becomes the true share.
+    center; if the border clips it, λ becomes the true share.
 
     >>> images, targets = jnp.zeros((2, 4, 4, 3)), jnp.array([0, 1])
     >>> mix(Mixing(), jax.random.key(0), images, targets, 4, smoothing=0.2)[1][0]

@@ -165,7 +165,7 @@ def augment_images(
     Args:
         augmentation: the operations; static.
         keys: [B], from `example_keys`.
-        images: uint8 [B, h, w, C]; gray (C = 1) or color (C = 3) where colors change.
+        images: uint8 [B, h, w, C]; gray (C = 1) or color (C = 3) if colors change.
         mean, std: C numbers, in units where white is 1.
 
     Returns:

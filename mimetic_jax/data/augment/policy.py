@@ -110,7 +110,7 @@ def rand_augment(
 
     Reference: Cubuk et al. 2019, "RandAugment"; torchvision/transforms/autoaugment.py;
     timm/data/auto_augment.py and, for the border and the interpolation,
-    timm/data/transforms_factory.py; randomaug.py in kentaroy47/vision-transformers-cifar10. Where
+    timm/data/transforms_factory.py; randomaug.py in kentaroy47/vision-transformers-cifar10. If
     timm's level means 0 bits, the result is black, as in Pillow before it rejected 0 bits.
     """
     height, width, channels = image.shape

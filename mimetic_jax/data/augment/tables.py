@@ -97,7 +97,7 @@ def _truncated_short() -> np.ndarray:
     """Where Pillow's result is one too low: uint8 [256 lowest, 256 highest, 32], a bit per level.
 
     Pillow stretches in float64 and truncates, so that 255 (level - lowest) / (highest - lowest),
-    where it is a whole number, may become 254.99…; so it is for one in six pairs of lowest and
+    if it is a whole number, may become 254.99…; so it is for one in six pairs of lowest and
     highest.
     """
     rows = []

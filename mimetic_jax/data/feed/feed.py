@@ -27,7 +27,7 @@ class Feed:
     Args:
         batch: B, examples per step.
         test_batch: examples per batch of the test set.
-        steps_per_epoch: of an epoch.
+        steps_per_epoch: the number of steps of an epoch.
         max_dispatch: steps per dispatch, at most.
         sharding: that of a batch over the mesh.
     """
@@ -114,7 +114,7 @@ class HeldFeed(Feed):
         """The examples of a test set of these numbers; traced."""
         raise NotImplementedError
 
-    def sums(
+    def over_batches(
         self,
         count: Callable[[Examples, jax.Array], Sums],
         examples: Callable[[jax.Array], Examples],
@@ -133,17 +133,17 @@ class HeldFeed(Feed):
         return jax.lax.scan(add, nothing, batches)[0]
 
     def test(self, count: Count, variables: Any, data: HeldData) -> dict[str, Any]:
-        return jax.device_get(self._sums(count, variables, data.tests))
+        return jax.device_get(self._sum_tests(count, variables, data.tests))
 
     @functools.cached_property
-    def _sums(self) -> Any:
+    def _sum_tests(self) -> Any:
         return jax.jit(self._of_tests, static_argnums=0, out_shardings=self._everywhere)
 
     def _of_tests(self, count: Count, variables: Any, tests: dict[str, Any]) -> Sums:
         found: Sums = {}
         for prefix, (test, *batches) in tests.items():
             examples = functools.partial(self.test_examples, prefix, test)
-            sums = self.sums(functools.partial(count, variables), examples, *batches)
+            sums = self.over_batches(functools.partial(count, variables), examples, *batches)
             found |= {prefix + name: value for name, value in sums.items()}
         return found
 

@@ -83,7 +83,7 @@ class TokenRows(HeldFeed):
         """The windows that start at these tokens."""
         return windows_at(test, numbers, self.length)
 
-    def sums(
+    def over_batches(
         self,
         count: Callable[[Examples, jax.Array], Sums],
         examples: Callable[[jax.Array], Examples],

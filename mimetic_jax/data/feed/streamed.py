@@ -42,7 +42,7 @@ class StreamedImages(Feed):
         num_train: N, training examples.
         batch, test_batch, sharding: as of `Feed`.
         repeats: times each image comes in an epoch.
-        threads: that decode; 0: one per core, at most 32.
+        threads: how many threads decode; 0: one per core, at most 32.
     """
 
     resident: ClassVar[bool] = False
@@ -61,7 +61,7 @@ class StreamedImages(Feed):
         super().__init__(batch, test_batch, num_train // batch, 1, sharding)
         self.num_train, self.view, self.repeats = num_train, view, repeats
         self._threads = threads
-        self._sums = jax.jit(
+        self._sum_batch = jax.jit(
             lambda count, *arguments: count(*arguments),
             static_argnums=0,
             out_shardings=self._everywhere,
@@ -90,7 +90,7 @@ class StreamedImages(Feed):
         steps = range(-(-len(data.test) // self.test_batch))
         with contextlib.closing(self._batches(example, steps, self.test_batch)) as batches:
             for images, labels, weights in batches:
-                sums = self._sums(count, variables, (images, labels), weights)
+                sums = self._sum_batch(count, variables, (images, labels), weights)
                 # One batch behind, so that decoding goes on while the device counts.
                 total, pending = _added(total, pending), sums
         return _added(total, pending)
@@ -125,9 +125,9 @@ def batches(
 
     Args:
         example: (step, row of the batch) → the example.
-        steps: of the batches.
-        rows: of each batch; those of this process.
-        threads: that make examples; 0: one per core, at most 32.
+        steps: the steps of the batches.
+        rows: the rows of each batch that this process makes.
+        threads: how many threads make examples; 0: one per core, at most 32.
         put: places an array, as on the devices.
     """
     import grain

@@ -22,7 +22,7 @@ class FileSource:
     """Images below a folder.
 
     Args:
-        folder: that they are below.
+        folder: the folder that they are below.
         files: their paths relative to it, with forward slashes.
         labels: int32 [N], of `classes`.
         classes: their names.

@@ -79,7 +79,7 @@ def train_view(
 
     A box that shrinks by more than a tenth is averaged over areas, whatever the interpolation, so
     there is no aliasing; one that shrinks in one direction and grows in the other, as 300x220
-    pixels do to 224, is interpolated in both. JPEGs are decoded at half or quarter size where the
+    pixels do to 224, is interpolated in both. JPEGs are decoded at half or quarter size if the
     box stays at least as large as the result. The mean difference from Pillow's bilinear, on
     ImageNet files, is 0.6 of 255 levels at 224 pixels and 2.9 at 64; Pillow's own bicubic differs
     by 1.2 and 1.5.

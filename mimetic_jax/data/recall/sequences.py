@@ -48,7 +48,7 @@ class _Sequences:
         check_fields(self)
 
     def fingerprint(self) -> str:
-        """Differs where sequences do."""
+        """Differs if sequences do."""
         return hashlib.md5(repr(self).encode(), usedforsecurity=False).hexdigest()
 
     @property

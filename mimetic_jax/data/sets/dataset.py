@@ -38,7 +38,7 @@ class DatasetInfo:
         std: standard deviation per channel, likewise.
         tfds: its name in TFDS; "" if TFDS doesn't have it.
         splits: the splits used as train and test examples, in TFDS notation.
-        folder: the name of the published folder or archive, where that isn't `name`.
+        folder: the name of the published folder or archive, if that isn't `name`.
         streamed: read from disk while training, instead of held in memory.
         arrays: read from NAME.npz, which `mimetic download` makes of the published files.
         included: reads the splits of a set that needs no files.

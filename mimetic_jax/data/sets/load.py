@@ -26,7 +26,7 @@ OWN_SIDES = {"folder": 64, "folder_streamed": 224}
 """Pixels of a side of one's own images unless configured: held in memory, or read in training."""
 
 _TESTS = ("test", "validation")  # the first that is there
-_TRAIN_SHARE = 0.9  # of each class, where there is neither
+_TRAIN_SHARE = 0.9  # of each class, if there is neither
 
 
 def load_dataset(
@@ -99,15 +99,15 @@ def describe_own(
 def load_own(name: str, data_dir: str | None, size: int) -> ImageDataset | StreamedDataset:
     """Load images of one's own from class folders, see `ClassFolders`.
 
-    Where there is no test split, the validation split is tested on; with both, its images aren't
-    used. Where there is neither, a tenth of each class is held out, always the same images:
+    If there is no test split, the validation split is tested on; with both, its images aren't
+    used. If there is neither, a tenth of each class is held out, always the same images:
     rounded, hence none of a class of fewer than five.
 
     Args:
         name: "folder" to hold the images in memory, as squares of `size` pixels; or
             "folder_streamed" to decode them while training.
         data_dir: a folder; "~" is the home folder.
-        size: side of the images in pixels; 0 for 64, or 224 where they are streamed.
+        size: side of the images in pixels; 0 for 64, or 224 if they are streamed.
     """
     need("reading images", "data")
     path = _own_path(name, data_dir)

@@ -63,7 +63,7 @@ def describe(name: str, data_dir: str | None = None, corpus: Corpus | None = Non
     10000
 
     Raises:
-        InputError: the name is unknown; or as `load_text` where the text is loaded.
+        InputError: the name is unknown; or as `load_text` when the text is loaded.
     """
     if name in _KNOWN:
         info = _KNOWN[name]

@@ -79,7 +79,7 @@ def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
 
 
 def _splits(folder: Path, files: list[Path]) -> list[Path]:
-    """The training, validation and test file; none where no names tell splits."""
+    """The training, validation and test file; none if no names tell splits."""
     if not folder.is_dir():
         return []
     told = {file: split for file in files if (split := _split(file.relative_to(folder)))}

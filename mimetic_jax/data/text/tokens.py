@@ -88,7 +88,7 @@ def corpus_of(name: str, texts: Sequence[Iterator[str]], level: str) -> Corpus:
     """The training, validation and test text, in parts that end at a line end, as tokens.
 
     The vocabulary of characters is all of them, in order of their first appearance. That of words
-    is the training text's, and other words are "<unk>". Where the training text has no "<unk>" of
+    is the training text's, and other words are "<unk>". If the training text has no "<unk>" of
     its own, as the published ones have, words that occur once in it become "<unk>": else it would
     never be trained.
     """

@@ -67,14 +67,14 @@ def shardings(tree: Any, mesh: Mesh, rules: Sequence[tuple[str, Placement]]) -> 
     """A NamedSharding for each leaf, by the first rule that matches its path.
 
     A rule's placement is "replicate"; "fsdp", which shards the largest dimension that the axis
-    divides and replicates the leaf where there is none; or a tuple with an axis name or None for
-    each of the last dimensions, those before being replicated. "fsdp?" shards where that axis
+    divides and replicates the leaf if there is none; or a tuple with an axis name or None for
+    each of the last dimensions, those before being replicated. "fsdp?" shards if that axis
     divides.
 
     Args:
         tree: arrays or shapes.
         mesh: the mesh.
-        rules: ordered (regular expression, placement); replicated where none matches.
+        rules: ordered (regular expression, placement); replicated if none matches.
 
     Returns:
         A tree of the same structure.

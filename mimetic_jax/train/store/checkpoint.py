@@ -27,7 +27,7 @@ class Checkpoints:
     seconds trained.
 
     Args:
-        folder: that holds them; made if missing.
+        folder: the folder that holds them; made if missing.
         keep: number of the newest to keep.
     """
 
@@ -41,9 +41,9 @@ class Checkpoints:
         """Start writing the state; returns once the arrays are copied.
 
         Args:
-            state: of a run, or of a group.
+            state: the state of a run, or of a group.
             record: what the host must remember.
-            step: that the state has taken.
+            step: the step that the state has reached.
 
         Raises:
             InputError: if this or, here or in `wait` and `close`, the write before failed.

@@ -21,7 +21,7 @@ class Made(Trained):
 
     Attributes:
         code: the version of this package.
-        config: of the arm, as plain data.
+        config: the arm's configuration, as plain data.
     """
 
     code: str
@@ -69,7 +69,7 @@ class Claim:
     """The config.json of a workdir: its configuration and the content of what it names.
 
     Attributes:
-        config: of the comparison, as plain data.
+        config: the comparison's configuration, as plain data.
         data: the fingerprint of the data by arm.
         sources: the digest of the weights by path that an `init_from` names.
     """
@@ -89,10 +89,10 @@ class Claim:
         if not path.exists():
             return None
         try:
-            record = json.loads(files.read(path))
+            data = json.loads(files.read(path))
         except (ValueError, RecursionError):
             raise files.damaged(path, "not JSON") from None
-        claim = from_json(cls, record, str(path))
+        claim = from_json(cls, data, str(path))
         if not isinstance(claim.config.get("arms"), dict) or "task" not in claim.config:
             raise files.damaged(path, "no configuration")
         return claim

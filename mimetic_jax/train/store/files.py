@@ -84,7 +84,7 @@ def write(path: AnyPath, content: str | bytes) -> None:
 def append_line(path: AnyPath, line: str) -> None:
     """Append a line to a file, without what a kill left of another one.
 
-    Where the disk is full, nothing is appended. Processes that append take turns.
+    If the disk is full, nothing is appended. Processes that append take turns.
     """
     text = f"{line}\n".encode()
     if in_bucket(path):  # objects can't be added to
@@ -124,7 +124,7 @@ class Lines:
     """A file with a JSON object per line, of which a kill may tear the last.
 
     Args:
-        path: of the file.
+        path: the file's path.
     """
 
     def __init__(self, path: AnyPath) -> None:
@@ -170,8 +170,8 @@ def locked(folder: AnyPath, say: Callable[[str], None] = print) -> Iterator[None
     locks, and some file systems have none either: there nothing keeps two trainings of a run apart.
 
     Args:
-        folder: of a run.
-        say: prints a line where the file system has no locks.
+        folder: the run's folder.
+        say: prints a line if the file system has no locks.
 
     Raises:
         InputError: if another process holds it, or the folder can't be written.

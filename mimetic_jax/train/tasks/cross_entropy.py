@@ -35,7 +35,7 @@ def token_losses(
         embedding: E float32 [V, D].
         bias: b float32 [V].
         targets: int32 [T], in [0, V).
-        chunk_bytes: of the logits of a chunk, on each device; at least one token's.
+        chunk_bytes: the size of a chunk's logits on each device; at least one token's.
         mesh: over whose axes "data" and "fsdp" tokens are sharded: every device then processes its
             own, and the embedding's gradient is summed over devices once, at the end. Without it,
             sharded tokens give the same losses, slower.

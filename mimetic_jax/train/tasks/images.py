@@ -28,8 +28,8 @@ class ImageTask(Task):
 
     Attributes:
         model: images [B, h, w, C] float32 → logits [B, classes].
-        info: of the data, at the size that the model sees.
-        augmentation, mixing: of training images.
+        info: the description of the data, at the size that the model sees.
+        augmentation, mixing: the augmentation and the mixing of training images.
 
     Raises:
         InputError: for a field of the configuration that doesn't fit the images.

@@ -48,17 +48,17 @@ class Task:
 
     Attributes:
         score: the number that is compared.
-        unit: of what a rate counts: images, tokens.
+        unit: what a rate counts: images, tokens.
         per_step: how many of these a step trains on.
         model: the module with its traits.
-        input_shape: of one example.
+        input_shape: the shape of one example.
         batch: examples per step.
 
     Args:
-        config: of an arm.
+        config: an arm's configuration.
         input_shape: see above.
-        input_dtype: of an example.
-        mesh: of devices; None for one.
+        input_dtype: the dtype of an example.
+        mesh: the mesh of devices; None for one.
         outputs: the model's field for the number of its outputs, with that number.
     """
 
@@ -87,7 +87,7 @@ class Task:
 
     @classmethod
     def load(cls, config: ConfigDict, given: Any = None) -> Any:
-        """The data set, or what is given instead; its `fingerprint()` differs where examples do."""
+        """The data set, or what is given instead; its `fingerprint()` differs if examples do."""
         raise NotImplementedError
 
     @classmethod
@@ -100,7 +100,7 @@ class Task:
         return {}
 
     def prepare(self, key: jax.Array, step: jax.Array, examples: Examples) -> Any:
-        """The batch that `loss` takes; where it is augmented, by one key per step and example."""
+        """The batch that `loss` takes; if it is augmented, by one key per step and example."""
         return examples
 
     def loss(
@@ -152,7 +152,7 @@ class Task:
         return variables
 
     def grid(self) -> tuple[int, int] | None:
-        """(h, w) of the patches, where the model has a grid."""
+        """(h, w) of the patches, if the model has a grid."""
         return self.model.grid(self.input_shape)
 
     def unrolled(self) -> Self:

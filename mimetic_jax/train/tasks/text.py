@@ -28,7 +28,7 @@ class TextTask(Task):
     Attributes:
         model: tokens [B, N] → logits [B, N, V]; or, with the trait `output`, hidden states
             [B, N, D].
-        info: of the text.
+        info: the description of the text.
     """
 
     unit = "tokens"
