@@ -332,7 +332,7 @@ def test_grouped_values_show_a_product_for_each_head():
 
 def test_grouped_heads_are_asked_for():
     tree = tree_of("llama") | {f"{AT}{name}.weight": draw(20, D) for name in LLAMA[1:3]}
-    with pytest.raises(InputError, match=r"num_heads 12 .*k_proj.*of size 20: give num_kv_heads"):
+    with pytest.raises(InputError, match=r"num_heads 12 .*k_proj.*has size 20: give num_kv_heads"):
         check(tree, num_heads=12)
 
 
