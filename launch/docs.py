@@ -43,6 +43,7 @@ GROUPS = {
 GRIDS = {
     "league": tuple(name for name in TABLES if name.startswith("league/") and name not in LONG),
     **{name: tuple(f"today/{task}" for task in tasks) for name, tasks in today.GRIDS.items()},
+    "units": ("why/units", "why/units_added"),
 }
 """Tables that are shown as one, in which each entrant has a line and each task a column."""
 
