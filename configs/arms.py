@@ -122,7 +122,7 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
             and positions, and for pretrained_whole; none: no such arms.
     """
     positions, mimetic = SinCos(scale=scale), Mimetic()
-    query_key, value_out = _halves(mimetic)
+    query_key, value_out = halves(mimetic)
     gated = {"attention": "gpsa", "pool": "mean", "qkv_bias": False}
     arms: Arms = {
         "default": {},  # learned positions
@@ -205,7 +205,7 @@ def _grid(
     }
 
 
-def _halves(mimetic: Mimetic) -> tuple[Mimetic, Mimetic]:
+def halves(mimetic: Mimetic) -> tuple[Mimetic, Mimetic]:
     """Structure in query and key alone, and in value and out alone."""
     return (
         dataclasses.replace(mimetic, alpha_vo=None, beta_vo=None),
@@ -301,7 +301,7 @@ LANGUAGE = ("default", "norm_matched", "mimetic")
 def language() -> Arms:
     """Arms of the self-attention paper's language models, and of transformers that copy."""
     mimetic = mimetic_language()
-    query_key, value_out = _halves(mimetic)
+    query_key, value_out = halves(mimetic)
     return {
         **controlled("mimetic", mimetic),
         "shuffled": (s.Shuffled(mimetic),),

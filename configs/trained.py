@@ -7,8 +7,6 @@ Chosen: sizes and lengths for what a CPU trains in seconds; arms choose their le
     100 (papers/trained.py).
 """
 
-import dataclasses
-
 from ml_collections import ConfigDict
 
 from configs import arms, digits_vit, python_docs
@@ -73,12 +71,11 @@ def _arms(task: str, teacher: str, init: arms.Names) -> ConfigDict:
         "norm_matched_mimetic": arms.noise(mimetic),
         "mimetic_anti": (*mimetic, anti),
     }
-    others = arms.units()
+    others: arms.Arms = {}
     if is_text:
         every |= {"strong": (arms.STRONG,), "norm_matched_strong": arms.noise((arms.STRONG,))}
         # The -I of `strong` alone.
-        value_out = dataclasses.replace(arms.STRONG, alpha_qk=None, beta_qk=None)
-        others |= {"strong_value_out": (value_out,)}
+        others["strong_value_out"] = (arms.halves(arms.STRONG)[1],)
     if task == "images":
         every |= {"fit": fit, "norm_matched_fit": arms.noise(fit), "fit_profile": (*fit, profile)}
     if teacher:
