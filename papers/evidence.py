@@ -114,18 +114,33 @@ def _on_images(title: str, rows: Iterable[Row], fields: Fields = NOTHING, **opti
     return Table(title, cifar10_vit, tuple(rows), fields={**_RECIPE, **fields}, **options)
 
 
-def _base(of: str, *arms: str, fields: Fields = NOTHING) -> Table:
-    """Another default of the images' model, with sin-cos positions, at own rates."""
+_BASES = {"timm": "timm's", "torch": "PyTorch's", "flax": "Flax's"}
+_OWN_RATES = ("2.5e-4", *_IMAGE_RATES, "8e-3")
+_ON_SINCOS = ("sincos", "norm_matched", "permuted_mimetic", "mimetic")
+
+
+def _base(base: str) -> Table:
+    """A default of the images' model, with sin-cos positions for all, at own rates."""
     return _on_images(
-        f"{of} initialization with sin-cos positions as the default: {_IMAGES}, 64 tokens, 2 "
-        "epochs",
-        (dataclasses.replace(_rate(rate), arms=("sincos", *arms)) for rate in _IMAGE_RATES),
-        fields,
+        f"{_BASES[base]} initialization with sin-cos positions as the default: {_IMAGES}, 64 "
+        "tokens, 2 epochs",
+        (
+            dataclasses.replace(_rate(rate), arms=_ON_SINCOS, fields=_at(rate))
+            for rate in _OWN_RATES
+        ),
+        {"model.base": base},
         controls=(),
-        seeds=(0, 1, 2),
-        trials=(100,),
-        first=(1, 2, 3),
+        seeds=tuple(range(5)),
+        trials=tuple(range(100, 105)),
+        first=(2, 3, 4),
     )
+
+
+def _paper(base: str) -> Row:
+    """The smallest ViT of the self-attention paper's table 1, at its recipe."""
+    own = {} if base == "timm" else {"model.base": base}
+    arms = ("default", *_ON_SINCOS) if base == "timm" else ("sincos", "mimetic")
+    return Row(f"{_BASES[base]} initialization", {**_SIZE, "patch": 2}, arms=arms, fields=own)
 
 
 TABLES = {
@@ -206,9 +221,14 @@ TABLES = {
             "checkpoint_every": 500,
         },
     ),
-    "base_timm": _base("timm's"),
-    "base_torch": _base("PyTorch's", fields={"model.base": "torch"}),
-    "base_flax": _base("Flax's", "norm_matched", "mimetic", fields={"model.base": "flax"}),
+    **{f"base_{base}": _base(base) for base in _BASES},
+    "paper_bases": Table(
+        "row 1 of the self-attention paper's table 1 by the default: 96/6/3, its recipe, CIFAR-10",
+        cifar10_vit,
+        tuple(map(_paper, _BASES)),
+        controls=(),
+        fields={"model.dtype": "bfloat16"},
+    ),
 }
 
 
