@@ -33,9 +33,7 @@ FOLDER = pathlib.Path("docs")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 GROUPS = {
-    "evidence": tuple(
-        f"evidence/{table}" for table in ("demo", "ptb", "images", "tokens", "images_rates")
-    ),
+    "evidence": tuple(f"evidence/{table}" for table in ("demo", "ptb", "images", "tokens")),
     "transformers": ("recall/attention", "recall/positions", "recall/induction"),
 }
 """Tables that are shown as one: our own questions, and transformers that copy."""

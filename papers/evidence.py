@@ -7,7 +7,7 @@ and wasn't tuned for any arm.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from configs import cifar10_vit, ptb_char, python_docs
@@ -44,13 +44,6 @@ def _images(label: str, arguments: Arguments, *arms: str) -> Row:
     return Row(label, {**_SIZE, "randaugment": "", **arguments}, arms=arms)
 
 
-def _rate(rate: str) -> Row:
-    """Two epochs at a learning rate; at 1e-3 these are the runs of `length`."""
-    fields = {} if rate == "1e-3" else _at(rate)
-    row = _images(f"learning rate {rate}", {"patch": 4, "epochs": 2}, "mimetic", "default")
-    return dataclasses.replace(row, fields=fields)
-
-
 _EPOCHS = (0.5, 1, 2, 4, 8)
 _LENGTHS = tuple(_images(f"{e} epochs", {"patch": 4, "epochs": e}, "mimetic") for e in _EPOCHS)
 _PATCHES = (8, 4, 2)
@@ -69,7 +62,6 @@ _RECIPES = (
     ),
 )
 
-_IMAGE_RATES = ("5e-4", "1e-3", "2e-3", "4e-3")
 _RECIPE = {
     "model.dtype": "float32",
     "model.pool": "mean",
@@ -115,17 +107,20 @@ def _on_images(title: str, rows: Iterable[Row], fields: Fields = NOTHING, **opti
 
 
 _BASES = {"timm": "timm's", "torch": "PyTorch's", "flax": "Flax's"}
-_OWN_RATES = ("2.5e-4", *_IMAGE_RATES, "8e-3")
+_OWN_RATES = ("2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3")
 _ON_SINCOS = ("sincos", "norm_matched", "permuted_mimetic", "mimetic")
 
 
 def _base(base: str) -> Table:
     """A default of the images' model, with sin-cos positions for all, at own rates."""
+    two = {"patch": 4, "epochs": 2}
     return _on_images(
         f"{_BASES[base]} initialization with sin-cos positions as the default: {_IMAGES}, 64 "
         "tokens, 2 epochs",
         (
-            dataclasses.replace(_rate(rate), arms=_ON_SINCOS, fields=_at(rate))
+            dataclasses.replace(
+                _images(f"learning rate {rate}", two, *_ON_SINCOS), fields=_at(rate)
+            )
             for rate in _OWN_RATES
         ),
         {"model.base": base},
@@ -194,10 +189,6 @@ TABLES = {
     "tokens": _on_images(
         f"the gain over the number of tokens: {_IMAGES}, images of 16 pixels, 4 epochs", _TOKENS
     ),
-    "images_rates": _on_images(
-        f"does the gain survive each arm's own learning rate? {_IMAGES}, 64 tokens, 2 epochs",
-        map(_rate, _IMAGE_RATES),
-    ),
     "recipe": _on_images(
         "the gain over the strength of the recipe: 10,000 images of CIFAR-10, width 96, depth 6, "
         "mean pooling, 64 tokens, 2 epochs",
@@ -241,11 +232,6 @@ def _over(
     return Figure(title, "sweep", options, table=f"evidence/{table}")
 
 
-def _over_rates(title: str, table: str, rates: Sequence[str]) -> Figure:
-    rows = [f"learning rate {rate}" for rate in rates]
-    return _over(f"{title} over the learning rate", "learning rate", table, rows, map(float, rates))
-
-
 FIGURES = {
     "over_length": _over(
         "accuracy over the length of a training",
@@ -259,8 +245,12 @@ FIGURES = {
         [row.label for row in _TOKENS],
         [(16 // patch) ** 2 for patch in _PATCHES],
     ),
-    "over_rates": _over_rates("bits per character", "demo", _DEMO_RATES),
-    "over_image_rates": _over_rates("accuracy", "images_rates", _IMAGE_RATES),
+    "over_rates": _over(
+        "bits per character over the learning rate",
+        *("learning rate", "demo"),
+        [f"learning rate {rate}" for rate in _DEMO_RATES],
+        map(float, _DEMO_RATES),
+    ),
     "over_steps": Figure(
         "bits per character over the steps of a training",
         "curves",
