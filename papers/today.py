@@ -4,12 +4,11 @@ Each arm trains at its own best learning rate of factors of two, as in papers/le
 is trained as it stands, scaled down to what one CPU core trains in seconds.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from configs import rotary, today
-from papers.record import Table, over_rates
+from papers.record import Table, again, over_rates
 
 _LADDER = (
     *("3.125e-5", "6.25e-5", "1.25e-4", "2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3"),
@@ -69,14 +68,6 @@ def _ptb(steps: int, arms: tuple[str, ...]) -> Table:
     data = f"Penn Treebank by characters, {_MODERN}, 32/2, {steps} steps"
     sizes = {} if steps == 200 else {"steps": steps}
     return _table("ptb", data, _HIGH, arms, sizes, score=_BITS)
-
-
-def _again(table: Table) -> Table:
-    """Other seeds, for the candidate that the first ones favored: they were looked at already."""
-    rows = tuple(dataclasses.replace(row, arms=_AGAIN) for row in table.rows)
-    seeds = range(5, 15)
-    title = f"{table.title}, seeds {seeds[0]} to {seeds[-1]}"
-    return dataclasses.replace(table, title=title, rows=rows, seeds=tuple(seeds), trials=_TRIALS)
 
 
 _CONTROLS = ("norm_matched_positional", "random_phases", "random_distances")
@@ -160,8 +151,8 @@ _TEXTS = {
 TABLES = {
     **_TEXTS,
     **_HEADS,
-    "wide_again": _again(_TEXTS["wide"]),
-    "ptb_again": _again(_TEXTS["ptb"]),
+    "wide_again": again(_TEXTS["wide"], _AGAIN),
+    "ptb_again": again(_TEXTS["ptb"], _AGAIN),
     "large": _large("source", _SOURCE, 1000, "1e-3 2e-3 4e-3", _LARGE),
     "large_long": _large("source", _SOURCE, 4000, "1e-3 2e-3"),
     "large_wikitext": _large("wikitext", "WikiText-2", 1000, "1e-3 2e-3"),

@@ -7,7 +7,7 @@ stands, scaled down to what one CPU core trains in seconds.
 from typing import Any
 
 from configs import trained
-from papers.record import NOTHING, Arguments, Table, over_rates
+from papers.record import NOTHING, Arguments, Table, again, over_rates
 
 _MLP = ("default", "anti", "correlated", "profile")
 _BOTH = (
@@ -46,7 +46,14 @@ def _table(
     )
 
 
+_TEXTS = {
+    "text": _table("text", "200 steps", (*_BOTH, *_PERMUTED, *_STRONG)),
+    "ptb": _table("ptb", "200 steps", (*_MLP[:3], *_STRONG)),
+}
+
 TABLES = {
+    **_TEXTS,
+    **{f"{text}_again": again(of, ("default", *_STRONG)) for text, of in _TEXTS.items()},
     "images": _table(
         "images",
         "one epoch",
@@ -61,7 +68,5 @@ TABLES = {
     "digits": _table("digits", "100 steps", (*_BOTH, *_PERMUTED), trials=(100,)),
     "long_digits": _table("digits", "400 steps", _MLP, {"steps": 400}),
     "long_images": _table("images", "4 epochs", _MLP, {"steps": 624}),
-    "text": _table("text", "200 steps", (*_BOTH, *_PERMUTED, *_STRONG)),
     "long": _table("text", "800 steps", _MLP[:3], {"steps": 800}),
-    "ptb": _table("ptb", "200 steps", (*_MLP[:3], *_STRONG)),
 }
