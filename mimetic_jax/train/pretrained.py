@@ -37,18 +37,6 @@ def by_path(
 
     Pixels must be normalized as in the pretraining: to [−1, 1] for vit_jax and AugReg, by
     ImageNet's means and standard deviations for DeiT.
-
-    Args:
-        path: the file.
-        params: the tree of `ViT.init`, or of its shapes.
-        say: prints a line.
-
-    Returns:
-        Arrays by path, for those paths of the model that the file has.
-
-    Raises:
-        InputError: for a file of another kind, or with a tensor that a ViT doesn't have; if heads
-            aren't as wide as the model's, or the positions are no square grid.
     """
     leaves = traverse_util.flatten_dict(params, sep="/")
     widths = [leaf.shape[-1] for name, leaf in leaves.items() if name.endswith("query/kernel")]

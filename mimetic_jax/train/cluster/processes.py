@@ -22,14 +22,8 @@ def join(
 ) -> None:
     """Make this process one of several. Call it before anything asks JAX for a device.
 
-    Args:
-        coordinator: HOST:PORT of process 0, to join by hand; it needs the two numbers.
-        num_processes: P.
-        process_id: from 0 to P − 1.
-        automatic: let JAX find the others: on a TPU pod, under Slurm, on GKE, under MPI.
-
-    Raises:
-        InputError: if the arguments contradict each other, or no process answers.
+    `coordinator` is HOST:PORT of process 0. If it is automatic, JAX finds the others: on a TPU pod,
+    under Slurm, on GKE, under MPI.
     """
     by_hand = (coordinator, num_processes, process_id)
     if automatic:
@@ -83,11 +77,7 @@ def wait_for_all(name: str) -> None:
 
 
 def check_processes_agree(**things: Any) -> None:
-    """Check that all processes have the same config, code and data.
-
-    Raises:
-        InputError: on every process; names what differs, and the processes that differ from 0.
-    """
+    """Check that all processes have the same config, code and data; all name those that differ."""
     if jax.process_count() == 1:
         return
     texts = [json.dumps(thing, sort_keys=True, default=str) for thing in things.values()]
