@@ -282,7 +282,7 @@ class Comparison:
             if state is not None:
                 arm = self.arms[run.arm]
                 (found,) = arm.program.evaluate(state.variables, arm.data)
-                lines[run] = f"{run}, step {int(state.step)}: {found}"
+                lines[run] = f"{run}, step {int(state.step)}: {found.text}"
         return "\n".join(lines[run] for arm in self.arms for run in runs if run.arm == arm)
 
     def restored(self, run: Run) -> TrainState | None:

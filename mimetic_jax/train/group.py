@@ -56,7 +56,7 @@ class Group:
             self.journal.resume(saved, step)
             say(f"continues at step {step}")
         else:
-            self.journal.begin()
+            self.journal.keep_lines(-1)
             starts = (initial_state(arms[run.arm], run.seed, say) for run in runs)
             self._states = self._together.joined(starts)
 

@@ -69,10 +69,6 @@ class Journal:
         self.rate_scales, self.finite = [1.0] * len(runs), [True] * len(runs)
         self._window: list[History] = []
 
-    def begin(self) -> None:
-        """Drop what runs without a checkpoint have recorded."""
-        self._keep_lines(-1)
-
     def resume(self, saved: Saved, step: int) -> None:
         """Continue from a checkpoint; lines of later steps are dropped."""
         self.step, self.seconds = step, saved.seconds
@@ -80,7 +76,7 @@ class Journal:
         window = {name: np.asarray(values, np.float32) for name, values in saved.window.items()}
         self._window = [window] if window else []
         self._lower_rates()
-        self._keep_lines(step)
+        self.keep_lines(step)
 
     def saved(self) -> dict[str, Any]:
         """`Saved` as JSON holds it; the lines that it relies on are on disk when this returns."""
@@ -185,7 +181,7 @@ class Journal:
 
     def _shown(self, found: Sequence[Evaluation], averaged: Sequence[Evaluation]) -> str:
         if len(found) == 1:
-            return "; average: ".join(str(one) for one in (*found, *averaged))
+            return "; average: ".join(one.text for one in (*found, *averaged))
         score = self._program.task.score
         values = [score.scale * one.values[score.name] for one in found]
         return f"{score.label} {np.nanmean(values):.2f} ± {np.nanstd(values):.2f}"
@@ -203,7 +199,8 @@ class Journal:
             if self._on_metrics is not None:
                 self._on_metrics(self.runs[i], line)
 
-    def _keep_lines(self, step: int) -> None:
+    def keep_lines(self, step: int) -> None:
+        """Drop the lines of later steps, which are taken again."""
         for run in self.runs if is_first() else ():
             lines = run.metrics.read()  # raises if it is damaged
             kept = [line for line in lines if line["step"] <= step]

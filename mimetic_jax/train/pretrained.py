@@ -45,7 +45,9 @@ def by_path(
     tensors = _in_our_names(path, read_file(path))
     found = {}
     for name, leaf in leaves.items():
-        names = _sources(name, leaf)
+        names, (stack, _, rest) = [name], name.partition("/")
+        if stack == "blocks":
+            names = [f"block_{layer}/{rest}" for layer in range(leaf.shape[0])]
         if all(source in tensors for source in names):
             arrays = [_with_head_axis(tensors[source], source, widths[0]) for source in names]
             found[name] = arrays[0] if names == [name] else np.stack(arrays)
@@ -112,14 +114,6 @@ def _parts(ours: str, array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     else:
         for name, part in zip(("query", "key", "value"), np.array_split(array, 3, -1), strict=True):
             yield ours.replace("qkv", name), part
-
-
-def _sources(name: str, leaf: Any) -> list[str]:
-    """Names of the unrolled layers' tensors that make up a leaf."""
-    stack, _, rest = name.partition("/")
-    if stack != "blocks":
-        return [name]
-    return [f"block_{layer}/{rest}" for layer in range(leaf.shape[0])]
 
 
 def _on_grid(table: np.ndarray, rows: int, prefix: int, say: Callable[[str], None]) -> np.ndarray:

@@ -79,9 +79,9 @@ class ArmResult:
         values = list(self.reached.values())
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
-    def shown(self, form: str = "") -> str:
-        """Mean ± sd; with the digits of the score unless a format is given."""
-        form = form or f".{self.score.digits}f"
+    def shown(self) -> str:
+        """Mean ± sd, with the digits of the score."""
+        form = f".{self.score.digits}f"
         return f"{self.mean:{form}}" + (f" ± {self.sd:{form}}" if self.sd is not None else "")
 
     def compared(self) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class ArmResult:
         arms = {DEFAULT: DEFAULT, POSITIONS: POSITIONS * (self.arm != DEFAULT)}
         return {**arms, **self.controls}
 
-    def versus(self, other: ArmResult, spread: Spread | None = None) -> Difference | None:
+    def versus(self, other: ArmResult, spread: Spread | None) -> Difference | None:
         """The difference to another arm; None without a seed that both have.
 
         Scores with a goal are compared by how many seeds reach it, others by the table's spread.

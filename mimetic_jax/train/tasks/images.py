@@ -40,7 +40,7 @@ class ImageTask(Task):
         super().__init__(config, shape, jnp.float32, mesh, num_classes=info.num_classes)
         self.info = dataclasses.replace(info, image_shape=shape)
         self.per_step = self.batch
-        self.augmentation = device_augmentation(config, info)
+        self.augmentation = _device_augmentation(config, info)
         self.mixing = datasets.Mixing(**config.data.mix)
         self.smoothing, self.eval_fraction = config.label_smoothing, config.data.eval_fraction
         if self.eval_fraction < 1 and shape[0] != shape[1]:
@@ -199,7 +199,7 @@ class ImageTask(Task):
         return f"loss {means['loss']:.4f}  accuracy {100 * means['accuracy']:5.1f} %"
 
 
-def device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> datasets.Augmentation:
+def _device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> datasets.Augmentation:
     """What is left for the device: images that stream are cropped where they are decoded."""
     fields = config.data.augment.to_dict()
     side = config.data.size or min(info.image_shape[:2])

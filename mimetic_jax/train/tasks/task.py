@@ -39,9 +39,6 @@ class Evaluation:
             f"{name} {100 * accuracy:5.2f} %  loss {loss:.4f}  ({count:,} {unit})",
         )
 
-    def __str__(self) -> str:
-        return self.text
-
 
 class Task:
     """A model with its loss. Subclasses give the data, the loss, the test and their words.
