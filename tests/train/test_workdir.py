@@ -9,7 +9,6 @@ import time
 import jax
 import pytest
 
-from configs.default import default
 from mimetic_jax import InputError
 from mimetic_jax.analysis import curves
 from mimetic_jax.train import config as configs
@@ -142,26 +141,12 @@ def test_a_copied_run_is_no_other_seed(tiny, workdir, part):
         quiet(tiny(seeds=(0, 1))).train(str(workdir))
 
 
-def text(tmp_path, name, words):
-    path = tmp_path / name
-    path.write_text(f"{words}\n" * 300)
-    config = default("text")
-    config.data.update(name="text_char", dir=str(path), length=16, valid=8)
-    config.batch, config.steps, config.eval.batch = 4, 2, 16
-    config.model.update(width=8, depth=1, heads=1)
-    config.seeds, config.log_every = (0, 1), 1
-    config.arms = {"default": {}, "wide": {"optimizer": {"learning_rate": 2e-3}}}
-    return config
-
-
 @pytest.mark.slow
-def test_data_elsewhere_with_the_same_content_continue(tmp_path):
-    workdir = str(tmp_path / "workdir")
-    config = text(tmp_path, "x.txt", "the cat sat on a mat ")
-    before = quiet(config)
-    before.train_all(before.claimed(workdir)[:1])
-    moved = text(tmp_path, "z.txt", "the cat sat on a mat ")
-    assert "| default" in str(quiet(moved).train(workdir))
+def test_data_elsewhere_with_the_same_content_continue(text, words, tmp_path):
+    before, config = quiet(text(seeds=(0, 1))), text(seeds=(0, 1))
+    before.train_all(before.claimed(tmp_path / "workdir")[:1])
+    config.data.dir = str(shutil.copytree(words, tmp_path / "moved"))
+    assert "| run" in str(quiet(config).train(tmp_path / "workdir"))
 
 
 @pytest.mark.parametrize(
