@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import json
 from unittest import mock
 
@@ -98,11 +99,10 @@ def undisturbed(tmp_path_factory):
 @contextlib.contextmanager
 def killed_at(number, owner, method):
     """A kill where the so-manieth call of a method would begin."""
-    original, calls = getattr(owner, method), []
+    original, calls = getattr(owner, method), itertools.count(1)
 
     def called(*args, **kwargs):
-        calls.append(None)
-        if len(calls) == number:
+        if next(calls) == number:
             raise KeyboardInterrupt
         return original(*args, **kwargs)
 

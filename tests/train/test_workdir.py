@@ -42,14 +42,6 @@ def contents(workdir):
     }
 
 
-def outcome(call):
-    """What a call returns, or the message of its error."""
-    try:
-        return call()
-    except InputError as error:
-        return str(error)
-
-
 def refused(call, workdir, name):
     before = contents(workdir)
     with pytest.raises(InputError) as caught:
@@ -229,22 +221,3 @@ def test_what_may_change_in_a_workdir_may_change_after_a_checkpoint(tiny, stoppe
     group = group_of(quiet(tiny(together=2, seeds=(0, 1), keep_checkpoints=1)), stopped)
     assert group.journal.step == 4
     group.checkpoints.close()
-
-
-ODD = (None, [], "x", -1, float("nan"), {}, [1, 2], True, 10**30, [[1]], [["a", 2]])
-
-
-@pytest.mark.parametrize("name", list(record_of(0).to_json()))
-def test_a_field_of_a_record_is_of_its_type_or_named(name):
-    """What passes comes back equal; everything else is one line."""
-    plain = record_of(0).to_json()
-    for value in (*ODD, "missing"):
-        data = {**plain, name: value}
-        if value == "missing":
-            del data[name]
-        found = outcome(lambda data=data: Record.from_json(data, "line 3"))
-        if isinstance(found, str):
-            assert found.startswith("line 3")
-            assert "\n" not in found
-        else:
-            assert Record.from_json(found.to_json(), "line 3") == found
