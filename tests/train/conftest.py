@@ -2,12 +2,12 @@
 
 import shutil
 
-import numpy as np
 import pytest
 
 from configs.default import default
 from mimetic_jax.schemes import mimetic_language
 from tests.training import trained
+from tests.words import penn_treebank
 
 
 @pytest.fixture(scope="session")
@@ -24,19 +24,9 @@ def workdir(finished, tmp_path):
     return shutil.copytree(finished, tmp_path / "workdir")
 
 
-WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "an", "old", "dog", "run", "by"]
-
-
 @pytest.fixture(scope="session")
 def words(tmp_path_factory):
-    """Small files in the form of the Penn Treebank, of sentences with some order in them."""
-    root = tmp_path_factory.mktemp("text")
-    random = np.random.default_rng(0)
-    for split, lines in (("train", 200), ("valid", 23), ("test", 31)):
-        starts = random.integers(0, len(WORDS), lines)
-        sentences = [" ".join(WORDS[(s + i) % len(WORDS)] for i in range(6)) for s in starts]
-        (root / f"ptb.{split}.txt").write_text("".join(f" {line} \n" for line in sentences))
-    return root
+    return penn_treebank(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture
