@@ -14,11 +14,12 @@ import time
 import jax
 import numpy as np
 import pytest
-from PIL import Image
 
 from launch.runs import Results
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
+from tests.images import class_folders
+from tests.words import penn_treebank
 
 ROOT = pathlib.Path(__file__).parent.parent
 SIGNALS = 10  # of each kind of run and mix of signals
@@ -118,23 +119,11 @@ sys.exit(reproduce.main(sys.argv[1:]))
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("texts")
-    words = np.random.default_rng(0).choice(["the", "cat", "sat", "on", "a", "mat"], 2000)
-    lines = [" ".join(words[start : start + 8]) for start in range(0, len(words), 8)]
-    (folder / "text.txt").write_text("\n".join(lines) + "\n")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory):
-    folder, noise = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
-    for index in range(60):
-        path = folder / f"class_{index % 2}" / f"{index}.jpg"
-        path.parent.mkdir(exist_ok=True)
-        pixels = noise.integers(0, 100, (*noise.integers(40, 90, 2), 3)) + 150 * (index % 2)
-        Image.fromarray(pixels.astype(np.uint8)).save(path)
-    return folder
+def data(tmp_path_factory):
+    """What a kind of run reads, if it isn't digits."""
+    folder = tmp_path_factory.mktemp("data")
+    text = penn_treebank(folder) / "ptb.train.txt"
+    return {"text": text, "streamed": class_folders(folder / "images", 30, side=40)}
 
 
 def campaign(tmp_path, signals, command):
@@ -185,17 +174,17 @@ def campaign(tmp_path, signals, command):
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_runs(kind, mix, tmp_path, texts, images):
+def test_runs(kind, mix, tmp_path, data):
     file = tmp_path / "small.py"
     file.write_text(CONFIG)
-    data = {"text": texts / "text.txt", "streamed": images}.get(kind)
-    flags = [f"--config={file}:{kind}", *([f"--config.data.dir={data}"] if data else [])]
+    read = data.get(kind)
+    flags = [f"--config={file}:{kind}", *([f"--config.data.dir={read}"] if read else [])]
     whole, stopped = campaign(
         tmp_path, MIXES[mix], lambda folder: ["main.py", *flags, f"--workdir={folder}"]
     )
     config = runpy.run_path(str(file))["get_config"](kind)
-    if data:
-        config.data.dir = str(data)
+    if read:
+        config.data.dir = str(read)
     comparison = Comparison(config, say=lambda line: None)
 
     def final(run):

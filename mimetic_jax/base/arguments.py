@@ -12,11 +12,9 @@ _options: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("op
 
 @contextlib.contextmanager
 def given_as(options: Mapping[str, str]) -> Iterator[None]:
-    """While this lasts, messages name arguments by the options of a command.
+    """While this lasts, messages name arguments by the options of a command: {"rules": "--rules"}.
 
-    Args:
-        options: an option for the name of each argument: "--rules". One whose values differ from
-            Python's has their form: "--grid=HxW".
+    An option whose values differ from Python's has their form: "--grid=HxW".
     """
     token = _options.set(options)
     try:
@@ -26,17 +24,13 @@ def given_as(options: Mapping[str, str]) -> Iterator[None]:
 
 
 def argument(name: str, value: str = "") -> str:
-    """An argument with its value, to be typed as it is.
+    """An argument with its value, to be typed as it is; "…" stands for one that the caller knows.
 
     >>> argument("rules", 'mlp_rules(first="up")'), argument("num_heads")
     ('rules=mlp_rules(first="up")', 'num_heads')
     >>> with given_as({"rules": "--rules", "num_heads": "--heads"}):
     ...     argument("rules", 'mlp_rules(first="up")'), argument("num_heads", "…")
     ('--rules=\\'mlp_rules(first="up")\\'', '--heads=…')
-
-    Args:
-        name: its name in Python.
-        value: as Python has it; "…" if the caller knows it; none if only the name is meant.
     """
     option = _options.get({}).get(name)
     if option is None:

@@ -7,13 +7,7 @@ from typing import NamedTuple
 
 
 class Chip(NamedTuple):
-    """An accelerator.
-
-    Attributes:
-        kind: a regular expression for JAX's `device_kind`.
-        flops: dense bfloat16 FLOP/s at the peak, without sparsity.
-        memory: bytes.
-    """
+    """JAX's `device_kind` as a regular expression, dense bfloat16 FLOP/s at the peak, and bytes."""
 
     kind: str
     flops: float

@@ -19,12 +19,7 @@ T = TypeVar("T")
 
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The tensors of a `.npz` or `.safetensors` file, by their names there; see `mapped`.
-
-    Raises:
-        InputError: for a file that isn't there, of another suffix, damaged, or that holds more
-            than arrays.
-    """
+    """The tensors of a `.npz` or `.safetensors` file, by their names there; see `mapped`."""
     path = os.fspath(path)
     if not path.endswith(".npz"):
         return mapped(path)
@@ -46,12 +41,8 @@ def _read_npz(path: str) -> dict[str, np.ndarray]:
 def mapped(path: str | os.PathLike[str], mode: Literal["r", "r+"] = "r") -> dict[str, np.ndarray]:
     """The tensors of a `.safetensors` file as a memory map, so that none is read before it is used.
 
-    Args:
-        path: the file, or the `.index.json` of a checkpoint in several files beside it.
-        mode: "r+" for arrays that can be written, in the file itself.
-
-    Raises:
-        InputError: for a file that isn't there or that is damaged.
+    The file may be the `.index.json` of a checkpoint in several files beside it. With mode "r+"
+    arrays can be written, in the file itself.
     """
     path = os.fspath(path)
     files = {}
@@ -82,11 +73,7 @@ def joined(path: str, files: Mapping[str, Mapping[str, T]]) -> dict[str, T]:
 
 
 def parts(path: str) -> list[str]:
-    """The files that hold the tensors of a `.safetensors` file or of an `.index.json`.
-
-    Raises:
-        InputError: one isn't there or is a Git LFS pointer, or the index is damaged.
-    """
+    """The files that hold the tensors of a `.safetensors` file or of an `.index.json`."""
     files = sorted(set(_weight_map(path).values())) if path.endswith(".index.json") else [path]
     for file in files:
         if not os.path.isfile(file):

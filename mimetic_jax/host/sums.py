@@ -75,12 +75,8 @@ def wrong_sums() -> list[str]:
 
 @functools.cache
 def check_sums() -> None:
-    """Check, once per process, that computations on a CPU sum correctly.
-
-    Raises:
-        InputError: if they don't: JAX had its devices before `compile_right_sums`, or XLA_FLAGS has
-            another value of the flag.
-    """
+    """Refuse, once per process, a CPU on which sums are wrong: JAX had its devices before
+    `compile_right_sums`, or XLA_FLAGS has another value of the flag."""
     if jax.default_backend() == "cpu" and (wrong := wrong_sums()):
         raise InputError(
             f"jaxlib {jaxlib.version.__version__} computes some sums wrong on this CPU "

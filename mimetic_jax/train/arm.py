@@ -15,12 +15,7 @@ from mimetic_jax.train.tasks import TASKS
 
 
 class ArmData:
-    """The data set that arms train on, described until it is loaded.
-
-    Args:
-        config: an arm's configuration.
-        given: data as an object, instead of what the configuration names.
-    """
+    """The data set that arms train on, described until it is loaded; `given` is an own data set."""
 
     def __init__(self, config: ConfigDict, given: Any = None) -> None:
         self._task, self._config = TASKS[config.task], config
@@ -56,14 +51,8 @@ class ArmData:
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """An arm of a comparison, with what it shares with others.
-
-    Attributes:
-        name: the arm's name.
-        config: the configuration of the comparison, with the arm's overrides.
-        dataset: one object for all arms on the same data.
-        program: one object for all arms that differ in their starts alone.
-    """
+    """An arm, with what it shares: `dataset` with all arms on the same data, `program` with all
+    that differ in their starts alone."""
 
     name: str
     config: ConfigDict

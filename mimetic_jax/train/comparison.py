@@ -150,11 +150,7 @@ class Comparison:
         return self.table(workdir)
 
     def claimed(self, workdir: AnyPath | str) -> list[Run]:
-        """Load the data, and claim the workdir for this comparison; returns its runs.
-
-        Raises:
-            InputError: if data or workdir can't be used, or the workdir belongs to something else.
-        """
+        """Load the data, and claim the workdir for this comparison; returns its runs."""
         runs = self.runs(workdir)
         claim = self.opened(workdir, [run for run in runs if not run.finished()])
         check_processes_agree(config=claim.config, code=source_version(), data=claim.data)
@@ -169,13 +165,7 @@ class Comparison:
     ) -> Claim:
         """Load the data, which must be that of a workdir's runs, and return the claim on it.
 
-        Args:
-            workdir: the comparison's folder.
-            starting: runs whose `init_from` must have the weights of before, too.
-            data: whether to load it.
-
-        Raises:
-            InputError: the data can't be used, or the workdir belongs to something else.
+        `starting` are runs whose `init_from` must have the weights of before, too.
         """
         self.recognize(workdir)  # before what takes time
         if data:
@@ -197,12 +187,7 @@ class Comparison:
     ) -> list[str]:
         """Train what isn't finished of runs; returns those whose loss ceased to be finite.
 
-        Args:
-            runs: runs of this comparison.
-            ended: called with each run whose group has ended, now or before.
-
-        Raises:
-            Preempted: if the process was asked to stop; what was trained is saved.
+        `ended` is called with each run whose group has ended, now or before.
         """
         diverged: list[str] = []
         for group in self._groups(runs):
@@ -297,7 +282,7 @@ class Comparison:
             if state is not None:
                 arm = self.arms[run.arm]
                 (found,) = arm.program.evaluate(state.variables, arm.data)
-                lines[run] = f"{run}, step {int(state.step)}: {found}"
+                lines[run] = f"{run}, step {int(state.step)}: {found.text}"
         return "\n".join(lines[run] for arm in self.arms for run in runs if run.arm == arm)
 
     def restored(self, run: Run) -> TrainState | None:
@@ -316,11 +301,7 @@ class Comparison:
                     yield run, state
 
     def open(self) -> None:
-        """Load the data of all arms; if its sizes aren't those published, build programs anew.
-
-        Raises:
-            InputError: if the data is missing, damaged or too small.
-        """
+        """Load the data of all arms; if its sizes aren't those published, build programs anew."""
         changed = False
         for dataset in {id(arm.dataset): arm.dataset for arm in self.arms.values()}.values():
             published = dataset.info
@@ -345,12 +326,7 @@ class Comparison:
     def recognize(self, workdir: AnyPath | str, ours: Claim | None = None) -> Claim:
         """The claim of a workdir, which must be of this configuration; more arms are welcome.
 
-        Args:
-            workdir: the comparison's folder.
-            ours: with the fingerprints of what is loaded; the configuration alone unless given.
-
-        Raises:
-            InputError: it belongs to another one.
+        `ours` has the fingerprints of what is loaded; the configuration alone unless given.
         """
         workdir, ours = path_of(workdir), ours or Claim(configs.to_json(self.config), {})
         if before := Claim.read(workdir):
@@ -409,11 +385,7 @@ def _with_own(config: ConfigDict, data: Any, model: Any) -> ConfigDict:
 
 
 def _check_together(config: ConfigDict, feed: Feed) -> None:
-    """Check that runs can train at once, if a configuration asks for it.
-
-    Raises:
-        InputError: if the data is streamed, or several processes train as one.
-    """
+    """Refuse runs at once if data is streamed, or several processes train as one."""
     if config.together > 1 and not feed.resident:
         raise InputError(
             f"together {config.together} needs data that is held on the devices: "

@@ -25,12 +25,7 @@ ALONE = "run"
 
 
 def arms_of(config: ConfigDict) -> dict[str, ConfigDict]:
-    """The configuration of each arm: that of the comparison with the arm's overrides.
-
-    Raises:
-        InputError: if a name can't be that of a folder, or if an override names an unknown field,
-            one that all arms share, or has another type.
-    """
+    """The configuration of each arm: that of the comparison with the arm's overrides."""
     if not config.arms:
         schemes.as_tuple(tuple(config.scheme))
         return {ALONE: config}
@@ -66,16 +61,8 @@ def _overridden(config: ConfigDict, arm: str, overrides: Mapping[str, Any]) -> C
 def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     """Check what several fields of an arm's configuration must agree on.
 
-    Each field by itself is checked by `schema.check_declared`, and the model checks its own when it
-    is traced.
-
-    Args:
-        config: the configuration of one arm.
-        per_epoch: steps of an epoch of its data.
-        devices: over which a batch is sharded.
-
-    Raises:
-        InputError: one line that names the values.
+    `schema.check_declared` checks each field by itself, and the model its own when it is traced. A
+    batch is sharded over `devices`.
     """
     if not config.name.strip():
         raise InputError("name is empty: the workdir is runs/NAME")
@@ -124,11 +111,7 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
 
 
 def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedule:
-    """The learning rate of a configuration, as a function of the step.
-
-    Raises:
-        InputError: for a warm-up or cool-down that doesn't fit.
-    """
+    """The learning rate of a configuration, as a function of the step."""
     rates = config.optimizer
     return make_schedule(
         rates.schedule,
@@ -159,9 +142,6 @@ def from_json(config_json: Mapping[str, Any]) -> ConfigDict:
     >>> from mimetic_jax.train.schema import default
     >>> to_json(from_json(to_json(default()))) == to_json(default())
     True
-
-    Raises:
-        InputError: a scheme or rule isn't known here.
     """
     return Config(_of_plain({k: v for k, v in config_json.items() if k != "matmul_precision"}))
 
@@ -181,10 +161,8 @@ def _of_plain(value: Any) -> Any:
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     """The first difference on which results depend, or None: what the one has trained continues.
 
-    A field that only one of them has, as of another version, differs unless it is off there.
-
-    Args:
-        old, new: configurations of `to_json`; of their arms those in common must agree.
+    Arms that both have must agree. A field that only one of them has, as of another version,
+    differs unless it is off there.
 
     >>> old = {"task": "images", "batch": 128, "seeds": [0], "arms": {}}
     >>> difference(old, {**old, "batch": 64, "seeds": [0, 1], "arms": {"default": {}}})
@@ -231,16 +209,7 @@ def _merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, 
 
 
 def check_continues(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Check that what was trained with one configuration may be continued with another.
-
-    Args:
-        where: it was trained, in words.
-        old: the configuration there, as of `to_json`.
-        new: the configuration here.
-
-    Raises:
-        InputError: names their `difference`.
-    """
+    """Check that what was trained `where` with one configuration may be continued with another."""
     if found := difference(old, new):
         raise InputError(
             f"{where} belongs to a different config ({found}): choose another --workdir"

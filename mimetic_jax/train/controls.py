@@ -21,11 +21,9 @@ KINDS = {NOISE: "NormMatched", PERMUTED: "Permuted"}
 
 
 class Control(NamedTuple):
-    """What an arm is the control of.
+    """The kind of a control, and digests of the arms that it is the control of.
 
-    Attributes:
-        kind: the control's kind, one of `KINDS`.
-        of: digests of arms: more, the more of its places are replaced; none if it is no control.
+    Arms of which more places are replaced come later; there are none if it is no control.
     """
 
     kind: str
@@ -36,11 +34,7 @@ _ConfigJson = Mapping[str, Any]
 
 
 def control_of(config_json: _ConfigJson) -> Control:
-    """The arms of which an arm is a control.
-
-    Args:
-        config_json: the arm's configuration, as `config.recorded_arms` returns it.
-    """
+    """The arms of which an arm of this configuration, as of `recorded_arms`, is a control."""
     schemes = config_json["scheme"]
     for kind, scheme in KINDS.items():
         places = [
@@ -59,10 +53,7 @@ def control_of(config_json: _ConfigJson) -> Control:
 
 
 def controls(arms: Mapping[str, _ConfigJson]) -> dict[str, dict[str, str]]:
-    """The controls of each arm that has one, by kind.
-
-    Args:
-        arms: the configurations of a comparison's arms, as `config.recorded_arms` returns them.
+    """The controls of each arm that has one, by kind, of arms as of `config.recorded_arms`.
 
     >>> from mimetic_jax.schemes import Mimetic, NormMatched, Permuted, SinCos, to_dict
     >>> schemes = {

@@ -56,14 +56,7 @@ MODEL_RANGES = {
 
 
 def field(default: Any, help: str, within: Range | None = None, affects: Any = None) -> Any:
-    """A field of a section.
-
-    Args:
-        default: its value unless a configuration sets it.
-        help: its meaning, in a phrase.
-        within: its range, if it holds numbers.
-        affects: what depends on it; as the section says unless given.
-    """
+    """A field of a section; what depends on it is as the section says unless given."""
     metadata = {"help": help, "within": within, "affects": affects}
     return dataclasses.field(default=default, metadata=metadata)
 

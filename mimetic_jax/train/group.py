@@ -29,18 +29,7 @@ class Group:
 
     Each run has a lane from first step to last. The lane of a run that diverged goes on for
     nothing: with the same lanes the others' results don't depend on it, and nothing compiles again.
-
-    Attributes:
-        program: the program of all runs.
-        config: the first run's arm's configuration; only what a group shares is read.
-        journal: what is recorded.
-        checkpoints: the group's checkpoints.
-
-    Args:
-        runs: the K runs.
-        arms: the arms of the comparison by name.
-        say: prints a line.
-        on_metrics: see `Comparison`.
+    `config` is that of the first run's arm; only what a group shares is read of it.
     """
 
     def __init__(
@@ -67,17 +56,12 @@ class Group:
             self.journal.resume(saved, step)
             say(f"continues at step {step}")
         else:
-            self.journal.begin()
+            self.journal.keep_lines(-1)
             starts = (initial_state(arms[run.arm], run.seed, say) for run in runs)
             self._states = self._together.joined(starts)
 
     def steps(self, arrays: Any, count: int) -> Any:
-        """Take steps in one dispatch; the metrics are on their way.
-
-        Args:
-            arrays: the arrays of the feed's session.
-            count: the number of steps; 0 compiles.
-        """
+        """Take steps in one dispatch, 0 to compile; the metrics are on their way."""
         scales = self.journal.rate_scales
         self._states, metrics = self._together.take(self._states, arrays, self._keys, count, scales)
         return metrics

@@ -31,7 +31,6 @@ class Saved:
 
     Attributes:
         made: what made each run, see `Made`.
-        seconds: the time that the group has trained.
         evaluations: (step, means by name of each run) of every test so far.
         window: metrics of the steps since the last log line, each [K, steps]: a stop between two
             log lines must keep what the next line is the mean of.
@@ -49,19 +48,9 @@ class Journal:
     """The metrics.jsonl of K runs that train together, and the record of their checkpoints.
 
     Attributes:
-        runs: the group's runs.
-        step: steps taken by each.
         seconds: the time of training so far, of which each run counts its share.
-        evaluations: (step, means by name of each run) of every test so far.
+        evaluations, finite: as of `Saved`.
         rate_scales: the factor of each run's learning rate, which a plateau rule lowers, [K].
-        finite: whether the loss of each run was finite so far.
-
-    Args:
-        runs: see above.
-        made: what makes each of them.
-        config: the first run's arm's configuration; only what a group shares is read.
-        program: the program of all runs.
-        on_metrics: see `Comparison`.
     """
 
     def __init__(
@@ -80,10 +69,6 @@ class Journal:
         self.rate_scales, self.finite = [1.0] * len(runs), [True] * len(runs)
         self._window: list[History] = []
 
-    def begin(self) -> None:
-        """Drop what runs without a checkpoint have recorded."""
-        self._keep_lines(-1)
-
     def resume(self, saved: Saved, step: int) -> None:
         """Continue from a checkpoint; lines of later steps are dropped."""
         self.step, self.seconds = step, saved.seconds
@@ -91,7 +76,7 @@ class Journal:
         window = {name: np.asarray(values, np.float32) for name, values in saved.window.items()}
         self._window = [window] if window else []
         self._lower_rates()
-        self._keep_lines(step)
+        self.keep_lines(step)
 
     def saved(self) -> dict[str, Any]:
         """`Saved` as JSON holds it; the lines that it relies on are on disk when this returns."""
@@ -154,14 +139,10 @@ class Journal:
     ) -> tuple[str, dict[Run, str]]:
         """Record a test of each run, and of its averaged parameters if there are any.
 
-        Args:
-            found, averaged: the evaluations of each run.
-            last: whether runs are finished by it, as their `Record` marks. Only once the last
-                checkpoint is written: after a kill in between, runs that aren't marked have
-                nothing left to train.
+        Runs are finished by the `last` one, as their `Record` marks. Only once the last checkpoint
+        is written: after a kill in between, runs that aren't marked have nothing left to train.
 
-        Returns:
-            The test in words, and what went wrong in runs that diverged in the last step.
+        Returns the test in words, and what went wrong in runs that diverged in the last step.
         """
         self.evaluations.append((self.step, tuple(one.values for one in found)))
         self._lower_rates()
@@ -188,7 +169,6 @@ class Journal:
         return {name: np.concatenate([x[name] for x in self._window], 1) for name in names}
 
     def _finished(self, i: int, examples: int) -> dict[str, Any]:
-        """The record of a run whose last evaluation is that of this many examples."""
         return Record.of(
             self._program.task.score,
             [(step, values[i]) for step, values in self.evaluations],
@@ -201,7 +181,7 @@ class Journal:
 
     def _shown(self, found: Sequence[Evaluation], averaged: Sequence[Evaluation]) -> str:
         if len(found) == 1:
-            return "; average: ".join(str(one) for one in (*found, *averaged))
+            return "; average: ".join(one.text for one in (*found, *averaged))
         score = self._program.task.score
         values = [score.scale * one.values[score.name] for one in found]
         return f"{score.label} {np.nanmean(values):.2f} ± {np.nanstd(values):.2f}"
@@ -219,7 +199,8 @@ class Journal:
             if self._on_metrics is not None:
                 self._on_metrics(self.runs[i], line)
 
-    def _keep_lines(self, step: int) -> None:
+    def keep_lines(self, step: int) -> None:
+        """Drop the lines of later steps, which are taken again."""
         for run in self.runs if is_first() else ():
             lines = run.metrics.read()  # raises if it is damaged
             kept = [line for line in lines if line["step"] <= step]

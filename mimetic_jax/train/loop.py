@@ -18,17 +18,8 @@ def train(group: Group, say: Say) -> dict[Run, str]:
     Batches, augmentation and dropout are functions of (seed, step), so runs that were killed and
     restarted compute what uninterrupted ones compute.
 
-    Args:
-        group: the runs to train.
-        say: prints a line of progress.
-
-    Returns:
-        What went wrong in the runs whose loss isn't finite. The others go on; a group of which no
-        run is left ends at its last checkpoint before.
-
-    Raises:
-        Preempted: if the process was asked to stop; what was trained is saved.
-        InputError: if a checkpoint can't be written.
+    Returns what went wrong in the runs whose loss isn't finite. The others go on; a group of which
+    no run is left ends at its last checkpoint before.
     """
     config, program, journal = group.config, group.program, group.journal
     feed, end, runs = program.feed, program.steps, len(journal.runs)

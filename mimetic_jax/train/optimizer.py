@@ -57,26 +57,10 @@ def make_optimizer(
     r and d are factors by the path of a parameter: the first rule that matches, else 1. A
     rate of 0 freezes: such a parameter neither moves nor counts in the clipped norm.
 
-    Args:
-        name: one of the above.
-        schedule: η, a function of the step.
-        weight_decay: λ (adamw, muon), decoupled and multiplied by the learning rate as in PyTorch.
-        betas: Adam's decay rates; Muon's momentum decays at .95.
-        eps: Adam's ε.
-        clip: largest global gradient norm; 0 for no clipping. PyTorch divides by the norm + 1e-6.
-        decay_rules: ordered (regular expression, factor of λ).
-        rate_rules: ordered (regular expression, factor of η).
-        roles: roles and layouts of the parameters, which tell Muon a kernel's inputs from its
-            outputs and layers; those that `rewrite` finds unless given.
-
-    Raises:
-        InputError: for a weight decay with an optimizer that has none.
-
-    Example:
-        >>> optimizer = make_optimizer("sgd", optax.constant_schedule(0.5))
-        >>> updates, _ = optimizer.update({"w": jnp.ones(2)}, optimizer.init({"w": jnp.ones(2)}))
-        >>> updates["w"].tolist()
-        [-0.5, -0.5]
+    λ is multiplied by the learning rate, as in PyTorch. Muon's momentum decays at .95. `clip` is
+    the largest global norm of the gradient, 0 for no limit; PyTorch divides by the norm + 1e-6.
+    `roles` tell Muon a kernel's inputs from its outputs and layers: unless given, those that
+    `rewrite` finds.
 
     Reference: Decoupled Weight Decay Regularization, algorithm 2, as PyTorch's `AdamW` has it; Muon
     is Scalable for LLM Training (Liu et al. 2025), eq. 4, as `optax.contrib` has it.
@@ -89,7 +73,9 @@ def make_optimizer(
         _decay_by_rules(weight_decay, decay_rules),
     )
     return optax.chain(
-        *_clip(clip, rate_rules),
+        # Frozen gradients become zero before the norm is taken.
+        _scale_by_rules([(pattern, float(factor > 0)) for pattern, factor in rate_rules]),
+        optax.clip_by_global_norm(clip) if clip else optax.identity(),
         *(() if name == "sgd" else direction),
         _scale_by_rules(rate_rules),
         optax.scale_by_learning_rate(schedule),
@@ -110,8 +96,12 @@ def _muon(
             kernels, of_kernels = paths.flatten(updates)
             return jax.tree.unflatten(of_kernels, [found[path] for path, _ in kernels])
 
+        def scaled(leaf: jax.Array, at: contrib.MuonDimensionNumbers) -> jax.Array:
+            m, n = (math.prod(leaf.shape[axis] for axis in axes) for axes in at)
+            return leaf * float(0.2 * math.sqrt(max(m, n)))
+
         def as_large_as_adam(updates: Any, _: Any) -> Any:
-            return jax.tree.map(lambda leaf, at: leaf * _factor(leaf, at), updates, axes(updates))
+            return jax.tree.map(scaled, updates, axes(updates))
 
         muon = contrib.scale_by_muon(weight_dimension_numbers=axes)
         muon = optax.chain(muon, optax.stateless(as_large_as_adam))
@@ -154,21 +144,6 @@ def _matrices(
         if matrix:
             found[path] = contrib.MuonDimensionNumbers(matrix[:1], matrix[1:])
     return found
-
-
-def _factor(leaf: jax.Array, at: contrib.MuonDimensionNumbers) -> float:
-    """0.2 √max(m, n)."""
-    m, n = (math.prod(leaf.shape[axis] for axis in axes) for axes in at)
-    return float(0.2 * math.sqrt(max(m, n)))
-
-
-def _clip(clip: float, rate_rules: Rules) -> tuple[optax.GradientTransformation, ...]:
-    """Frozen gradients become zero before the norm is taken."""
-    moving = [(pattern, float(factor > 0)) for pattern, factor in rate_rules]
-    return (
-        _scale_by_rules(moving),
-        optax.clip_by_global_norm(clip) if clip else optax.identity(),
-    )
 
 
 def _factors(tree: Any, rules: Rules) -> Any:

@@ -11,11 +11,8 @@ from mimetic_jax.train.tasks.task import Task
 
 
 def check_positions(schemes: Iterable[Scheme], task: Task) -> None:
-    """Raise InputError for schemes by which positions turn otherwise than in the task's model, or
-    heads look further than its context.
-
-    Models that don't say how their positions turn are taken as the scheme describes them.
-    """
+    """Refuse schemes by which positions turn otherwise than in the task's model, or whose heads
+    look further than its context. Models that don't say how their positions turn take any."""
     if (rotary_of := task.model.traits.rotary) is None:
         return
     rotary = rotary_of(task.model.module)

@@ -37,18 +37,6 @@ def by_path(
 
     Pixels must be normalized as in the pretraining: to [−1, 1] for vit_jax and AugReg, by
     ImageNet's means and standard deviations for DeiT.
-
-    Args:
-        path: the file.
-        params: the tree of `ViT.init`, or of its shapes.
-        say: prints a line.
-
-    Returns:
-        Arrays by path, for those paths of the model that the file has.
-
-    Raises:
-        InputError: for a file of another kind, or with a tensor that a ViT doesn't have; if heads
-            aren't as wide as the model's, or the positions are no square grid.
     """
     leaves = traverse_util.flatten_dict(params, sep="/")
     widths = [leaf.shape[-1] for name, leaf in leaves.items() if name.endswith("query/kernel")]
@@ -57,7 +45,9 @@ def by_path(
     tensors = _in_our_names(path, read_file(path))
     found = {}
     for name, leaf in leaves.items():
-        names = _sources(name, leaf)
+        names, (stack, _, rest) = [name], name.partition("/")
+        if stack == "blocks":
+            names = [f"block_{layer}/{rest}" for layer in range(leaf.shape[0])]
         if all(source in tensors for source in names):
             arrays = [_with_head_axis(tensors[source], source, widths[0]) for source in names]
             found[name] = arrays[0] if names == [name] else np.stack(arrays)
@@ -124,14 +114,6 @@ def _parts(ours: str, array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     else:
         for name, part in zip(("query", "key", "value"), np.array_split(array, 3, -1), strict=True):
             yield ours.replace("qkv", name), part
-
-
-def _sources(name: str, leaf: Any) -> list[str]:
-    """Names of the unrolled layers' tensors that make up a leaf."""
-    stack, _, rest = name.partition("/")
-    if stack != "blocks":
-        return [name]
-    return [f"block_{layer}/{rest}" for layer in range(leaf.shape[0])]
 
 
 def _on_grid(table: np.ndarray, rows: int, prefix: int, say: Callable[[str], None]) -> np.ndarray:

@@ -33,23 +33,13 @@ class Program:
     """Task, feed, optimizer, shardings and the compiled functions of a configuration.
 
     Nothing here depends on the scheme or the seed: arms that differ in nothing else share one
-    program and its compilations.
+    program and its compilations. Of a configuration only fields that affect programs are read.
 
     Attributes:
-        task: the model and its loss.
-        feed: where a step's examples come from.
-        steps: the number of steps of the whole training.
-        schedule: learning rate of a step.
         leaves: what the parameters are, as arguments of `rewrite` and `check`: rules, the
             configuration's or else the model's own, and numbers of heads.
-        sharding_rules: likewise.
         shapes: the state's shapes and dtypes, with shardings: what a checkpoint restores into.
         run_steps: `dispatch`, compiled.
-
-    Args:
-        config: an arm's configuration, checked; only fields that affect programs are read.
-        task, feed: the task and the feed of the configuration.
-        mesh: the mesh of devices.
     """
 
     def __init__(self, config: ConfigDict, task: Task, feed: Feed, mesh: Mesh) -> None:
@@ -114,13 +104,7 @@ class Program:
         scheme: Scheme | tuple[Scheme, ...] = (),
         variables: dict[str, Any] | None = None,
     ) -> TrainState:
-        """The state before the first step of a run.
-
-        Args:
-            seed: the run's seed.
-            scheme: the arm's scheme, which rewrites the parameters.
-            variables: to start from; the model's own draw unless given.
-        """
+        """The state before the first step of a run; the model draws the variables unless given."""
         variables = self.draw(seed) if variables is None else variables
         key, grid = stream(seed, "scheme"), self.task.grid()
         params = rewrite(key, variables["params"], scheme, **self.leaves, grid=grid)
@@ -138,11 +122,7 @@ class Program:
         )
 
     def plan(self, scheme: Scheme | tuple[Scheme, ...]) -> Plan:
-        """What a scheme writes of the model's parameters; computes nothing.
-
-        Raises:
-            InputError: if it finds nothing to write.
-        """
+        """What a scheme writes of the model's parameters; computes nothing."""
         return plan(self.shapes.params, scheme, **self.leaves, grid=self.task.grid())
 
     def together(self, runs: int) -> Program | Together:
@@ -175,15 +155,8 @@ class Program:
         count: int,
         rate_scales: Sequence[float],
     ) -> tuple[TrainState, Metrics]:
-        """`count` ≤ max_dispatch steps; metrics [max_dispatch].
-
-        Args:
-            states: the states from `joined`, which are gone afterwards.
-            arrays: the arrays of the feed's session.
-            keys: the keys from `keys`.
-            count: the number of steps.
-            rate_scales: the factor of the learning rate, of each run.
-        """
+        """`count` ≤ max_dispatch steps from the states of `joined`, which are gone afterwards, with
+        a factor of each run's learning rate; metrics [max_dispatch]."""
         scale = jnp.float32(rate_scales[0])
         return self.run_steps(states, arrays, *keys, jnp.int32(count), scale)
 

@@ -35,7 +35,6 @@ class Score:
         name: the number's name in an evaluation.
         label: the heading of the table's column, with its unit.
         scale: the factor from the number to the column: 100 for percent.
-        higher: whether more is better.
         chosen_by: the number whose lowest value selects the evaluation that counts, such as the
             loss on a validation text; the last one counts if this is empty.
         digits: how many digits a table shows after the point.
@@ -89,12 +88,10 @@ SCORES = {score.name: score for score in (ACCURACY, PERPLEXITY, BITS, RECALL)}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where a result was computed.
+    """Where a result was computed; the devices are those of all processes.
 
     Attributes:
-        platform, device_kind, devices: JAX's names of platform and device, and the number of
-            devices of all processes.
-        jax: its version.
+        platform, device_kind: JAX's names.
         code: the version of this package.
         commit: this code's commit, with "-dirty" if it differs; None without git.
         xla_flags: the environment's XLA_FLAGS, which may change the last digits; None in lines that
@@ -128,8 +125,6 @@ class Trained:
     """Which run it is, and what it is trained on: in its checkpoints and in its record.
 
     Attributes:
-        arm: its name.
-        seed: the run's seed.
         data: the fingerprint of the data; None in lines that are older than it.
         source: the digest of the weights that `init_from` names, if any.
     """
@@ -145,15 +140,12 @@ class Record(Origin, Trained):
     """A finished run.
 
     Attributes:
-        score: the name of its score.
         value: what it reached, in the units of tables.
         curve: (step, value) of every evaluation.
         elsewhere: the last value on other test sets, by name, such as that at twice the length.
-        loss: the loss of the last evaluation.
         examples: the number of examples of each evaluation.
         train_examples, classes: the numbers of images that it trained on and of their classes; 0
             for other data, and in lines that are older than these numbers.
-        steps: taken.
         seconds: the time of training, without compilation.
     """
 
@@ -207,11 +199,7 @@ class Record(Origin, Trained):
 
     @classmethod
     def from_json(cls, data: Any, where: str) -> Self:
-        """The record of parsed JSON; fields that it doesn't have are ignored.
-
-        Raises:
-            InputError: a field is missing or of another type; the error starts with `where`.
-        """
+        """The record of parsed JSON; unknown fields are ignored, and errors start with `where`."""
         return from_json(cls, data, where, unknown_fields=True)
 
 

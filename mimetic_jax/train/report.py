@@ -44,11 +44,9 @@ COMPARED = (*(f"Δ {name} [95 % CI]" for name in BASELINES), "verdict")
 
 @dataclasses.dataclass(frozen=True)
 class ArmResult:
-    """The finished runs of an arm.
+    """The finished runs of an arm, by seed.
 
     Attributes:
-        arm: its name.
-        runs: their records by seed.
         row: the arm's row in a figure of several comparisons.
         controls: the arms that are its controls, by kind (`train.controls`); none: nothing is said
             of its structure.
@@ -81,9 +79,9 @@ class ArmResult:
         values = list(self.reached.values())
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
-    def shown(self, form: str = "") -> str:
-        """Mean ± sd; with the digits of the score unless a format is given."""
-        form = form or f".{self.score.digits}f"
+    def shown(self) -> str:
+        """Mean ± sd, with the digits of the score."""
+        form = f".{self.score.digits}f"
         return f"{self.mean:{form}}" + (f" ± {self.sd:{form}}" if self.sd is not None else "")
 
     def compared(self) -> tuple[str, ...]:
@@ -109,14 +107,10 @@ class ArmResult:
         arms = {DEFAULT: DEFAULT, POSITIONS: POSITIONS * (self.arm != DEFAULT)}
         return {**arms, **self.controls}
 
-    def versus(self, other: ArmResult, spread: Spread | None = None) -> Difference | None:
+    def versus(self, other: ArmResult, spread: Spread | None) -> Difference | None:
         """The difference to another arm; None without a seed that both have.
 
-        Scores with a goal are compared by how many seeds reach it.
-
-        Args:
-            other: the arm.
-            spread: the spread of the table's arms; that of the two alone unless given.
+        Scores with a goal are compared by how many seeds reach it, others by the table's spread.
         """
         if self.arm == other.arm:
             return None
@@ -159,15 +153,8 @@ class ArmResult:
         }
 
     def at(self, number: str) -> ArmResult:
-        """The runs with another number as their value.
-
-        Args:
-            number: "500", the score after that step; "x2", that on another test set; "goal", the
-                first evaluated step that reaches the goal, of the runs that reach it.
-
-        Raises:
-            InputError: a run has no such number.
-        """
+        """The runs with another number as their value: "500", the score after that step; "x2", that
+        on another test set; "goal", the first evaluated step of a run that reaches the goal."""
         goal, runs = self.score.goal, {}
         for seed, run in self.runs.items():
             known: dict[str, float | None] = {str(step): value for step, value in run.curve}
@@ -188,23 +175,14 @@ class ArmResult:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Results:
-    """The finished runs of a comparison: prints as its table, in a notebook too.
-
-    Attributes:
-        workdir: where they are.
-        arms: the results of those that have any, compared, in the order of the table.
-    """
+    """The finished runs of a comparison, in the order of the table, as which it prints."""
 
     workdir: AnyPath
     arms: Mapping[str, ArmResult]
 
     @classmethod
     def of(cls, workdir: AnyPath, claim: Claim) -> Results:
-        """The results of a workdir, of the arms and seeds of a claim on it.
-
-        Raises:
-            InputError: a run was trained on other data than those of the claim.
-        """
+        """The results of a workdir, of the arms and seeds of a claim on it; on its data alone."""
         records, found = recorded_arms(claim.config), []
         known = controls(records)
         for arm in records:
@@ -245,11 +223,7 @@ class Results:
         return rows
 
     def write(self) -> None:
-        """Write `table.md`, and the numbers of every seed as `summary.json`.
-
-        Raises:
-            OSError: they can't be written, as in a folder that may only be read.
-        """
+        """Write `table.md`, and the numbers of every seed as `summary.json`; may raise OSError."""
         results = list(self.arms.values())
         if is_first() and results:
             records = [_record(one, self.arms) for one in results]
@@ -281,13 +255,8 @@ def verdict(
     higher: bool,
     over_permuted: Difference | None = None,
 ) -> str:
-    """What the differences of an arm say of it, in a few words.
-
-    Args:
-        gain: over the default.
-        over_noise: over noise of the same norms; None if no such noise was trained.
-        higher: whether more is better.
-        over_permuted: over its own channels in random order; None if these weren't trained.
+    """What the differences of an arm say of it: those over the default, over noise of the same
+    norms, and over its own channels in random order, None of what wasn't trained.
 
     >>> above, below = Difference(1.5, 1, 2, 3), Difference(-1.5, -2, -1, 3)
     >>> around = Difference(0, -1, 1, 3)
@@ -387,10 +356,8 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 def shows(results: Sequence[ArmResult], arms: int = 0, at_once: int = 1) -> str:
     """Which gains finished runs show, in a sentence; empty if nothing is compared.
 
-    Args:
-        results: the results of a table; or of its default alone, whose spread is then that of all.
-        arms: the number of arms in the table; as many as results unless given.
-        at_once: how many of them are compared with p corrected for their number.
+    The results are those of a table of so many `arms`, or of its default alone, whose spread is
+    then that of all; `at_once` of them are compared with p corrected for their number.
     """
     if not results:
         return ""

@@ -28,7 +28,7 @@ def make_schedule(
     cooldown: int = 0,
     steps_per_epoch: int = 1,
 ) -> optax.Schedule:
-    """A schedule by name.
+    """A schedule by name, whose highest rate is `peak`.
 
     - "constant": `peak`, after a linear warm-up.
     - "cosine": linear from `warmup_from` to `peak`, then half a cosine to `final`.
@@ -40,24 +40,11 @@ def make_schedule(
       epoch 2 and is above `final` in the last.
     - "triangle": 0 → peak at 2/5 of the steps → peak/20 at 4/5 → 0, its own warm-up.
 
-    Args:
-        name: one of the above.
-        peak: the highest learning rate.
-        steps: the number of steps of the whole training.
-        warmup: steps of linear warm-up (all but triangle and kentaroy_cosine).
-        warmup_from: learning rate of the first step of a warm-up.
-        final: learning rate at the end of a cosine.
-        cooldown: number of last steps at `final`, part of `steps` (cosine, timm_cosine).
-        steps_per_epoch: steps between two changes of the rate (timm_cosine, kentaroy_cosine).
+    `warmup` and `cooldown` are numbers of steps, the last ones of `steps` being at `final`.
 
-    Raises:
-        InputError: for a rate of 0, a warm-up and cool-down longer than the training, a schedule
-            without one that is given, or, in timm_cosine, a warm-up that isn't whole epochs.
-
-    Example:
-        >>> rate = make_schedule("triangle", peak=1.0, steps=100)
-        >>> [round(float(rate(step)), 3) for step in (0, 20, 40, 80, 100)]
-        [0.0, 0.5, 1.0, 0.05, 0.0]
+    >>> rate = make_schedule("triangle", peak=1.0, steps=100)
+    >>> [round(float(rate(step)), 3) for step in (0, 20, 40, 80, 100)]
+    [0.0, 0.5, 1.0, 0.05, 0.0]
 
     Reference: the triangle is the self-attention paper authors' CIFAR and ImageNet schedule;
     timm_cosine is what DeiT and the impulse paper train with (timm's `CosineLRScheduler` stepped
@@ -127,21 +114,8 @@ def _timm_cosine(
 
 
 def scaled_rate(rate: float, batch: int, base_batch: int, rule: Scaling = "linear") -> float:
-    """The learning rate for a batch, from the one tuned at `base_batch`.
-
-    rate · batch / base_batch ("linear"), or rate · √(batch / base_batch) ("sqrt").
-
-    Args:
-        rate: learning rate at `base_batch` examples per step.
-        batch: examples per step.
-        base_batch: the batch that `rate` is for; 0: any batch, nothing is scaled.
-        rule: "linear" as in DeiT; "sqrt", which timm takes for Adam's family unless told otherwise.
-
-    Example:
-        >>> scaled_rate(5e-4, batch=1024, base_batch=512)
-        0.001
-        >>> round(scaled_rate(5e-4, batch=1024, base_batch=512, rule="sqrt"), 6)
-        0.000707
+    """rate · batch / base_batch ("linear", as in DeiT), or rate · √(batch / base_batch) ("sqrt",
+    which timm takes for Adam's family unless told otherwise). A `base_batch` of 0 scales nothing.
     """
     if not base_batch:
         return rate
@@ -156,14 +130,6 @@ def plateau_scale(losses: Sequence[float], rule: Plateau) -> float:
     - "tenth": ⅒ more whenever, after the fifth, a loss is above the largest of the three before.
 
     It depends on the history alone, without other state, which makes resuming exact.
-
-    Args:
-        losses: validation losses, one per epoch, oldest first.
-        rule: one of the above.
-
-    Example:
-        >>> plateau_scale([5.0, 4.0, 3.0, 3.0, 3.0, 2.9, 5.0], "tenth")
-        0.1
 
     Reference: word_cnn and char_cnn of the program of Bai et al., which the self-attention paper's
     language models follow.

@@ -44,14 +44,10 @@ OF_COMPARISON = tuple(field.name for field in dataclasses.fields(OfComparison))
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A field of a configuration.
+    """A field of a configuration, named with its path, such as "optimizer.warmup".
 
-    Attributes:
-        name: with its path, such as "optimizer.warmup".
-        annotation: its type and range, as `typed.converted` takes them.
-        default: None if it has none.
-        help: its meaning, in a phrase; empty if a user's model doesn't document it.
-        affects: what depends on it.
+    Its annotation has its range, as `typed.converted` takes it; help is empty if a user's model
+    doesn't document it.
     """
 
     name: str
@@ -63,14 +59,7 @@ class Field:
 
 @functools.cache
 def schema(task: str, model: str = "") -> dict[str, Field]:
-    """The fields of a task, by name.
-
-    Args:
-        task: a key of `fields.TASKS`.
-        model: as `models.find_model` takes it; the task's default model unless given.
-
-    Raises:
-        InputError: for an unknown task or model.
+    """The fields of a task, by name, with those of its default model unless another is given.
 
     >>> schema("images")["optimizer.warmup"].help
     'steps of rising rate; or give warmup_epochs'
@@ -154,9 +143,6 @@ def check_declared(config: ConfigDict) -> None:
     """Check the name, type and range of every field of an arm, whether a flag or Python set it.
 
     A field of `config.model` may be one of another model, which is left out.
-
-    Raises:
-        InputError: names the first field that is unknown, missing or wrong.
     """
     for name, value in (("task", config.task), ("model.name", config.model.name)):
         converted(name, str, value)
@@ -177,12 +163,9 @@ def check_declared(config: ConfigDict) -> None:
 
 
 def affecting(config_json: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The fields on which data, a program or a result depends, by name.
+    """The fields on which "data", "program" or "result" depend, by name.
 
-    Args:
-        config_json: a configuration as plain data.
-        what: "data", "program" or "result". A field that isn't declared, such as one of another
-            version, affects programs and results.
+    A field that isn't declared, such as one of another version, affects programs and results.
     """
     known = schema(config_json["task"]) if config_json["task"] in TASKS else {}
     return {
@@ -193,13 +176,10 @@ def affecting(config_json: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def digest(config_json: Mapping[str, Any]) -> str:
-    """What results depend on, as 12 hexadecimal digits: runs of other digits aren't compared.
+    """What results of an arm, or of a comparison's arms, depend on, as 12 hexadecimal digits.
 
     Fields that are empty or zero don't count, so that a field which a later version adds, and
     which is off, changes nothing. In a scheme a zero does count.
-
-    Args:
-        config_json: the configuration of an arm, or of a comparison, whose arms count.
     """
     fields = {
         name: value

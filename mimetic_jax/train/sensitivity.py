@@ -7,13 +7,7 @@ from mimetic_jax.train.statistics import ENOUGH, smallest_gain
 
 
 def expected(score: Score, seeds: int, arms: int, tests: int) -> str:
-    """What a comparison will show, before any of its runs.
-
-    Args:
-        score: what is compared.
-        seeds: the number of seeds per arm.
-        arms: how many.
-        tests: examples of a test.
+    """What a comparison with so many test examples will show, before any of its runs.
 
     >>> for part in expected(ACCURACY, seeds=3, arms=4, tests=36).split("; "):
     ...     print(part)
@@ -40,16 +34,11 @@ def visible(
     share: float = 0.5,
     at_once: int = 1,
 ) -> str:
-    """The gains that runs show, and those that more seeds and test examples would.
+    """The gains that runs with this standard deviation show, and that more seeds or examples would.
 
-    An accuracy on N images varies by √(p(1 − p) / N) for the choice of the images alone: runs are
-    taken to vary by no less, whatever their seeds say.
-
-    Args:
-        score, seeds, arms, tests: as of `expected`.
-        sd: standard deviation of a run's score, in its unit.
-        share: p, of images that are classified rightly.
-        at_once: how many arms are compared with p corrected for their number.
+    An accuracy on N images varies by √(p(1 − p) / N) for the choice of the images alone, of which
+    the share p is classified rightly: runs are taken to vary by no less, whatever their seeds say.
+    `at_once` arms are compared with p corrected for their number.
 
     >>> found = visible(ACCURACY, 1.2, seeds=3, arms=4, tests=10_000, share=0.85)
     >>> for part in found.split("; "):

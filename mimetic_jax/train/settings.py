@@ -23,12 +23,7 @@ the mesh, or two seeds are the same."""
 
 
 def check_settings() -> None:
-    """Check that JAX has devices, and the settings that runs are exact with.
-
-    Raises:
-        InputError: names the setting that is another, from the environment or from `jax.config`;
-            or sums are compiled wrong.
-    """
+    """Check that JAX has devices, the settings that runs are exact with, and right sums."""
     try:
         jax.devices()
     except RuntimeError as error:

@@ -41,11 +41,7 @@ attention (biases stay), the position table, and all layers, without patches, po
 
 
 def initial_state(arm: Arm, seed: int, say: Callable[[str], None]) -> TrainState:
-    """The state before the first step of a run: model's draw, then `init_from`, then the scheme.
-
-    Raises:
-        InputError: as `warm_start` and `rewrite`.
-    """
+    """The state before the first step of a run: model's draw, then `init_from`, then the scheme."""
     variables, config = arm.program.draw(seed), arm.config
     if source := source_path(arm, seed):
         parts, heads = config.init_parts, config.init_heads
@@ -71,14 +67,9 @@ def source_path(arm: Arm, seed: int) -> str:
 
 
 def source_digest(arm: Arm, seed: int) -> str | None:
-    """12 hexadecimal digits that differ if the weights do that a run starts from.
+    """12 hexadecimal digits that differ if the weights do that a run starts from; None without any.
 
-    Returns:
-        None if a run starts from the model's own draw.
-
-    Raises:
-        InputError: there are no such weights, or they are of a run that isn't finished: it would
-            give other weights later.
+    A run that isn't finished is refused: it would give other weights later.
     """
     if not (source := source_path(arm, seed)):
         return None
@@ -127,11 +118,7 @@ class _Source:
 
     @contextlib.contextmanager
     def checkpoint(self) -> Iterator[tuple[Checkpoints, int]]:
-        """The checkpoints of the run, and the step of the one that is named, else of the newest.
-
-        Raises:
-            InputError: there is none.
-        """
+        """The checkpoints of the run, and the step of the one that is named, else of the newest."""
         none = InputError(f"init_from {self.place} has no checkpoint")
         if not (folder := self.run.checkpoints).exists():
             raise none
@@ -154,25 +141,16 @@ def warm_start(
     parts: Sequence[str] = (),
     heads: str = "whole",
 ) -> dict[str, Any]:
-    """Variables taken from a source; what it doesn't have keeps its initial value.
+    """Variables taken from a source; the head, and what it doesn't have, keep their initial values.
 
     - the folder of a run, `WORKDIR/runs/ARM/SEED`, or of one of its checkpoints,
       `WORKDIR/runs/ARM/SEED/checkpoints/STEP`: by weight selection, so that a larger model
-      gives evenly spaced weights to a smaller one, and one of the same size all of its own. The
-      head keeps its initial value.
+      gives evenly spaced weights to a smaller one, and one of the same size all of its own.
     - `.npz` or `.safetensors`, a pretrained ViT (see `pretrained.by_path`): likewise.
 
-    Args:
-        variables: "params" and the model's other collections, as initialized.
-        source: the folder or file.
-        say: prints a line.
-        parts: the names in `PARTS` of the parts to take; none: everything.
-        heads: how weight selection treats heads: "whole" chooses heads and columns of heads,
-            "mixed" evenly spaced columns of all heads side by side, so that a head may join two of
-            the source's, as in the released code of weight selection.
-
-    Raises:
-        InputError: if there is no such source, or it doesn't fit.
+    `parts` are names in `PARTS`; none: everything. "whole" heads are chosen as heads and columns
+    of heads, "mixed" as evenly spaced columns of all heads side by side, so that a head may join
+    two of the source's, as in the released code of weight selection.
 
     Reference: Mimetic Initialization of Self-Attention Layers, table 2 (attention and positions of
     a pretrained model); Initializing Models with Larger Ones (weight selection).

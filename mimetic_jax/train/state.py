@@ -13,9 +13,6 @@ class TrainState(flax.struct.PyTreeNode):
     """Everything that a step changes.
 
     Attributes:
-        step: steps taken.
-        params: the parameters.
-        opt_state: the optimizer's state.
         model_state: the model's other collections by name, such as "batch_stats"; often empty.
         ema: averages of the parameters and of `model_state`, in the form of `variables`; or None.
     """

@@ -25,10 +25,9 @@ FOUND = 0.9
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A mean difference in units of the score, with its 95 % confidence interval.
+    """A mean difference, ours minus theirs in units of the score, with its 95 % interval.
 
     Attributes:
-        mean: ours minus theirs.
         low, high: the ends of the interval; None if nothing supports one.
         n: pairs of runs.
         p: the p-value of a difference of 0, two-sided; corrected if several are tested at once.
@@ -46,13 +45,8 @@ class Difference:
     def side(self, higher: bool) -> int:
         """1 if ours is better, -1 if it is worse, 0 if the interval doesn't exclude zero.
 
-        If there is a p, it decides instead, as it may be a corrected one: below .05.
-
-        An interval of no width says nothing either: equal differences of a few runs are no sign
-        that those of others are equal.
-
-        Args:
-            higher: whether more is better.
+        If there is a p, it decides instead, as it may be a corrected one: below .05. No width says
+        nothing: equal differences of a few runs are no sign that those of others are equal.
 
         >>> Difference(-2, -3, -1, n=3).side(higher=False), Difference(1, 1, 1, n=3).side(True)
         (1, 0)
@@ -81,19 +75,14 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """How much runs vary, of all arms of a table.
-
-    Attributes:
-        sd: standard deviation of a run's score around what its arm and its seed explain.
-        freedom: its degrees of freedom.
-    """
+    """Standard deviation, with its degrees of freedom, of scores around what arm and seed give."""
 
     sd: float
     freedom: int
 
 
 def pooled_spread(arms: Iterable[Mapping[int, float]]) -> Spread | None:
-    """The spread of the runs of several arms, pooled.
+    """The spread of several arms' runs, from the scores of each by seed; None if nothing tells it.
 
     The residual of scores = arm + seed, by least squares:
 
@@ -101,12 +90,6 @@ def pooled_spread(arms: Iterable[Mapping[int, float]]) -> Spread | None:
 
     Of two arms with the same seeds, s² is half the variance of their differences. Of A arms it has
     (A − 1) (n − 1) degrees of freedom, while a pair has n − 1.
-
-    Args:
-        arms: the scores of each by seed.
-
-    Returns:
-        The spread; None if no degree of freedom is left.
 
     >>> found = pooled_spread([{0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.5, 1: 2.0, 2: 4.0}])
     >>> round(found.sd, 3), found.freedom
@@ -135,20 +118,14 @@ _MORE = 0.1
 def paired_difference(
     ours: Sequence[float], theirs: Sequence[float], spread: Spread | None = None
 ) -> Difference:
-    """The difference of two lists of scores, pair by pair.
+    """The difference of two lists of scores, pair by pair; of one pair alone without an interval.
 
-    The interval is Student's t: mean ± t(freedom) s √(2/n), with s of the table. A spread of three
-    differences alone is too small by chance too often. If the pair spreads more than its table
-    (F test at the level .1), the interval is that of the pair alone if that is wider: when one
-    arm's deviation is up to five times that of the others, 95-percent intervals then hold the truth
-    in 82 to 95 of 100 cases; without this test in 57 to 95.
-
-    Args:
-        ours, theirs: scores by seed.
-        spread: the spread of the table's arms; that of the pair alone unless given.
-
-    Returns:
-        The difference; without an interval if nothing tells the spread.
+    The interval is Student's t: mean ± t(freedom) s √(2/n), with s of the table, or of the pair
+    alone unless given. A spread of three differences alone is too small by chance too often. If the
+    pair spreads more than its table (F test at the level .1), the interval is that of the pair
+    alone if that is wider: when one arm's deviation is up to five times that of the others,
+    95-percent intervals then hold the truth in 82 to 95 of 100 cases; without this test in 57 to
+    95.
 
     >>> print(paired_difference([91.0, 92.0, 93.0], [90.0, 90.5, 92.0]))
     +1.17 [+0.45, +1.88]
@@ -182,10 +159,6 @@ def counted_difference(ours: Sequence[float], theirs: Sequence[float], goal: flo
 
     Their mean has no normal distribution: p is that of Fisher's exact test of how many of each
     reach the goal.
-
-    Args:
-        ours, theirs: scores by seed.
-        goal: a score that counts as reached.
 
     >>> found = counted_difference([3.0, 20.0, 40.0, 60.0, 50.0], [100.0] * 5, 95.0)
     >>> print(found, round(found.p, 4))
@@ -223,15 +196,9 @@ def smallest_gain(sd: float, n: int, of: int = 1, arms: int = 2) -> float:
 
     With runs of standard deviation s, the mean difference has the normal distribution of mean g and
     deviation s √(2/n). The squares of the deviations that `paired_difference` looks at, of the pair
-    and of the rest of its table, have χ² distributions: the g is returned which exceeds the
-    threshold of a two-sided test with probability .9.
-
-    Args:
-        sd: s, the standard deviation of an arm's scores over seeds.
-        n: seeds that the arms share, at least 2.
-        of: number of arms that are tested at once: the level is 0.05 / `of`, which is Holm's for
-            the smallest p.
-        arms: the number of arms in the table.
+    and of the rest of a table of so many arms, have χ² distributions: the g is returned which
+    exceeds the threshold of a two-sided test with probability .9. If `of` arms are tested at once,
+    the level is 0.05 / `of`, which is Holm's for the smallest p.
 
     >>> [f"{smallest_gain(0.03, n=5, **more):.3f}" for more in ({}, {"of": 8}, {"arms": 4})]
     ['0.083', '0.145', '0.067']

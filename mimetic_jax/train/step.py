@@ -25,20 +25,17 @@ def make_train_step(
 ) -> TrainStep:
     """The step (state, batch, dropout key, factor = 1) → (state, metrics): pure, so it `vmap`s.
 
-    The factor multiplies the updates, and so the learning rate.
+    The factor multiplies the updates, and so the learning rate. Metrics are those of the loss and
+    the `grad_norm` before clipping.
 
     Args:
         loss: (params, model state, batch, key) → (mean over the batch, (means by name, new model
             state)).
-        optimizer: an optax transformation.
         accumulate: parts of the batch, whose gradients and new model states are averaged; a divisor
             of B. Each part starts from the model state of the step, so that running averages of a
             mean are those of the whole batch.
         ema: decay of the average of parameters and model state that `state.ema` holds,
             e ← ema e + (1 − ema) p, and the last value of integers; 0 for none.
-
-    Returns:
-        The step; its metrics are those of the loss and the `grad_norm` before clipping.
     """
     gradient = jax.grad(loss, has_aux=True)
 

@@ -22,16 +22,7 @@ if TYPE_CHECKING:
 
 
 class Together:
-    """K runs of a program with the interface of one: states, keys and metrics have an axis [K].
-
-    Attributes:
-        shapes: the shapes of the states, with shardings: what a checkpoint restores into.
-        run_steps: as `Program.run_steps`, compiled.
-
-    Args:
-        program: the program of each run.
-        runs: K.
-    """
+    """K runs of a program with the interface of one: states, keys and metrics have an axis [K]."""
 
     def __init__(self, program: Program, runs: int) -> None:
         self._program, self._count = program, runs

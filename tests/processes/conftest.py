@@ -14,53 +14,10 @@ import pytest
 from mimetic_jax.train.cluster.preemption import EXIT_CODE
 from mimetic_jax.train.store.runs import Run
 from tests.images import imagenet
+from tests.words import penn_treebank
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-HEAD = """
-from configs.default import default, model
-from mimetic_jax.schemes import Mimetic, SinCos, mimetic_language
-
-def get_config(fsdp="2"):
-"""
-TAIL = """
-    config.name, config.mesh.fsdp = "small", int(fsdp)
-    config.optimizer.update(clip=1.0, warmup=2)
-    config.log_every = 1
-    return config
-"""
-CONFIGS = {
-    "images": """
-    config = default()
-    config.batch, config.steps, config.max_dispatch = 64, 6, 3
-    config.model.update(width=32, depth=1, heads=2)
-    config.eval.batch, config.checkpoint_every = 72, 3
-    config.scheme = (SinCos(), Mimetic())
-""",
-    "normalized": """
-    config = default()
-    config.batch, config.steps, config.max_dispatch = 64, 6, 3
-    config.model = model("tests.plugged:TinyBatchNorm", width=16)
-    config.eval.batch, config.checkpoint_every, config.ema = 72, 3, 0.9
-""",
-    "text": """
-    config = default("text")
-    config.batch, config.steps, config.max_dispatch = 64, 6, 3
-    config.model.update(width=32, depth=2, heads=2, scan=True)
-    config.eval.batch, config.checkpoint_every = 72, 3
-    config.scheme = (mimetic_language(),)
-    config.data.update(name="ptb_word", length=12, valid=8)
-""",
-    "streamed": """
-    config = default()
-    config.batch, config.steps = 8, 24
-    config.model.update(width=16, depth=1, heads=2, patch=8)
-    config.data.update(name="imagenet2012", classes=2, size=16, threads=1, repeats=2)
-    config.data.augment.update(crop_scale=(0.3, 1.0), flip=True)
-    config.data.mix.mixup = 0.5
-    config.eval.batch, config.checkpoint_every = 8, 12
-    config.scheme = (SinCos(), Mimetic())
-""",
-}
+CONFIG = pathlib.Path(__file__).parent / "small.py"
 
 
 def joining(processes):
@@ -110,11 +67,9 @@ class Machine:
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
 
-    def flags(self, kind, workdir, data=None, **fields):
-        """Flags of main.py for one of CONFIGS."""
-        config = self.folder / f"{kind}.py"
-        config.write_text(HEAD + CONFIGS[kind] + TAIL)
-        flags = [f"--config={config}:{fields.pop('fsdp', 2)}", f"--workdir={workdir}"]
+    def flags(self, kind, workdir, data=None, fsdp=2, **fields):
+        """Flags of main.py for a small run."""
+        flags = [f"--config={CONFIG}:kind={kind},fsdp={fsdp}", f"--workdir={workdir}"]
         flags += [f"--config.data.dir={data}"] if data else []
         return flags + [f"--config.{name}={value}" for name, value in fields.items()]
 
@@ -179,12 +134,9 @@ def machine(tmp_path, compiled):
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
-    """Folders of random data: none for digits, words, and JPEGs in two classes."""
-    random = np.random.default_rng(0)
+    """Folders of data: none for digits, words, and JPEGs in two classes."""
     text, images = (tmp_path_factory.mktemp(name) for name in ("text", "images"))
-    for split, lines in (("train", 800), ("valid", 30), ("test", 30)):
-        words = random.integers(0, 30, (lines, 9)).astype(str)
-        (text / f"ptb.{split}.txt").write_text("".join(f" {' '.join(line)} \n" for line in words))
+    penn_treebank(text)
     imagenet(images)
     return {"images": None, "normalized": None, "text": text, "streamed": images}
 

@@ -68,13 +68,6 @@ def fail(machine, commands, code=2, **more):
     return [text for _, text in ended]
 
 
-def with_code(flags, folder, line):
-    """Flags of the text config with a line of code appended."""
-    config = folder / "with_code.py"
-    config.write_text(f"{(folder / 'text.py').read_text()}\n{line}\n")
-    return [f"--config={config}", *flags[1:]]
-
-
 def test_another_learning_rate(machine, data, tmp_path):
     flags = machine.flags("text", tmp_path / "run", data["text"])
     for text in fail(machine, [flags, [*flags, "--config.optimizer.learning_rate=0.5"]]):
@@ -89,7 +82,7 @@ def test_another_text_of_the_same_length(machine, data, tmp_path):
         shutil.copytree(data["text"], folder / "data")
     file = folders[1] / "data" / "ptb.train.txt"
     words = file.read_text()
-    file.write_text(words.replace(" 7 ", " 8 ", 1))
+    file.write_text(words.replace(" dog ", " cat ", 1))
     assert file.read_text() != words
     flags = machine.flags("text", tmp_path / "run", "data")
     for text in fail(machine, [flags, flags], folders=folders):
@@ -124,5 +117,8 @@ def test_a_mistake_in_the_code(machine, data, tmp_path):
     """In one process while the other trains: its traceback."""
     flags = machine.flags("text", tmp_path / "run", data["text"])
     mistaken = "from mimetic_jax.train.arm import ArmData as A; A.placed = lambda *_: 1 / 0"
-    text = fail(machine, [flags, with_code(flags, tmp_path, mistaken)], code=1)[1]
+    config = tmp_path / "with_code.py"
+    config.write_text(f"from tests.processes.small import get_config\n{mistaken}\n")
+    others = [f"--config={config}:kind=text", *flags[1:]]
+    text = fail(machine, [flags, others], code=1)[1]
     assert text.rstrip().endswith("\nZeroDivisionError: division by zero")

@@ -12,12 +12,14 @@ from configs.default import default
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes import ImpulseBias
+from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.fields import TASKS
 from mimetic_jax.train.schema import affecting, check_declared, digest, leaves, schema
 from mimetic_jax.train.start import PARTS
-from tests.training import quiet
+from mimetic_jax.train.tasks.images import ImageTask
+from tests.training import program_of, quiet
 
 
 def changed(task: str, name: str, value: Any) -> ConfigDict:
@@ -184,15 +186,8 @@ class Seen(ConfigDict):
 
 def test_a_program_reads_only_fields_that_affect_programs(tiny):
     """Otherwise two arms could share a program that isn't that of one of them."""
-    from mimetic_jax.train.cluster.mesh import make_mesh
-    from mimetic_jax.train.program import Program
-    from mimetic_jax.train.tasks import TASKS
-
     config, found = tiny(), set()
-    task = TASKS[config.task]
-    info, mesh = task.describe(config), make_mesh()
-    seen = Seen(config).noting(found)
-    Program(seen, *task.build(seen, info, mesh), mesh)
+    program_of(Seen(config).noting(found), ImageTask.describe(config), make_mesh())
     known = schema("images")
     for name in found & known.keys():
         assert "program" in known[name].affects, name

@@ -36,7 +36,7 @@ def one_step():
     labels = jax.random.randint(jax.random.key(2), (16,), 0, 10)
     batch = task.prepare(jax.random.key(3), jnp.int32(0), (pixels, labels))
 
-    def step(batch=batch, **options):
+    def step(state=state, **options):
         train_step = jax.jit(steps.make_train_step(task.loss, optimizer, **options))
         return train_step(state, batch, jax.random.key(4))[0]
 
@@ -70,6 +70,17 @@ def test_accumulated_averages_are_of_the_whole_batch(one_step):
         assert int(state.model_state["counters"]["calls"]) == 1
 
 
+def test_the_average_has_parameters_statistics_and_the_last_count(one_step):
+    state, _, step = one_step
+    first = step(state.replace(ema=state.variables), ema=0.75)
+    second = step(first, ema=0.75)
+    *averaged, counters = (second.ema.pop(x) for x in ("params", "batch_stats", "counters"))
+    every = [[s.variables[x] for x in ("params", "batch_stats")] for s in (state, first, second)]
+    expected = jax.tree.map(lambda a, b, c: 0.75 * (0.75 * a + 0.25 * b) + 0.25 * c, *every)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), averaged, expected)
+    assert (int(counters["calls"]), second.ema) == (2, {})
+
+
 @pytest.mark.slow
 def test_evaluation_takes_the_running_averages(tmp_path):
     comparison = quiet(config_of())
@@ -82,23 +93,6 @@ def test_evaluation_takes_the_running_averages(tmp_path):
     right = np.asarray(logits.argmax(-1)) == data.load_dataset("digits").test_labels
     assert evaluations(run)[-1]["eval_accuracy"] == pytest.approx(right.mean())
     assert int(state.model_state["counters"]["calls"]) == 12
-
-
-@pytest.mark.slow
-def test_the_average_of_parameters_has_averaged_statistics(tmp_path):
-    config = config_of(ema=0.5, steps=1, **{"eval.every": 0})
-    start = quiet(config).arms["run"].program.initial_state(0, ())
-    state = trained(config, tmp_path)
-    for name in ("params", "batch_stats"):
-        jax.tree.map(
-            lambda average, first, last: np.testing.assert_allclose(
-                average, (first + last) / 2, rtol=1e-5, atol=1e-7
-            ),
-            state.ema[name],
-            start.variables[name],
-            state.variables[name],
-        )
-    assert set(state.ema) == {"params", "batch_stats", "counters"}
 
 
 def test_a_warm_start_takes_the_statistics_too(tmp_path):

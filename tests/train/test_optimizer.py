@@ -137,32 +137,36 @@ BLOCK = {
 }
 
 
+def moves(name, tree, **options):
+    """The updates of a first step along gradients that equal the parameters, by path."""
+    optimizer = make_optimizer(name, optax.constant_schedule(0.01), **options)
+    updates, _ = jax.jit(optimizer.update)(tree, optimizer.init(tree), tree)
+    return dict(paths.flatten(updates)[0])
+
+
+def normal(shapes, seed=0):
+    """A tree of normal draws, by a tree of shapes."""
+    random = np.random.default_rng(seed)
+    leaves, treedef = jax.tree.flatten(shapes, is_leaf=lambda node: isinstance(node, tuple))
+    return jax.tree.unflatten(treedef, [jnp.array(random.normal(size=leaf)) for leaf in leaves])
+
+
 @typical("stacked", [True], slow=[False])
 def test_muon_moves_hidden_kernels_along_their_singular_vectors(stacked):
     """A first step is nearly 0.2 √max(m, n) U Vᵀ of the gradient's own singular vectors, all heads
     as one matrix, less the decay; embeddings, biases and the head move as by AdamW."""
-    shapes = {"blocks" if stacked else "block_0": BLOCK, "head": {"kernel": (4, 5)}}
-    shapes |= {"embedding": (7, 4)}
-    leaves, treedef = jax.tree.flatten(shapes, is_leaf=lambda node: isinstance(node, tuple))
-    random = np.random.default_rng(0)
-    tree = jax.tree.unflatten(treedef, [jnp.array(random.normal(size=leaf)) for leaf in leaves])
+    top = "blocks" if stacked else "block_0"
+    tree = normal({top: BLOCK, "head": {"kernel": (4, 5)}, "embedding": (7, 4)})
     if stacked:
         tree["blocks"] = jax.tree.map(lambda leaf: jnp.stack([leaf, -leaf]), tree["blocks"])
     options = {"weight_decay": 0.1, "rate_rules": ((r"fc1", 2.0), (r"value", 0.0))}
     options |= {"decay_rules": ((r"out/kernel", 0.0),)}
-    schedule = optax.constant_schedule(0.01)
-    ours, adamw = (make_optimizer(name, schedule, **options) for name in ("muon", "adamw"))
-    moves, theirs = (
-        paths.flatten(jax.jit(each.update)(tree, each.init(tree), tree)[0])[0]
-        for each in (ours, adamw)
-    )
-    for (path, move), (_, adam), (_, leaf) in zip(
-        moves, theirs, paths.flatten(tree)[0], strict=True
-    ):
+    ours, adamw = (moves(name, tree, **options) for name in ("muon", "adamw"))
+    for path, leaf in paths.flatten(tree)[0]:
         if "kernel" not in path or "head" in path:
-            np.testing.assert_allclose(move, adam, rtol=1e-6)
+            np.testing.assert_allclose(ours[path], adamw[path], rtol=1e-6)
             continue
-        move, leaf = (np.asarray(each[0] if stacked else each) for each in (move, leaf))
+        move, leaf = (np.asarray(each[0] if stacked else each) for each in (ours[path], leaf))
         rows = 4 if "out" not in path else 6
         rate = 0.01 * (2 if "fc1" in path else 1)
         direction = -move / rate - (0 if "out" in path else 0.1) * leaf
@@ -177,86 +181,53 @@ def test_muon_moves_hidden_kernels_along_their_singular_vectors(stacked):
 
 
 def test_muon_takes_axes_from_roles_and_never_guesses_them():
-    """A stack under another name, a kernel of several roles, a gate beside them that has none; and
-    an unknown kernel of four axes, which moves as by AdamW."""
-    random = np.random.default_rng(1)
-    tree = {
-        "layers": {
-            "mixer": {"qkv": {"kernel": random.normal(size=(2, 4, 12))}},
-            "mlp": {"gate": {"kernel": random.normal(size=(2, 4, 6))}},
-        },
-        "last": {"kernel": random.normal(size=(3, 4))},
-        "other": {"kernel": random.normal(size=(2, 2, 3, 3))},
-    }
-    tree = jax.tree.map(jnp.asarray, tree)
-    roles = (Rule("mixer/qkv/kernel", ("query", "key", "value"), "l d (three h k)"),)
-    schedule = optax.constant_schedule(0.01)
-    muon = make_optimizer("muon", schedule, roles=roles)
-    moves, _ = jax.jit(muon.update)(tree, muon.init(tree), tree)
-    adamw = make_optimizer("adamw", schedule)
-    theirs, _ = adamw.update(tree, adamw.init(tree), tree)
-    np.testing.assert_allclose(moves["other"]["kernel"], theirs["other"]["kernel"], rtol=1e-6)
-    for layer in range(2):
-        alone = {"a": {"kernel": tree["layers"]["mixer"]["qkv"]["kernel"][layer]}}
-        alone |= {"b": {"kernel": tree["layers"]["mlp"]["gate"]["kernel"][layer]}}
-        alone |= {"c": tree["last"]}
-        expected, _ = jax.jit(muon.update)(alone, muon.init(alone), alone)
-        stacked = moves["layers"]
-        for ours, name in ((stacked["mixer"]["qkv"], "a"), (stacked["mlp"]["gate"], "b")):
-            np.testing.assert_allclose(
-                ours["kernel"][layer], expected[name]["kernel"], rtol=1e-4, atol=1e-6
-            )
-        np.testing.assert_allclose(
-            moves["last"]["kernel"], expected["c"]["kernel"], rtol=1e-4, atol=1e-6
-        )
+    """A stack under another name, a kernel of several roles, a gate beside them that has none, a
+    projection named like any layer's with a role only beside the query; and an unknown kernel of
+    four axes, which moves as by AdamW."""
+    qkv, gate, last = "layers/mixer/qkv/kernel", "layers/mlp/gate/kernel", "last/kernel"
+    proj = "attention/proj/kernel"
+    tree = normal(
+        {
+            "layers": {
+                "mixer": {"qkv": {"kernel": (2, 4, 12)}},
+                "mlp": {"gate": {"kernel": (2, 4, 6)}},
+            },
+            "last": {"kernel": (3, 4)},
+            "attention": {"query": {"kernel": (4, 2, 2)}, "proj": {"kernel": (2, 2, 4)}},
+            "other": {"kernel": (2, 2, 3, 3)},
+        }
+    )
+    roles = (
+        Rule("mixer/qkv/kernel", ("query", "key", "value"), "l d (three h k)"),
+        Rule("query/kernel", "query", "d h k"),
+        Rule("proj/kernel", "out", "h k d", beside="query/kernel"),
+    )
+    found, given = moves("muon", tree, roles=roles), dict(paths.flatten(tree)[0])
+    adamw = moves("adamw", tree)["other/kernel"]
+    np.testing.assert_allclose(found["other/kernel"], adamw, rtol=1e-6)
+
+    def alone(matrix):
+        return moves("muon", {"a": {"kernel": matrix}})["a/kernel"]
+
+    layers = [(found[path][n], given[path][n]) for path in (qkv, gate) for n in range(2)]
+    flat = found[proj].reshape(4, 4), given[proj].reshape(4, 4)
+    for move, matrix in (*layers, (found[last], given[last]), flat):
+        np.testing.assert_allclose(move, alone(matrix), rtol=1e-4, atol=1e-6)
 
 
 def test_muon_goes_by_roles_where_they_are_known_else_by_names():
     """Attention under a name that has "head" in it, and last layers under others; a role counts
     whatever the name, also of what looks like a hidden kernel."""
-    random = np.random.default_rng(3)
-    layer = {role: {"kernel": random.normal(size=(4, 2, 2))} for role in ("query", "key", "value")}
-    layer["out"] = {"kernel": random.normal(size=(2, 2, 4))}
-    kernel = {"kernel": random.normal(size=(4, 4))}
+    layer = {role: {"kernel": (4, 2, 2)} for role in ("query", "key", "value")}
+    layer["out"] = {"kernel": (2, 2, 4)}
+    kernel = {"kernel": (4, 4)}
     hidden = {"block_0": {"multihead_attention": layer, "multihead_proj": kernel}}
     last = ("classifier", "lm_head", "Head_0", "logits", "pos_net")
-    tree = jax.tree.map(jnp.asarray, hidden | dict.fromkeys(last, kernel))
-    roles = (*FLAX, Rule("pos_net/kernel", "position", "n d"))
-    muon = make_optimizer("muon", optax.constant_schedule(0.01), roles=roles)
-    adam = make_optimizer("adam", optax.constant_schedule(0.01))
-    moves, theirs = (
-        paths.flatten(jax.jit(each.update)(tree, each.init(tree), tree)[0])[0]
-        for each in (muon, adam)
-    )
-    of_muon = {
-        path
-        for (path, ours), (_, adams) in zip(moves, theirs, strict=True)
-        if (ours != adams).any()
-    }
-    assert of_muon == {path for path, _ in moves if path.startswith("block_0/")}
-
-
-def test_muon_sees_the_leaf_that_a_rule_wants_beside_its_own():
-    """A projection named like any layer's has its roles only beside the query."""
-    random = np.random.default_rng(2)
-    attention = {"query": {"kernel": random.normal(size=(4, 2, 2))}}
-    attention |= {"last": {"kernel": random.normal(size=(2, 2, 4))}}
-    tree = jax.tree.map(jnp.asarray, {"attention": attention, "other": attention["last"]})
-    roles = (
-        Rule("query/kernel", "query", "d h k"),
-        Rule("last/kernel", "out", "h k d", beside="query/kernel"),
-    )
-    schedule = optax.constant_schedule(0.01)
-    muon = make_optimizer("muon", schedule, roles=roles)
-    moves, _ = jax.jit(muon.update)(tree, muon.init(tree), tree)
-    alone = {"kernel": tree["attention"]["last"]["kernel"].reshape(4, 4)}
-    expected, _ = jax.jit(muon.update)(alone, muon.init(alone), alone)
-    np.testing.assert_allclose(
-        moves["attention"]["last"]["kernel"].reshape(4, 4),
-        expected["kernel"],
-        rtol=1e-4,
-        atol=1e-6,
-    )
+    tree = normal(hidden | dict.fromkeys(last, kernel), seed=3)
+    ours = moves("muon", tree, roles=(*FLAX, Rule("pos_net/kernel", "position", "n d")))
+    adams = moves("adam", tree)
+    of_muon = {path for path in ours if (ours[path] != adams[path]).any()}
+    assert of_muon == {path for path in ours if path.startswith("block_0/")}
 
 
 def test_adam_is_adamw_without_decay():
@@ -283,13 +254,7 @@ def test_sgd_is_the_clipped_gradient():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), params, expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "words"),
-    [
-        ("adam", {"weight_decay": 0.01}, "adam has no weight decay: set 0.01 to 0"),
-        ("sgd", {"weight_decay": 0.01}, "sgd has no weight decay"),
-    ],
-)
-def test_bad_optimizer(name, options, words):
-    with pytest.raises(InputError, match=words):
-        make_optimizer(name, optax.constant_schedule(1.0), **options)
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_a_weight_decay_needs_an_optimizer_that_has_one(name):
+    with pytest.raises(InputError, match=f"{name} has no weight decay: set 0.01 to 0"):
+        make_optimizer(name, optax.constant_schedule(1.0), weight_decay=0.01)

@@ -48,7 +48,7 @@ MLP_AND_NORMS = (
 
 
 def to_timm(tensors):
-    """The same tensors as timm names and fuses them."""
+    """The same function as timm names and fuses its tensors, with scales."""
     new = renamed(
         tensors,
         *MLP_AND_NORMS,
@@ -65,7 +65,7 @@ def to_timm(tensors):
             f"blocks.{layer}.attention.attention.{n}.{kind}" for n in ("query", "key", "value")
         )
         new[f"blocks.{layer}.attn.qkv.{kind}"] = np.concatenate([new.pop(name) for name in names])
-    return new
+    return scaled(new, "blocks", ("attn.proj", "mlp.fc2"), "ls{}.gamma")
 
 
 def scaled(tensors, block, ends, scales):
@@ -86,11 +86,6 @@ def to_dinov2(tensors):
     new = renamed(tensors, (r"^vit\.", "dinov2."), *MLP_AND_NORMS)
     ends = ("attention.output.dense", "mlp.fc2")
     return scaled(new, "dinov2.encoder.layer", ends, "layer_scale{}.lambda1")
-
-
-def to_timm_with_scales(tensors):
-    """The same function as timm names it, with scales."""
-    return scaled(to_timm(tensors), "blocks", ("attn.proj", "mlp.fc2"), "ls{}.gamma")
 
 
 def to_vit_jax(tensors, linen=False):
@@ -169,9 +164,8 @@ def silent(line):
 
 FORMS = {
     "hugging_face.safetensors": lambda tensors: tensors,
-    "timm.safetensors": to_timm,
     "dinov2.safetensors": to_dinov2,
-    "timm_with_scales.safetensors": to_timm_with_scales,
+    "timm.safetensors": to_timm,
     "augreg.npz": to_vit_jax,
     "linen.npz": lambda tensors: to_vit_jax(tensors, linen=True),
 }
@@ -223,21 +217,20 @@ def test_encoder_without_classifier(hugging_face, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("alter", "words"),
+    ("alter", "sizes", "words"),
     [
-        (lambda t: t.update({"vit.gamma": np.ones(3)}), r"vit.gamma of shape \(3,\) has no place"),
-        (lambda t: (t.clear(), t.update(a=np.ones(3))), "is not a ViT of vit_jax, timm or"),
-        (lambda t: t.update({"vit.layernorm.bias": np.ones(24, int)}), "not floating point"),
+        (
+            lambda t: t.update({"vit.gamma": np.ones(3)}),
+            {},
+            r"vit.gamma of shape .* has no place",
+        ),
+        (lambda t: (t.clear(), t.update(a=np.ones(3))), {}, "is not a ViT of vit_jax, timm or"),
+        (lambda t: t.update({"vit.layernorm.bias": np.ones(24, int)}), {}, "not floating point"),
+        (lambda t: None, {"width": 30}, "24 columns, not a multiple of head width 10"),
     ],
 )
-def test_files_of_another_kind(hugging_face, tmp_path, alter, words):
+def test_files_of_another_kind_or_width(hugging_face, tmp_path, alter, sizes, words):
     alter(hugging_face)
     path = write(tmp_path / "a.safetensors", hugging_face)
     with pytest.raises(InputError, match=words):
-        by_path(path, shapes(), silent)
-
-
-def test_heads_of_another_width(hugging_face, tmp_path):
-    path = write(tmp_path / "a.safetensors", hugging_face)
-    with pytest.raises(InputError, match="24 columns, not a multiple of head width 10"):
-        by_path(path, shapes(width=30), silent)
+        by_path(path, shapes(**sizes), silent)

@@ -41,10 +41,9 @@ def batch_of(task):
 
 
 @functools.cache
-def initial(task, seed=0, ema=False):
-    variables = jax.jit(task.init)(jax.random.key(seed))
-    params, average = variables["params"], variables if ema else None
-    return TrainState(step=jnp.int32(0), params=params, opt_state=SGD.init(params), ema=average)
+def initial(task):
+    params = jax.jit(task.init)(jax.random.key(0))["params"]
+    return TrainState(step=jnp.int32(0), params=params, opt_state=SGD.init(params))
 
 
 def test_accumulation_is_the_whole_batch():
@@ -66,19 +65,6 @@ def test_loss_is_cross_entropy_with_smoothed_labels():
     truth = 0.9 * np.eye(10)[np.asarray(LABELS)] + 0.01
     np.testing.assert_allclose(metrics["loss"], -(truth * log_p).sum(-1).mean(), rtol=1e-5)
     np.testing.assert_allclose(metrics["accuracy"], (logits.argmax(-1) == LABELS).mean())
-
-
-def test_the_average_of_parameters():
-    task, key = digits_task(), jax.random.key(0)
-    step, batch = make_train_step(task.loss, SGD, ema=0.75), batch_of(task)
-    first, _ = step(initial(task, ema=True), batch, key)
-    second, _ = step(first, batch, key)
-    start = initial(task).params
-    expected = jax.tree.map(
-        lambda a, b, c: 0.75 * (0.75 * a + 0.25 * b) + 0.25 * c, start, first.params, second.params
-    )
-    average = second.ema["params"]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), average, expected)
 
 
 def test_padding_counts_nothing():

@@ -43,14 +43,10 @@ def streamed(tiny, folder):
     return config
 
 
-LEARNS = {"steps": 30, "optimizer.learning_rate": 3e-3, "eval.every": 0}
-
-
 @pytest.mark.slow
 def test_learns_counts_and_records(streamed, tmp_path):
-    said = []
-    config = streamed(**LEARNS)
-    quiet(config, said.append).train(tmp_path)
+    config = streamed(**{"steps": 30, "optimizer.learning_rate": 3e-3, "eval.every": 0})
+    quiet(config, (said := []).append).train(tmp_path)
     assert "holds 20 train and 11 test examples there, 1,281,167 and 50,000 expected" in said[0]
     first, last = evaluations(Run.of(tmp_path, "run", 0))
     assert first["eval_count"] == last["eval_count"] == 11
@@ -73,8 +69,7 @@ def test_resume_equals_no_stop(streamed, tmp_path):
 @typical("split", ["val"], slow=["train"])
 def test_a_run_with_a_damaged_image_goes_on_once_that_is_mended(streamed, tmp_path, folder, split):
     """Of the test images too, which would else be left out of the score."""
-    images = tmp_path / "images"
-    shutil.copytree(folder, images)
+    images = shutil.copytree(folder, tmp_path / "images")
     path = next((images / split).rglob("*.JPEG"))
     whole = path.read_bytes()
     path.write_bytes(whole[:60])
@@ -86,8 +81,7 @@ def test_a_run_with_a_damaged_image_goes_on_once_that_is_mended(streamed, tmp_pa
 
 
 def test_an_image_whose_damage_shows_in_training_alone_ends_the_run(streamed, tmp_path, folder):
-    images = tmp_path / "images"
-    shutil.copytree(folder, images)
+    images = shutil.copytree(folder, tmp_path / "images")
     path = next((images / "train").rglob("*.JPEG"))
     Image.new("RGB", (20, 20)).save(path, "BMP")  # which has no checksum and no end
     path.write_bytes(path.read_bytes()[:500])

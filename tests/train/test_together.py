@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import json
 from unittest import mock
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs.default import default, model
+from configs.default import model
 from mimetic_jax import InputError
 from mimetic_jax.base.typed import from_json
 from mimetic_jax.train.comparison import Comparison
@@ -21,7 +22,7 @@ from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.store.files import Lines
 from mimetic_jax.train.store.runs import Run, write_group
 from mimetic_jax.train.tasks.task import Evaluation
-from tests.training import quiet, unclocked
+from tests.training import quiet, tiny, unclocked
 from tests.typical import typical
 
 
@@ -50,40 +51,39 @@ def assert_same(found, expected):
         assert recorded == expected[run][1]
 
 
-def vit(tiny, tmp_path):
+@pytest.fixture
+def vit():
     config = tiny(seeds=(0, 1), checkpoint_every=0, scheme=())
     config.model.update(dropout=0.2, drop_path=0.1)
     config.optimizer.eps = 1e-3  # a key's bias has no gradient but rounding: Adam would amplify it
     return config
 
 
-def batch_norm(tiny, tmp_path=None):
-    config = tiny(seeds=(0, 1), scheme=(), ema=0.9)
+def normalized(together=2):
+    config = tiny(seeds=(0, 1), scheme=(), ema=0.9, together=together)
     config.model = model("tests.plugged:TinyBatchNorm", width=4)
     config.optimizer.eps = 1e-3
     return config
 
 
-def text(tiny, tmp_path):
+@pytest.fixture
+def batch_norm():
+    return normalized(together=1)
+
+
+@pytest.fixture
+def language(text):
     """A rate that makes the validation loss rise, so that the plateau rule lowers it."""
-    words = ["the", "cat", "sat", "on", "a", "mat", "and"]
-    random = np.random.default_rng(0)
-    for split, lines in (("train", 60), ("valid", 9), ("test", 9)):
-        sentences = [" ".join(random.permutation(words)) for _ in range(lines)]
-        (tmp_path / f"ptb.{split}.txt").write_text("".join(f" {line} \n" for line in sentences))
-    config = default("text")
-    config.seeds, config.name, config.log_every = (0, 1), "text", 2
-    config.data.update(name="ptb_word", dir=str(tmp_path), length=12, valid=8)
-    config.batch, config.steps, config.max_dispatch, config.eval.batch = 4, 12, 4, 4
-    config.model.update(width=18, depth=1, heads=2, dropout=0.1)
+    config = text(seeds=(0, 1), scheme=(), checkpoint_every=0)
+    config.model.dropout = 0.1
     config.optimizer.update(learning_rate=3e-2, schedule="constant", plateau="halve", eps=1e-3)
     config.eval.every = 1
     return config
 
 
-@typical("kind", [batch_norm], slow=[vit, text])
-def test_a_run_trained_with_others_is_the_run_alone(kind, tiny, tmp_path):
-    config = kind(tiny, tmp_path)
+@typical("kind", ["batch_norm"], slow=["vit", "language"])
+def test_a_run_trained_with_others_is_the_run_alone(kind, request, tmp_path):
+    config = request.getfixturevalue(kind)
     alone = trained(config, tmp_path / "alone")
     config.together = 2
     assert_close(trained(config, tmp_path / "together"), alone)
@@ -91,17 +91,18 @@ def test_a_run_trained_with_others_is_the_run_alone(kind, tiny, tmp_path):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    return tmp_path_factory.mktemp("undisturbed")
+    """The workdir of a group that nothing stopped, and its runs."""
+    workdir = tmp_path_factory.mktemp("undisturbed")
+    return workdir, trained(normalized(), workdir)
 
 
 @contextlib.contextmanager
 def killed_at(number, owner, method):
     """A kill where the so-manieth call of a method would begin."""
-    original, calls = getattr(owner, method), []
+    original, calls = getattr(owner, method), itertools.count(1)
 
     def called(*args, **kwargs):
-        calls.append(None)
-        if len(calls) == number:
+        if next(calls) == number:
             raise KeyboardInterrupt
         return original(*args, **kwargs)
 
@@ -114,21 +115,15 @@ def killed_at(number, owner, method):
     [(2, Checkpoints, "save")],
     slow=[(1, Journal, "count_steps"), (4, Journal, "count_steps"), (4, Journal, "evaluated")],
 )
-def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, kill):
+def test_resume_equals_no_stop(tmp_path, undisturbed, kill):
     """Bit for bit, and as the group that it was, whatever `together` is by then."""
-    config = batch_norm(tiny)
-    config.together = 2
-    whole = trained(config, undisturbed)  # by the first of these tests
     with killed_at(*kill):
-        trained(config, tmp_path)
-    config.together = 1
-    assert_same(trained(config, tmp_path), whole)
+        trained(normalized(), tmp_path)
+    assert_same(trained(normalized(together=1), tmp_path), undisturbed[1])
 
 
-def test_a_kill_between_two_records_loses_none(tiny, tmp_path, undisturbed):
-    config = batch_norm(tiny)
-    config.together = 2
-    whole, lines = trained(config, undisturbed), Lines.append
+def test_a_kill_between_two_records_loses_none(tmp_path, undisturbed):
+    lines = Lines.append
 
     def killed(self, record):
         if "record" in record and "/1/" in str(self.path):
@@ -136,22 +131,18 @@ def test_a_kill_between_two_records_loses_none(tiny, tmp_path, undisturbed):
         lines(self, record)
 
     with mock.patch.object(Lines, "append", killed), pytest.raises(KeyboardInterrupt):
-        trained(config, tmp_path)
+        trained(normalized(), tmp_path)
     assert [Run.of(tmp_path, "run", seed).finished() for seed in (0, 1)] == [True, False]
     first = Run.of(tmp_path, "run", 0).record()
-    found = trained(config, tmp_path)
+    found = trained(normalized(), tmp_path)
     assert Run.of(tmp_path, "run", 0).record() == first
-    assert_same(found, whole)
+    assert_same(found, undisturbed[1])
 
 
-def test_a_start_from_a_run_of_a_group_is_from_its_lane(tiny, undisturbed):
-    config = batch_norm(tiny)
-    config.together = 2
-    trained(config, undisturbed)
-    comparison, run = quiet(config), Run.of(undisturbed, "run", 1)
-    final = comparison.restored(run).params
-    student = batch_norm(tiny)
-    student.init_from, student.seeds = str(run.folder), (5,)
+def test_a_start_from_a_run_of_a_group_is_from_its_lane(undisturbed):
+    workdir, whole = undisturbed
+    final, student = whole["run", 1][0].params, normalized(together=1)
+    student.init_from, student.seeds = str(Run.of(workdir, "run", 1).folder), (5,)
     start = initial_state(quiet(student).arms["run"], 5, lambda line: None).params
     for name in ("conv", "norm"):
         for leaf, taken in zip(*map(jax.tree.leaves, (final.get(name), start.get(name))), strict=1):
@@ -159,11 +150,8 @@ def test_a_start_from_a_run_of_a_group_is_from_its_lane(tiny, undisturbed):
 
 
 @pytest.mark.slow
-def test_a_run_that_diverges_stops_no_other(tiny, tmp_path, undisturbed):
-    config = batch_norm(tiny)
-    config.together = 2
-    whole = trained(config, undisturbed)
-    comparison = Comparison(config, say=(said := []).append)
+def test_a_run_that_diverges_stops_no_other(tmp_path, undisturbed):
+    comparison = Comparison(normalized(), say=(said := []).append)
     task = comparison.arms["run"].program.task
     prepare, theirs = task.prepare, augmentation_key(stream(1, "data"))
 
@@ -179,10 +167,10 @@ def test_a_run_that_diverges_stops_no_other(tiny, tmp_path, undisturbed):
     assert not Run.of(tmp_path, "run", 1).finished()
     run = Run.of(tmp_path, "run", 0)
     found = {("run", 0): (comparison.restored(run), unclocked(run))}
-    assert_close(found, {("run", 0): whole["run", 0]})
+    assert_close(found, {("run", 0): undisturbed[1]["run", 0]})
 
 
-def test_a_loss_that_was_infinite_once_gives_no_record(tiny, tmp_path):
+def test_a_loss_that_was_infinite_once_gives_no_record(tmp_path):
     """Nor after a stop: a run alone would have ended there."""
     comparison = quiet(tiny(seeds=(0, 1), together=2))
     comparison.open()
@@ -212,7 +200,7 @@ def groups(monkeypatch):
     return found
 
 
-def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, groups, monkeypatch):
+def test_groups_are_the_next_runs_of_a_program(tmp_path, groups, monkeypatch):
     config = tiny(seeds=(0, 1), together=3)
     config.arms.a, config.arms.b = {"scheme": ()}, {}
     config.arms.wide = {"model": {"width": 32}}
@@ -225,7 +213,7 @@ def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, groups, monkeypat
     assert groups == [[("b", 1)]]
 
 
-def test_what_joins_later_makes_groups_of_its_own(tiny, tmp_path, groups):
+def test_what_joins_later_makes_groups_of_its_own(tmp_path, groups):
     config = tiny(seeds=(0, 1), together=2)
     quiet(config).claimed(tmp_path)
     began = [Run.of(tmp_path, "run", seed) for seed in (0, 1)]
@@ -242,7 +230,7 @@ def test_what_joins_later_makes_groups_of_its_own(tiny, tmp_path, groups):
     assert groups == [[("run", 2), ("run", 3), ("run", 4)], [("run", 0), ("run", 1)]]
 
 
-def test_runs_of_several_processes_cannot_train_at_once(tiny, monkeypatch):
+def test_runs_of_several_processes_cannot_train_at_once(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     with pytest.raises(InputError, match="together 2 needs a single process, not 2"):
         Comparison(tiny(together=2), say=lambda line: None)

@@ -30,20 +30,11 @@ def make_mesh(
     """A mesh of three axes.
 
     "data" holds replicas, "fsdp" shards parameters that are gathered where they are used, "tensor"
-    shards heads and hidden units, each of which is computed on one device.
+    shards heads and hidden units, each of which is computed on one device. A size of −1 of "data"
+    is what the others leave.
 
-    Args:
-        data: size of the first axis; −1 for what the others leave.
-        fsdp: size of the second.
-        tensor: size of the third.
-        devices: all of JAX's unless given.
-
-    Raises:
-        InputError: if the axes don't multiply to the number of devices.
-
-    Example:
-        >>> dict(make_mesh(devices=jax.devices()[:1]).shape)
-        {'data': 1, 'fsdp': 1, 'tensor': 1}
+    >>> dict(make_mesh(devices=jax.devices()[:1]).shape)
+    {'data': 1, 'fsdp': 1, 'tensor': 1}
     """
     devices = jax.devices() if devices is None else devices
     count, fixed = len(devices), fsdp * tensor
@@ -64,23 +55,12 @@ def make_mesh(
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Sequence[tuple[str, Placement]]) -> Any:
-    """A NamedSharding for each leaf, by the first rule that matches its path.
+    """A NamedSharding for each leaf, by the first rule that matches its path, else replicated.
 
     A rule's placement is "replicate"; "fsdp", which shards the largest dimension that the axis
     divides and replicates the leaf if there is none; or a tuple with an axis name or None for
     each of the last dimensions, those before being replicated. "fsdp?" shards if that axis
     divides.
-
-    Args:
-        tree: arrays or shapes.
-        mesh: the mesh.
-        rules: ordered (regular expression, placement); replicated if none matches.
-
-    Returns:
-        A tree of the same structure.
-
-    Raises:
-        InputError: for an unknown placement, or one that doesn't fit the leaf's shape.
     """
     named, treedef = paths.flatten(tree)
     placed = []

@@ -22,21 +22,15 @@ def join(
 ) -> None:
     """Make this process one of several. Call it before anything asks JAX for a device.
 
-    Args:
-        coordinator: HOST:PORT of process 0, to join by hand; it needs the two numbers.
-        num_processes: P.
-        process_id: from 0 to P − 1.
-        automatic: let JAX find the others: on a TPU pod, under Slurm, on GKE, under MPI.
-
-    Raises:
-        InputError: if the arguments contradict each other, or no process answers.
+    `coordinator` is HOST:PORT of process 0. If it is automatic, JAX finds the others: on a TPU pod,
+    under Slurm, on GKE, under MPI.
     """
-    by_hand = (coordinator, num_processes, process_id)
-    if automatic:
-        if any(value is not None for value in by_hand):
-            raise InputError("give --distributed, or --coordinator and its two numbers, not both")
-        _initialize({})
-    elif any(value is not None for value in by_hand):
+    by_hand = any(value is not None for value in (coordinator, num_processes, process_id))
+    if automatic and by_hand:
+        raise InputError("give --distributed, or --coordinator and its two numbers, not both")
+    if not automatic and not by_hand:
+        return
+    if by_hand:
         if coordinator is None or num_processes is None or process_id is None:
             raise InputError(
                 "joining by hand needs all of --coordinator, --num_processes and --process_id: "
@@ -46,20 +40,12 @@ def join(
             raise InputError(f"coordinator {coordinator!r} is not HOST:PORT")
         if not 0 <= process_id < num_processes:
             raise InputError(f"process_id {process_id} is not one of {num_processes} processes")
-        _initialize(
-            {
-                "coordinator_address": coordinator,
-                "num_processes": num_processes,
-                "process_id": process_id,
-            }
-        )
-
-
-def _initialize(arguments: dict[str, Any]) -> None:
     # JAX waits for five minutes unless given a number, without a message.
     timeout = int(os.environ.get("MIMETIC_JOIN_SECONDS", "300"))
     try:
-        jax.distributed.initialize(**arguments, initialization_timeout=timeout)
+        jax.distributed.initialize(
+            coordinator, num_processes, process_id, initialization_timeout=timeout
+        )
     except (RuntimeError, ValueError) as error:
         raise InputError(f"couldn't join the other processes ({error_text(error)})") from error
 
@@ -83,11 +69,7 @@ def wait_for_all(name: str) -> None:
 
 
 def check_processes_agree(**things: Any) -> None:
-    """Check that all processes have the same config, code and data.
-
-    Raises:
-        InputError: on every process; names what differs, and the processes that differ from 0.
-    """
+    """Check that all processes have the same config, code and data; all name those that differ."""
     if jax.process_count() == 1:
         return
     texts = [json.dumps(thing, sort_keys=True, default=str) for thing in things.values()]

@@ -21,15 +21,8 @@ from mimetic_jax.train.store.files import AnyPath, path_of
 
 
 class Checkpoints:
-    """The checkpoints of a group.
-
-    Every checkpoint holds the state and a small record: what the host must remember, such as the
-    seconds trained.
-
-    Args:
-        folder: the folder that holds them; made if missing.
-        keep: number of the newest to keep.
-    """
+    """The newest checkpoints of a group, each with the state and a small record: what the host must
+    remember, such as the seconds trained."""
 
     def __init__(self, folder: AnyPath | str, keep: int = 2) -> None:
         self.folder = folder = path_of(folder)
@@ -38,16 +31,8 @@ class Checkpoints:
         self._manager = ocp.CheckpointManager(self._path, options=options)
 
     def save(self, state: TrainState, record: dict[str, Any], step: int) -> None:
-        """Start writing the state; returns once the arrays are copied.
-
-        Args:
-            state: the state of a run, or of a group.
-            record: what the host must remember.
-            step: the step that the state has reached.
-
-        Raises:
-            InputError: if this or, here or in `wait` and `close`, the write before failed.
-        """
+        """Start writing the state; returns once the arrays are copied. A failure of the write is
+        raised here, by `wait`, by `close`, or by the next call."""
         with self._reporting():
             self._manager.save(
                 step,
@@ -60,11 +45,7 @@ class Checkpoints:
     def restore(self, shapes: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
         """The newest checkpoint and its record; None without any checkpoint.
 
-        Args:
-            shapes: the state's shapes, dtypes and shardings.
-
-        Raises:
-            InputError: it can't be restored. A run never goes back or starts over by itself.
+        One that can't be restored is an error: a run never goes back or starts over by itself.
         """
         if not (steps := self.steps()):
             return None
@@ -74,11 +55,7 @@ class Checkpoints:
             return found.state, found.record
 
     def variables(self, step: int) -> dict[str, Any]:
-        """The model's variables of a checkpoint, on one device.
-
-        Raises:
-            InputError: they can't be restored.
-        """
+        """The model's variables of a checkpoint, on one device."""
         where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         with self._restoring(step), ocp.StandardCheckpointer() as reader:
             folder = self._path / str(step) / "state"
@@ -90,11 +67,7 @@ class Checkpoints:
             return found.variables
 
     def record(self, step: int) -> dict[str, Any]:
-        """The record of a checkpoint, whose state isn't read.
-
-        Raises:
-            InputError: it can't be restored.
-        """
+        """The record of a checkpoint, whose state isn't read."""
         with self._restoring(step):
             items = ocp.args.Composite(record=ocp.args.JsonRestore())
             found: dict[str, Any] = self._manager.restore(step, args=items).record

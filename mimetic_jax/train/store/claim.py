@@ -17,27 +17,13 @@ from mimetic_jax.train.store.files import AnyPath
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Made(Trained):
-    """What makes a run, as its checkpoints record it.
-
-    Attributes:
-        code: the version of this package.
-        config: the arm's configuration, as plain data.
-    """
+    """What makes a run, as its checkpoints record it: code version and the arm's configuration."""
 
     code: str
     config: Mapping[str, Any]
 
     def check(self, found: Any, where: str, say: Callable[[str], None]) -> None:
-        """Check that this continues what was found; report another version of the code.
-
-        Args:
-            found: what a file says of itself, as plain data.
-            where: the file is, for errors.
-            say: prints a line.
-
-        Raises:
-            InputError: it is of another run, config, data or start.
-        """
+        """Check that this continues what a file says of itself; report another version of code."""
         other = from_json(Made, found, where)
         if (other.arm, other.seed) != (self.arm, self.seed):
             raise InputError(
@@ -52,11 +38,7 @@ class Made(Trained):
 
 
 def check_fingerprint(where: str, what: str, found: str | None, here: str | None) -> None:
-    """Check that data, or the weights that runs start from, are those of before.
-
-    Raises:
-        InputError: they aren't.
-    """
+    """Check that data, or the weights that runs start from, are those of before."""
     if found != here:
         raise InputError(
             f"{where} was trained with other {what} (fingerprint {found} there, {here} here): use "
@@ -69,7 +51,6 @@ class Claim:
     """The config.json of a workdir: its configuration and the content of what it names.
 
     Attributes:
-        config: the comparison's configuration, as plain data.
         data: the fingerprint of the data by arm.
         sources: the digest of the weights by path that an `init_from` names.
     """
@@ -80,11 +61,7 @@ class Claim:
 
     @classmethod
     def read(cls, workdir: AnyPath) -> Claim | None:
-        """The claim of a workdir; None if it has none.
-
-        Raises:
-            InputError: the file is damaged.
-        """
+        """The claim of a workdir; None if it has none."""
         path = workdir / "config.json"
         if not path.exists():
             return None
@@ -99,21 +76,13 @@ class Claim:
 
     @classmethod
     def of(cls, workdir: AnyPath) -> Claim:
-        """The claim of a workdir that must have one.
-
-        Raises:
-            InputError: nothing was trained there, or the file is damaged.
-        """
+        """The claim of a workdir that must have one."""
         if (found := cls.read(workdir)) is None:
             raise InputError(f"nothing was trained in {workdir}: it has no config.json")
         return found
 
     def joined(self, other: Claim, workdir: AnyPath) -> Claim:
-        """This claim with the seeds, arms and fingerprints of another one of the same workdir.
-
-        Raises:
-            InputError: they have other configurations, data or starts.
-        """
+        """This claim with the seeds, arms and fingerprints of another one of the same workdir."""
         check_continues(f"workdir {workdir}", other.config, self.config)
         for arm in self.data.keys() & other.data.keys():
             where = f"arm {arm} of workdir {workdir}"
@@ -131,11 +100,7 @@ class Claim:
         )
 
     def write(self, workdir: AnyPath) -> None:
-        """Write the file, unless it says the same.
-
-        Raises:
-            InputError: it can't be written.
-        """
+        """Write the file, unless it says the same."""
         try:
             text = json.dumps(dataclasses.asdict(self), indent=2) + "\n"
             path = workdir / "config.json"

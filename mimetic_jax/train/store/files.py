@@ -26,11 +26,7 @@ Line = dict[str, Any]
 
 
 def path_of(path: str | os.PathLike[str]) -> AnyPath:
-    """The path of a workdir, which is a local folder, "~" being that of the user, or `gs://…`.
-
-    Raises:
-        InputError: an empty path, or a bucket that isn't in Google's store or can't be reached.
-    """
+    """The path of a workdir, which is a local folder, "~" being that of the user, or `gs://…`."""
     if isinstance(path, pathlib.Path | epath.Path):
         return path
     if isinstance(path, os.PathLike):
@@ -47,11 +43,7 @@ def names(folder: AnyPath) -> list[str]:
 
 
 def read(path: AnyPath) -> bytes:
-    """The content of a file.
-
-    Raises:
-        InputError: it can't be read.
-    """
+    """The content of a file."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -121,11 +113,7 @@ def damaged(path: AnyPath, reason: str) -> InputError:
 
 
 class Lines:
-    """A file with a JSON object per line, of which a kill may tear the last.
-
-    Args:
-        path: the file's path.
-    """
+    """A file with a JSON object per line, of which a kill may tear the last."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -133,9 +121,8 @@ class Lines:
     def read(self) -> list[Line]:
         """All records; the end of the file without a line end is what a kill left of a line.
 
-        Raises:
-            InputError: another line isn't a record. What comes after it may be a finished run, so
-                nothing goes on and nothing is written.
+        Another line that isn't a record is an error. What comes after it may be a finished run, so
+        nothing goes on and nothing is written.
         """
         if not self.path.exists():
             return []
@@ -168,13 +155,6 @@ def locked(folder: AnyPath, say: Callable[[str], None] = print) -> Iterator[None
 
     It is `flock`, which the system releases with the process, however that ends. Buckets have no
     locks, and some file systems have none either: there nothing keeps two trainings of a run apart.
-
-    Args:
-        folder: the run's folder.
-        say: prints a line if the file system has no locks.
-
-    Raises:
-        InputError: if another process holds it, or the folder can't be written.
     """
     if in_bucket(folder):
         yield

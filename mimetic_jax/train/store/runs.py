@@ -30,11 +30,7 @@ class Run:
 
     @property
     def group(self) -> tuple[Run, ...]:
-        """The runs that it trains with, itself among them: they share the folder of the first.
-
-        Raises:
-            InputError: group.json is damaged.
-        """
+        """The runs that it trains with, itself among them: they share the folder of the first."""
         path = self.folder / "group.json"
         if not path.exists():
             return (self,)
@@ -69,11 +65,7 @@ class Run:
         return bool(lines) and "record" in lines[-1]
 
     def record(self) -> Record | None:
-        """The run's record, if it is finished.
-
-        Raises:
-            InputError: it is damaged, or of another run.
-        """
+        """The run's record, if it is finished."""
         if not self.finished():
             return None
         where = str(self.metrics.path)

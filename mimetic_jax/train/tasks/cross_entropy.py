@@ -40,16 +40,9 @@ def token_losses(
             own, and the embedding's gradient is summed over devices once, at the end. Without it,
             sharded tokens give the same losses, slower.
 
-    Returns:
-        float32 [T].
-
-    Raises:
-        InputError: shapes don't fit together.
-
-    Example:
-        >>> losses = token_losses(jnp.ones((3, 2)), jnp.zeros((4, 2)), jnp.zeros(4), jnp.arange(3))
-        >>> [round(float(loss), 4) for loss in losses]  # log 4
-        [1.3863, 1.3863, 1.3863]
+    >>> losses = token_losses(jnp.ones((3, 2)), jnp.zeros((4, 2)), jnp.zeros(4), jnp.arange(3))
+    >>> [round(float(loss), 4) for loss in losses]  # log 4
+    [1.3863, 1.3863, 1.3863]
     """
     (tokens, width), (vocab, rows) = hidden.shape, embedding.shape
     if rows != width or bias.shape != (vocab,) or targets.shape != (tokens,):

@@ -24,15 +24,10 @@ from mimetic_jax.train.tasks.task import Evaluation, Task
 
 
 class ImageTask(Task):
-    """A classifier of images.
+    """A classifier of images: [B, h, w, C] float32 → logits [B, classes].
 
     Attributes:
-        model: images [B, h, w, C] float32 → logits [B, classes].
         info: the description of the data, at the size that the model sees.
-        augmentation, mixing: the augmentation and the mixing of training images.
-
-    Raises:
-        InputError: for a field of the configuration that doesn't fit the images.
     """
 
     score, unit = ACCURACY, "images"
@@ -45,7 +40,7 @@ class ImageTask(Task):
         super().__init__(config, shape, jnp.float32, mesh, num_classes=info.num_classes)
         self.info = dataclasses.replace(info, image_shape=shape)
         self.per_step = self.batch
-        self.augmentation = device_augmentation(config, info)
+        self.augmentation = _device_augmentation(config, info)
         self.mixing = datasets.Mixing(**config.data.mix)
         self.smoothing, self.eval_fraction = config.label_smoothing, config.data.eval_fraction
         if self.eval_fraction < 1 and shape[0] != shape[1]:
@@ -59,11 +54,7 @@ class ImageTask(Task):
 
     @classmethod
     def describe(cls, config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
-        """The data set as the configuration uses it: as published, or as loaded.
-
-        Raises:
-            InputError: for fields that don't fit the data set.
-        """
+        """The data set as the configuration uses it: as published, or as loaded."""
         own = config.data.name in datasets.OWN_SIDES
         if dataset is not None and not own and config.data.name not in datasets.names():
             info = datasets.info_of(dataset)
@@ -103,10 +94,6 @@ class ImageTask(Task):
         """The data set of a configuration, resident or streamed; or an `ImageDataset` given.
 
         With `data.held_out` the test images are a part of the training images.
-
-        Raises:
-            InputError: the data can't be read; or what is given isn't an `ImageDataset`, or has the
-                name of a published set, with which results would be confused.
         """
         return _loaded(config, given).part(config.data.subset).held_out(config.data.held_out)
 
@@ -212,7 +199,7 @@ class ImageTask(Task):
         return f"loss {means['loss']:.4f}  accuracy {100 * means['accuracy']:5.1f} %"
 
 
-def device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> datasets.Augmentation:
+def _device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> datasets.Augmentation:
     """What is left for the device: images that stream are cropped where they are decoded."""
     fields = config.data.augment.to_dict()
     side = config.data.size or min(info.image_shape[:2])

@@ -26,10 +26,8 @@ STEPS_PER_EPOCH = 1000
 class RecallTask(Task):
     """The sets of `data.recall`, tested at several lengths.
 
-    Attributes:
-        model: tokens [B, N] → logits [B, N, V]; or, with the trait `output`, hidden states
-            [B, N, D].
-        sequences: their distribution.
+    The model is tokens [B, N] → logits [B, N, V]; or, with the trait `output`, hidden states
+    [B, N, D].
     """
 
     unit = "tokens"
@@ -43,11 +41,7 @@ class RecallTask(Task):
 
     @classmethod
     def describe(cls, config: ConfigDict, dataset: Any = None) -> Any:
-        """The sequences of a configuration, by the fields that its set has.
-
-        Raises:
-            InputError: for another set, or numbers that don't fit.
-        """
+        """The sequences of a configuration, by the fields that its set has."""
         fields = config.data.to_dict()
         if (name := fields.pop("name")) not in SETS:
             raise unknown("data", name, SETS)

@@ -39,9 +39,6 @@ class Evaluation:
             f"{name} {100 * accuracy:5.2f} %  loss {loss:.4f}  ({count:,} {unit})",
         )
 
-    def __str__(self) -> str:
-        return self.text
-
 
 class Task:
     """A model with its loss. Subclasses give the data, the loss, the test and their words.
@@ -50,14 +47,9 @@ class Task:
         score: the number that is compared.
         unit: what a rate counts: images, tokens.
         per_step: how many of these a step trains on.
-        model: the module with its traits.
-        input_shape: the shape of one example.
-        batch: examples per step.
 
     Args:
-        config: an arm's configuration.
-        input_shape: see above.
-        input_dtype: the dtype of an example.
+        input_shape, input_dtype: of one example.
         mesh: the mesh of devices; None for one.
         outputs: the model's field for the number of its outputs, with that number.
     """
@@ -126,12 +118,7 @@ class Task:
         raise NotImplementedError
 
     def init(self, key: jax.Array) -> dict[str, Any]:
-        """The model's variables, by its own initialization.
-
-        Raises:
-            InputError: if the model can't be called on an example, or returns another shape than
-                the loss takes.
-        """
+        """The model's variables, by its own initialization; its output must fit the loss."""
         name, shape = self.model.name, (1, *self.input_shape)
         try:
             variables, output = self.model.init(key, jnp.zeros(shape, self._input_dtype))

@@ -25,10 +25,8 @@ from mimetic_jax.train.tasks.task import Evaluation, Task
 class TextTask(Task):
     """A causal language model, scored on the last `valid` tokens of each window.
 
-    Attributes:
-        model: tokens [B, N] → logits [B, N, V]; or, with the trait `output`, hidden states
-            [B, N, D].
-        info: the description of the text.
+    The model is tokens [B, N] → logits [B, N, V]; or, with the trait `output`, hidden states
+    [B, N, D].
     """
 
     unit = "tokens"

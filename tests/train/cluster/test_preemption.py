@@ -1,5 +1,6 @@
 """Being told to stop at moments that a signal to a process can't be aimed at."""
 
+import itertools
 import os
 import signal
 import threading
@@ -97,11 +98,10 @@ def test_ctrl_c_of_one_of_several_processes_is_a_sigterm(handlers, monkeypatch):
 
 def told_at_test(monkeypatch, number, told=signal.SIGTERM):
     """A signal to this process while it tests for the so-manieth time."""
-    original, tests = Program.evaluate, []
+    original, tests = Program.evaluate, itertools.count(1)
 
     def evaluate(self, *arguments):
-        tests.append(None)
-        if len(tests) == number:
+        if next(tests) == number:
             os.kill(os.getpid(), told)
         return original(self, *arguments)
 

@@ -20,11 +20,9 @@ def state(step):
     )
 
 
-def shapes_of(tree):
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
-
-
-SHAPES = shapes_of(state(0))
+SHAPES = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state(0)
+)
 
 
 @pytest.fixture
@@ -42,7 +40,8 @@ def restored(folder):
         return checkpoints.restore(SHAPES)
 
 
-def test_newest_comes_back_bit_for_bit(folder):
+def test_newest_comes_back_bit_for_bit(folder, tmp_path):
+    assert restored(tmp_path / "none") is None
     found, record = restored(folder)
     assert record["seconds"] == 3.0
     jax.tree.map(np.testing.assert_array_equal, found, state(3))
@@ -50,10 +49,6 @@ def test_newest_comes_back_bit_for_bit(folder):
     with contextlib.closing(Checkpoints(folder)) as checkpoints:
         older = checkpoints.variables(2)
     jax.tree.map(np.testing.assert_array_equal, older, state(2).variables)
-
-
-def test_no_checkpoint(tmp_path):
-    assert restored(tmp_path / "none") is None
 
 
 def largest_file(folder):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from unittest import mock
 
 import pytest
 
@@ -92,20 +93,14 @@ def test_a_full_disk_tears_no_line(tmp_path, full_disk):
     assert [record["step"] for record in lines.read()] == [2, 6]
 
 
-def test_a_write_leaves_no_draft(tmp_path):
-    for text in ("one", "two"):
-        files.write(tmp_path / "x.json", text)
-    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
-    assert (tmp_path / "x.json").read_text() == "two"
-
-
 def test_a_full_disk_keeps_the_old_text(tmp_path, full_disk):
     path = tmp_path / "x.json"
-    files.write(path, "one")
+    for text in ("one", "two"):
+        files.write(path, text)
     with full_disk(100), pytest.raises(OSError, match="File too large"):
-        files.write(path, 200 * "2")
+        files.write(path, 200 * "3")
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
-    assert path.read_bytes() == b"one"
+    assert path.read_bytes() == b"two"
 
 
 @pytest.mark.parametrize(
@@ -130,16 +125,6 @@ with locked(pathlib.Path(sys.argv[1])):
 """
 
 
-def test_one_at_a_time_and_free_after(tmp_path):
-    for _ in range(2):
-        with (
-            locked(tmp_path / "run"),
-            pytest.raises(InputError, match=r"in use by process \d+ on"),
-            locked(tmp_path / "run"),
-        ):
-            pass
-
-
 def test_another_process_keeps_it_until_it_is_killed(tmp_path):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
@@ -154,44 +139,43 @@ def test_another_process_keeps_it_until_it_is_killed(tmp_path):
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
-    with locked(tmp_path):
-        pass
+    for _ in range(2):  # and one at a time in a process, too
+        with (
+            locked(tmp_path),
+            pytest.raises(InputError, match=r"in use by process \d+ on"),
+            locked(tmp_path),
+        ):
+            pass
 
 
 def test_a_folder_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(InputError, match="can't be written"),
-        locked(tmp_path / "file" / "run"),
-    ):
+    folder = tmp_path / "file" / "run"
+    with pytest.raises(InputError, match="can't be written"), locked(folder):
         pass
+
+
+@pytest.fixture
+def flock_fails(monkeypatch):
+    def with_number(number):
+        error = OSError(number, os.strerror(number))
+        monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=error))
+
+    return with_number
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_named_and_works(tmp_path, monkeypatch, number):
-    def flock(*_):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    said = []
-    with locked(tmp_path / "run", said.append):
+def test_a_file_system_without_locks_is_named_and_works(tmp_path, flock_fails, number):
+    flock_fails(number)
+    with locked(tmp_path / "run", (said := []).append):
         pass
     assert len(said) == 1
     assert f"without locks ({os.strerror(number)})" in said[0]
-    lines = Lines(tmp_path / "x.jsonl")
-    for step in range(3):
-        lines.append({"step": step})
-    assert [line["step"] for line in lines.read()] == [0, 1, 2]
+    assert lines_of(filled(tmp_path, 3).parent).read()[-1]["step"] == 2
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
-def test_what_file_systems_call_a_held_lock(tmp_path, monkeypatch, number):
-    def flock(*_):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with (
-        pytest.raises(InputError, match="is in use by another process"),
-        locked(tmp_path / "run"),
-    ):
+def test_what_file_systems_call_a_held_lock(tmp_path, flock_fails, number):
+    flock_fails(number)
+    with pytest.raises(InputError, match="is in use by another process"), locked(tmp_path / "run"):
         pass

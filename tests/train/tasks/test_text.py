@@ -8,48 +8,14 @@ import numpy as np
 import pytest
 
 from configs import wikitext103
-from configs.default import default
 from mimetic_jax import InputError
 from mimetic_jax.analysis.plan import describe
 from mimetic_jax.data.text import corpus as texts
-from mimetic_jax.schemes import mimetic_language
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.runs import Run
 from tests.models.values import drawn
 from tests.training import killed, program_of, quiet, trained
-
-WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "an", "old", "dog", "run", "by"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Small files in the form of the Penn Treebank, of sentences with some order in them."""
-    root = tmp_path_factory.mktemp("text")
-    random = np.random.default_rng(0)
-    for split, lines in (("train", 200), ("valid", 23), ("test", 31)):
-        starts = random.integers(0, len(WORDS), lines)
-        sentences = [" ".join(WORDS[(s + i) % len(WORDS)] for i in range(6)) for s in starts]
-        (root / f"ptb.{split}.txt").write_text("".join(f" {line} \n" for line in sentences))
-    return root
-
-
-@pytest.fixture
-def text(folder):
-    def config(**overrides):
-        config = default("text")
-        config.name, config.data.name, config.data.dir = "text", "ptb_word", str(folder)
-        config.batch, config.steps, config.max_dispatch = 4, 12, 4
-        config.data.length, config.data.valid = 12, 8
-        config.model.update(width=18, depth=1, heads=2)
-        config.optimizer.update(clip=1.0, warmup=2, weight_decay=0.0, learning_rate=1e-2)
-        config.eval.batch, config.eval.every = 4, 4
-        config.log_every, config.checkpoint_every = 2, 4
-        config.scheme = (mimetic_language(),)
-        config.update_from_flattened_dict(overrides)
-        return config
-
-    return config
 
 
 def test_evaluation_is_the_protocol_in_numpy(text):
