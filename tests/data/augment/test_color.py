@@ -60,7 +60,9 @@ EXACT = {
     },
 }
 OPERATIONS = {
-    **{name: getattr(color, name) for name in ("brightness", "contrast", "color")},
+    "brightness": color.brightness,
+    "contrast": lambda image, factor: color.blend(color.mean_gray(image), image, factor),
+    "color": lambda image, factor: color.blend(color.grayscale(image), image, factor),
     "sharpness": lambda image, factor: color.blend(color.smooth(image), image, factor),
 }
 

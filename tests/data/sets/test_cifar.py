@@ -92,9 +92,9 @@ def test_what_is_missing_is_named_with_its_origin(tmp_path, name):
     ("change", "words"),
     [
         ({"test_labels": None}, ["test_labels", "download it again"]),
-        ({"train_images": np.zeros((30, 32, 31, 3), np.uint8)}, ["(30, 32, 31, 3)", "32, 32, 3"]),
+        ({"train_images": np.zeros((30, 32, 31, 3), np.uint8)}, ["(32, 31, 3)", "32, 32, 3"]),
         ({"train_images": np.zeros((30, 32, 32, 3), np.float32)}, ["float32", "uint8"]),
-        ({"train_labels": np.zeros(29, np.int32)}, ["labels (29,)"]),
+        ({"train_labels": np.zeros(29, np.int32)}, ["labels are int32 of shape (29,)"]),
         ({"train_labels": np.full(30, 10, np.int32)}, ["labels run from 10 to 10, expected 0 to"]),
         ({"train_labels": np.full(30, 0.5)}, ["float64"]),
         ({"train_labels": np.array([{}] * 30)}, ["Object arrays cannot be loaded"]),  # no pickles

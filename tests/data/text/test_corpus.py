@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data import lines
+from mimetic_jax.data import home
 from mimetic_jax.data.text import corpus as text
 from tests.data import made
 
@@ -89,7 +89,7 @@ def test_parts_of_a_large_file_join(tmp_path, monkeypatch, level):
 
     whole = read()
     for size in (1, 2, 3, 7, 50):
-        monkeypatch.setattr(lines, "_CHUNK", size)
+        monkeypatch.setattr(home, "_CHUNK", size)
         parts = read()
         assert parts.fingerprint() == whole.fingerprint()
     expected = list(content) if level == "char" else content.replace("\n", " <eos> ").split()
@@ -141,7 +141,7 @@ def test_files_that_are_empty_or_not_utf_8(tmp_path, monkeypatch):
     refused(["the valid text of ptb_char is empty"], "ptb_char", tmp_path)
     valid.write_bytes(b"fine\n and \xff not\n")
     for chunk in (1, 2**22):
-        monkeypatch.setattr(lines, "_CHUNK", chunk)
+        monkeypatch.setattr(home, "_CHUNK", chunk)
         refused([f"{valid} isn't UTF-8: byte 10 is 0xff"], "ptb_word", tmp_path)
 
 
