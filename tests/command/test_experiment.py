@@ -41,20 +41,6 @@ def test_a_file_that_is_no_config_is_named(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["--config="], "--config is empty: give a config file"),
-        (["--config", "--workdir=x"], "--config is empty: give a config file"),
-        (["--config=nowhere.py"], "there is no config file 'nowhere.py'"),
-        (["--config=:width=3"], "there is no config file ''"),
-    ],
-)
-def test_a_config_that_is_not_there(argv, words):
-    with pytest.raises(InputError, match=words):
-        experiment._parse(["main.py", *argv])
-
-
 def test_fields_of_arms_are_set_by_dotted_names():
     """Those of an arm that exists, and those of a new one."""
     config = shipped.load("digits_vit")
