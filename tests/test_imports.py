@@ -50,8 +50,8 @@ stand below it."""
 
 WINGS = {  # inside data
     "augment": set(),
-    "files": {"home", "lines"},
-    "text": {"download", "home", "lines"},
+    "files": {"home"},
+    "text": {"download", "home"},
     "sets": {"download", "files", "home"},
     "feed": {"files", "sets", "text"},
     "recall": set(),

@@ -19,13 +19,6 @@ def set_field(config: ConfigDict, flag: str) -> None:
     """Apply a flag of the form --config.a.b=value; --config.arms.NAME.a.b=value is for one arm.
 
     An arm of a new name joins the others: with nothing else set, it is the default one.
-
-    Args:
-        config: is changed.
-        flag: one word of a command line; true if it is without =VALUE and the field is a switch.
-
-    Raises:
-        InputError: there is no such field, or the value has another type or is missing.
     """
     assign(config, *parse_field(config, flag))
 
@@ -33,26 +26,21 @@ def set_field(config: ConfigDict, flag: str) -> None:
 def parse_field(config: ConfigDict, flag: str) -> tuple[str, Any]:
     """The name of the field that a flag sets, such as "optimizer.warmup", and its value.
 
-    Raises:
-        InputError: as `set_field`, but for values of another type.
+    Without =VALUE a switch is true.
     """
     name, equals, text = flag.lstrip("-").removeprefix("config.").partition("=")
     arm, path = _parts(config, name)
     if not equals:
-        if arm or check_name(config, path) is not bool:
+        if arm or _type_of(config, path) is not bool:
             raise InputError(f"{flag} has no value: write {flag}=VALUE")
         text = "true"
     return name, _value(config, path, text)
 
 
 def assign(config: ConfigDict, name: str, value: Any) -> None:
-    """Set a field, or that of an arm, by its name.
-
-    Raises:
-        InputError: there is no such field, or the value has another type.
-    """
+    """Set a field, or that of an arm, by its name."""
     arm, path = _parts(config, name)
-    check_name(config, path)
+    _type_of(config, path)
     try:
         if not arm:
             config.update_from_flattened_dict({name: value})
@@ -79,7 +67,7 @@ def _parts(config: ConfigDict, name: str) -> tuple[str, list[str]]:
 
 def _value(config: ConfigDict, path: Sequence[str], text: str) -> Any:
     """What a text means for a field: a scheme, rules, seeds, text, a switch, a literal or words."""
-    kind, name = check_name(config, path), ".".join(path)
+    kind, name = _type_of(config, path), ".".join(path)
     if name == "scheme":
         return as_tuple(parse_scheme(text))
     if name == "rules" and re.match(r"\(?\*?[A-Za-z]", text):
@@ -102,12 +90,8 @@ def _value(config: ConfigDict, path: Sequence[str], text: str) -> Any:
 _SWITCH = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
-def check_name(config: ConfigDict, path: Sequence[str]) -> Any:
-    """Check that a configuration has a field; returns its type.
-
-    Raises:
-        InputError: it has none of that name; names the nearest.
-    """
+def _type_of(config: ConfigDict, path: Sequence[str]) -> Any:
+    """The type of a field, which a configuration must have."""
     parent, node = config, config
     for depth, name in enumerate(path):
         if not isinstance(node, ConfigDict) or name not in node:

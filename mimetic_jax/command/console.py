@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.exits import reported
@@ -43,7 +43,10 @@ def main() -> None:
     with reported():
         argv = sys.argv[1:]
         if argv and argv[0] in _OTHERS:
-            _OTHERS[argv[0]](argv[1:])
+            if argv[0] in ("report", "export"):
+                need(f"mimetic {argv[0]}", "train")
+            module, _, name = _OTHERS[argv[0]].partition(":")
+            getattr(importlib.import_module(f"mimetic_jax.{module}"), name)(argv[1:])
             return
         if argv and argv[0] in ("configs", "--version"):
             if argv[1:]:
@@ -66,17 +69,10 @@ def main() -> None:
 
 
 def translate(argv: Sequence[str], modes: Sequence[str]) -> list[str]:
-    """The flags of `main.py` that say what a command says.
+    """The flags of `main.py` for COMMAND, one of the modes, CONFIG and flags.
 
     >>> translate(["plan", "mine.py:width=96", "--data-dir=DIR"], ("train", "plan"))
     ['--mode=plan', '--config=mine.py:width=96', '--config.data.dir=DIR']
-
-    Args:
-        argv: COMMAND, CONFIG, flags.
-        modes: what COMMAND may be.
-
-    Raises:
-        InputError: unknown command or config, or a command without config.
     """
     command, *rest = argv
     if command not in modes:
@@ -88,42 +84,11 @@ def translate(argv: Sequence[str], modes: Sequence[str]) -> list[str]:
     return [f"--mode={command}", f"--config={shipped.path_of(name)}{colon}{arguments}", *flags]
 
 
-def _download(arguments: Sequence[str]) -> None:
-    from mimetic_jax.data import download
-
-    download.main(arguments)
-
-
-def _report(arguments: Sequence[str]) -> None:
-    need("mimetic report", "train")
-    from mimetic_jax.analysis import report_page
-
-    report_page.main(arguments)
-
-
-def _export(arguments: Sequence[str]) -> None:
-    need("mimetic export", "train")
-    from mimetic_jax.command import export
-
-    export.main(arguments)
-
-
-def _on_file(command: str, arguments: Sequence[str]) -> None:
-    from mimetic_jax.command import files
-
-    getattr(files, f"{command}_file")(arguments)
-
-
-def _snippet(arguments: Sequence[str]) -> None:
-    from mimetic_jax.command import snippet
-
-    snippet.main(arguments)
-
-
-_OTHERS: dict[str, Callable[[Sequence[str]], None]] = {
-    "download": _download,
-    "report": _report,
-    "export": _export,
-    "snippet": _snippet,
-    **{name: functools.partial(_on_file, name) for name in ("rewrite", "check", "fit")},
+_OTHERS = {
+    "download": "data.download:main",
+    "report": "analysis.report_page:main",
+    "export": "command.export:main",
+    "snippet": "command.snippet:main",
+    **{name: f"command.files:{name}_file" for name in ("rewrite", "check", "fit")},
 }
+"""The modules and functions of commands that take no configuration, imported when they are run."""

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 class Events:
     """The numbers of metrics.jsonl in DIR/ARM/SEED; all of them once it is closed.
 
-    Args:
-        folder: DIR, local or in a bucket.
-
-    Raises:
-        MissingExtra: without the package tensorboardX.
+    DIR is local or in a bucket.
     """
 
     def __init__(self, folder: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pathlib
-import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from ml_collections import ConfigDict
 
 from mimetic_jax.base.arguments import given_as
 from mimetic_jax.base.errors import InputError, check_given, innermost, unknown
-from mimetic_jax.base.exits import Answered, reported
+from mimetic_jax.base.exits import reported
 from mimetic_jax.command import shipped
 
 if TYPE_CHECKING:
@@ -77,6 +76,7 @@ def main(argv: Sequence[str]) -> None:
         raise InputError(f"unexpected argument {others[0]!r}: flags start with --")
     if _CONFIG.value is None:
         raise InputError("give a config: --config=configs/digits_vit.py")
+    check_given("--config", _CONFIG.value)
     check_given("--workdir", _WORKDIR.value)
     check_given("--tensorboard", _TENSORBOARD.value)
     if _TENSORBOARD.value and _MODE.value != "train":
@@ -89,6 +89,7 @@ def main(argv: Sequence[str]) -> None:
         raise InputError("--mode=compile and --target, such as h200 or v5e:4x4, go together")
     # JAX and Orbax log their phases at INFO; what they log as errors they also raise.
     logging.set_verbosity(logging.FATAL)
+    config = _configuration(_CONFIG.value, set_fields)
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
     from mimetic_jax.analysis import timing
     from mimetic_jax.analysis.plan import describe
@@ -99,7 +100,6 @@ def main(argv: Sequence[str]) -> None:
     from mimetic_jax.train.comparison import Comparison
     from mimetic_jax.train.store.files import path_of
 
-    config = _configuration(_CONFIG.value, set_fields)
     if _MODE.value == "fields":
         from mimetic_jax.analysis import fields
 
@@ -170,7 +170,12 @@ def _compile(config: ConfigDict, name: str) -> None:
 
 def usage() -> str:
     """The flags, how fields are set, and the configurations that come with the package."""
-    return f"{flags.FLAGS.module_help(sys.modules[__name__])}\n\n{shipped.usage()}"
+    return (
+        f"{flags.FLAGS.module_help(sys.modules[__name__])}\n\n"
+        "--config.FIELD=VALUE sets a field of the configuration; --mode=fields lists all.\n"
+        "NAME:ARGUMENT=VALUE,... gives arguments, and NAME:help lists them.\n\n"
+        f"configurations:\n{shipped.listing()}"
+    )
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
@@ -178,15 +183,6 @@ def _parse(argv: Sequence[str]) -> list[str]:
     if not {"--help", "-help", "-h"}.isdisjoint(argv):
         print(f"{sys.modules['__main__'].__doc__}\n{usage()}")
         sys.exit(0)
-    shipped.make_importable()
-    argument = _config_argument(argv)
-    file, _, text = (argument or "").partition(":")
-    if argument is not None and (not argument or argument.startswith("--")):
-        raise InputError("--config is empty: give a config file")
-    if argument is not None and not pathlib.Path(file).is_file():
-        raise InputError(f"there is no config file {file!r}")
-    if text == "help":
-        raise Answered(shipped.explained(pathlib.Path(file)))
     others, set_fields = shipped.separated(argv)
     try:
         return [*flags.FLAGS(others), *set_fields]
@@ -196,11 +192,11 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 def _configuration(given: str, set_fields: Sequence[str]) -> ConfigDict:
     """The configuration of FILE or FILE:ARGUMENTS, with fields set by flags."""
-    from mimetic_jax.command.assign import set_field
-
     file, _, arguments = given.partition(":")
     config = shipped.read(pathlib.Path(file), arguments)
     _check_config(config)
+    from mimetic_jax.command.assign import set_field
+
     for flag in set_fields:
         set_field(config, flag)
     return config
@@ -214,14 +210,6 @@ def _check_config(config: Any) -> None:
         raise InputError(
             "the config has no task, name or model: start from configs.default.default()"
         )
-
-
-def _config_argument(argv: Sequence[str]) -> str | None:
-    found = None  # the last one, as for every flag
-    for argument, following in zip(argv, [*argv[1:], ""], strict=True):
-        if match := re.fullmatch(r"--?config(=(?P<value>.*))?", argument):
-            found = following if match["value"] is None else match["value"]
-    return found
 
 
 def run() -> None:

@@ -34,15 +34,6 @@ def export(workdir: str, arm: str, out: str, seed: int | None = None) -> str:
 
     Names are paths such as block_0/attention/query/kernel; those of model state, as of BatchNorm,
     begin with the name of their collection, batch_stats.
-
-    Args:
-        workdir: the comparison's folder.
-        arm: its name.
-        out: the file.
-        seed: the run's seed; the first one of the configuration, if None.
-
-    Raises:
-        InputError: there is no such comparison, arm, seed or checkpoint; or `out` isn't named so.
     """
     if not out.endswith(".safetensors"):
         raise InputError(f"--out={out}: the file's name must end in .safetensors")
@@ -60,7 +51,6 @@ def export(workdir: str, arm: str, out: str, seed: int | None = None) -> str:
     params, _ = paths.flatten(jax.device_get({**state.params, **state.model_state}))
     tensors = {name: np.asarray(array) for name, array in params}
     step = int(state.step)
-    metadata = {"arm": run.arm, "seed": str(run.seed), "step": str(step)}
-    save_file(tensors, out, metadata)
+    save_file(tensors, out, {"arm": run.arm, "seed": str(run.seed), "step": str(step)})
     count = sum(array.size for array in tensors.values())
     return f"{out}: {run}, step {step:,}, {len(tensors)} tensors, {count:,} numbers"

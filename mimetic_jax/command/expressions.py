@@ -21,12 +21,8 @@ def parse_scheme(text: str) -> Scheme | tuple[Scheme, ...]:
     >>> parse_scheme("NormMatched(Mimetic(beta_qk=0.5))").like.beta_qk
     0.5
 
-    Args:
-        text: the name of a scheme, a call with its fields, or several with commas between; or the
-            name of a JSON file of schemes.
-
-    Raises:
-        InputError: for anything else.
+    It is the name of a scheme, a call with its fields, or several with commas between; or the name
+    of a JSON file of schemes.
     """
     if text.endswith(".json"):
         return schemes.load(text)
@@ -38,21 +34,13 @@ def parse_scheme(text: str) -> Scheme | tuple[Scheme, ...]:
 def parse_rules(text: str) -> tuple[Rule, ...]:
     """The rules of an expression, as errors and docs write it.
 
-    >>> parse_rules("zoo.MAXTEXT") is zoo.MAXTEXT
-    True
     >>> [rule.path for rule in parse_rules('attention_rules(fused="to_qkv", out="to_out")')][:2]
     ['to_qkv/kernel', 'to_out/kernel']
 
-    Args:
-        text: a table of `mimetic_jax.zoo`, FLAX, a call of attention_rules, mlp_rules or Rule; or
-            several with commas between.
-
-    Raises:
-        InputError: for anything else.
+    It is a table of `mimetic_jax.zoo`, FLAX, a call of attention_rules, mlp_rules or Rule; or
+    several with commas between.
     """
     found = _read("rules", text, _RULES)
-    if any(found is table for table in _RULES.values()):
-        return found
     several = found if isinstance(found, tuple) else (found,)
     rules = [rule for one in several for rule in (one if isinstance(one, tuple) else (one,))]
     if not all(isinstance(rule, Rule) for rule in rules):

@@ -128,11 +128,7 @@ def fit_file(argv: Sequence[str]) -> None:
 
 
 def read(path: str) -> Mapping[str, np.ndarray]:
-    """The tensors of a file by name; a memory map if the file allows it.
-
-    Raises:
-        InputError: for a file that isn't there, of another kind or damaged.
-    """
+    """The tensors of a file by name; a memory map if the file allows it."""
     if _is_pickled(path):
         from mimetic_jax import torch as torches
 

@@ -42,13 +42,8 @@ class _Tensor:
 def read_gguf(path: str) -> tuple[Mapping[str, Any], dict[str, Any], Rotary | None]:
     """A file's tensors by name, `num_heads` and `num_kv_heads`, and its rotary positions.
 
-    Returns:
-        Numbers that the file doesn't state, or that differ by layer, are left out; so are positions
-        whose rates are scaled for longer texts, or of an architecture that isn't known here.
-
-    Raises:
-        MissingExtra: without the package gguf.
-        InputError: for a file that isn't there, is damaged, or is one of several.
+    Numbers that the file doesn't state, or that differ by layer, are left out; so are positions
+    whose rates are scaled for longer texts, or of an architecture that isn't known here.
     """
     need(f"reading {path}", "gguf")
     from gguf import GGUFReader

@@ -10,15 +10,7 @@ from mimetic_jax.base.errors import InputError
 def parse_seeds(flag: str, text: str) -> tuple[int, ...]:
     """The seeds that a flag gives.
 
-    >>> parse_seeds("--seeds", "0-2,7"), parse_seeds("--seeds", "range(2)")
-    ((0, 1, 2, 7), (0, 1))
-
-    Args:
-        flag: named in errors.
-        text: numbers and ranges with commas between, or a `range` or a tuple as Python writes them.
-
-    Raises:
-        InputError: for anything else, or a seed that is given twice.
+    They are numbers and ranges with commas between, or a `range` or a tuple as Python writes them.
     """
     if found := re.fullmatch(r"range\((?:(\d{1,10}), *)?(\d{1,10})\)", text):
         parts = [range(int(found[1] or 0), int(found[2]))]

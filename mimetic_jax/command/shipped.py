@@ -28,33 +28,13 @@ def folder() -> pathlib.Path:
     return copy if copy.is_dir() else _PACKAGE.parent / "configs"
 
 
-def make_importable() -> None:
-    """Let config files import their shared parts as `configs.default`, from any directory."""
-    root = str(folder().parent)
-    if root not in sys.path:
-        sys.path.insert(0, root)
-
-
 def names() -> list[str]:
-    """The names of all configurations.
-
-    >>> {"cifar10_vit", "imagenet_deit", "wikitext103"} <= set(names())
-    True
-    >>> "default" in names()  # a shared part
-    False
-    """
+    """The names of all configurations, without their shared parts."""
     return list(_titles())
 
 
 def path_of(name: str) -> pathlib.Path:
-    """The file of a configuration: a name of `names`, or a path to a user's file.
-
-    >>> path_of("cifar10_vit").name
-    'cifar10_vit.py'
-
-    Raises:
-        InputError: there is none; names the nearest.
-    """
+    """The file of a configuration: a name of `names`, or a path to a user's file."""
     if name.endswith(".py"):
         return pathlib.Path(name)
     if not (known := names()):
@@ -83,9 +63,7 @@ def load(config: str) -> ConfigDict:
 def read(file: pathlib.Path, text: str = "") -> ConfigDict:
     """The configuration of a file, with arguments from a command line.
 
-    Raises:
-        Answered: for the text "help", with the arguments and their defaults.
-        InputError: see `module_of` and `parsed`.
+    For "help" these and their defaults are the answer.
     """
     module = module_of(file)
     if text == "help":
@@ -94,14 +72,12 @@ def read(file: pathlib.Path, text: str = "") -> ConfigDict:
 
 
 def module_of(file: pathlib.Path) -> ModuleType:
-    """The module of a config file.
-
-    Raises:
-        InputError: the file is missing, or can't be read.
-    """
-    make_importable()
+    """The module of a config file, which can import the shared parts as `configs.default`."""
     if not file.is_file():
         raise InputError(f"there is no config file {str(file)!r}")
+    root = str(folder().parent)
+    if root not in sys.path:
+        sys.path.insert(0, root)
     spec = importlib.util.spec_from_file_location(str(file), file)
     assert spec is not None
     assert spec.loader is not None
@@ -114,11 +90,7 @@ def module_of(file: pathlib.Path) -> ModuleType:
 
 
 def configuration(module: ModuleType, arguments: Mapping[str, Any]) -> ConfigDict:
-    """What the `get_config` of a config file returns for some arguments.
-
-    Raises:
-        InputError: names the file if that is at fault.
-    """
+    """What the `get_config` of a config file returns for some arguments."""
     with _reading(module):
         return module.get_config(**arguments)
 
@@ -151,9 +123,6 @@ def parsed(module: ModuleType, text: str) -> dict[str, Any]:
 
     >>> parsed(module_of(path_of("copying")), "gpt,rate=1e-3,init=default+mimetic")
     {'model': 'gpt', 'rate': 0.001, 'init': ('default', 'mimetic')}
-
-    Raises:
-        InputError: for an unknown name, with the nearest one, or a value of another type.
     """
     defaults, values = _defaults(module), dict[str, Any]()
     for item in filter(None, text.split(",")):
@@ -234,15 +203,6 @@ def separated(argv: Sequence[str]) -> tuple[list[str], list[str]]:
             word = f"{word}={words.pop(0)}"
         found.append(f"--{word.lstrip('-')}")
     return others, found
-
-
-def usage() -> str:
-    """How fields and arguments are given, and all configurations."""
-    return (
-        "--config.FIELD=VALUE sets a field of the configuration; --mode=fields lists all.\n"
-        "NAME:ARGUMENT=VALUE,... gives arguments, and NAME:help lists them.\n\n"
-        f"configurations:\n{listing()}"
-    )
 
 
 def _titles() -> dict[str, str]:

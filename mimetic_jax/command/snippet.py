@@ -33,15 +33,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def snippet(library: str, scheme: str) -> str:
-    """The source of the function, with the constants of the scheme.
-
-    Args:
-        library: "numpy" or "torch".
-        scheme: an expression of a `Mimetic` whose constants are numbers.
-
-    Raises:
-        InputError: for another scheme.
-    """
+    """The source of the function, with the constants of the scheme, which is a `Mimetic`."""
     found = parse_scheme(scheme)
     constants = {name: getattr(found, name, None) for name in _CONSTANTS}
     numbers = all(isinstance(value, float) for value in constants.values())

@@ -30,7 +30,6 @@ class Remote:
     """A file to download, which needs no account.
 
     Attributes:
-        url: its address.
         md5: the checksum of its bytes, as published or as other libraries check it.
         folder: below the data folder, that it belongs into.
         gives: for an archive that must be unpacked, what it unpacks to; else "".
@@ -49,11 +48,7 @@ class Remote:
 
     @property
     def name(self) -> str:
-        """Of the file.
-
-        >>> REMOTE["cifar10"][0].name
-        'cifar-10-python.tar.gz'
-        """
+        """Of the file."""
         return self.url.rpartition("/")[2]
 
 
@@ -78,9 +73,6 @@ def cifar_arrays(folder: Path) -> dict[str, np.ndarray]:
     """The arrays of CIFAR's "python version", unpacked in a folder; of CIFAR-100 the fine labels.
 
     Reading pickles runs what is in them: only for the published files, by their checksum.
-
-    Returns:
-        train_images uint8 [N, 32, 32, 3], train_labels int32 [N], and those of the test.
     """
     found = {}
     for part, names in {
@@ -145,11 +137,7 @@ REMOTE = {
 
 
 def hint(name: str, data_dir: str | None) -> str:
-    """The command that downloads a data set, for errors; "" if there is none.
-
-    >>> hint("cifar10", "~/data")
-    'mimetic download cifar10 --data-dir=~/data'
-    """
+    """The command that downloads a data set, for errors; "" if there is none."""
     if name not in REMOTE:
         return ""
     return f"mimetic download {name} --data-dir={data_dir or 'DIR'}"
@@ -159,11 +147,7 @@ def download(name: str, data_dir: str) -> Path:
     """Download what a data set lacks in a folder, unpack it, and return that folder.
 
     Files arrive in `data_dir/downloads` if they are archives to unpack, which stay there, else
-    where they are read. "~" is the home folder.
-
-    Raises:
-        InputError: the name is unknown, the server can't be reached, or a file isn't the published
-            one or can't be unpacked.
+    where they are read.
     """
     if name not in REMOTE:
         raise unknown("data set to download", name, REMOTE)
@@ -210,8 +194,7 @@ def _fetch(remote: Remote, root: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; bad input is reported in one line, with exit status 2."""
     parser = argparse.ArgumentParser(
-        prog="mimetic download",
-        description="Download a data set's own files, once.",
+        "mimetic download", description="Download a data set's own files, once."
     )
     parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(sorted(REMOTE))}")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Paths that a user writes, with "~" for a home folder."""
+"""Files and folders of a user: paths with "~" for a home folder, names, texts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.errors import InputError, check_no_pointer
 
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -25,16 +25,11 @@ INSTALLED = {
 }
 """Data sets that are read from no folder, and where they come from."""
 
+_CHUNK = 2**22  # bytes read at once: the strings of a chunk take about twenty times its size
+
 
 def expanded(path: str) -> Path:
-    """The path with the home folder in place of "~" or "~USER".
-
-    Raises:
-        InputError: there is no such user, the system takes no such path, or it is in a bucket.
-
-    >>> expanded("data/cifar")
-    PosixPath('data/cifar')
-    """
+    """The path with the home folder in place of "~" or "~USER"."""
     if address := re.match(r"([a-z][a-z\d]+):/+", path):
         how = "copy it to a disk first"
         if address[1] == "gs":
@@ -76,19 +71,38 @@ def walk(root: Path) -> Iterator[tuple[Path, list[str]]]:
                 continue
             seen.add(real)
             # Behind a link may be a folder that comes under its own name.
-            visible = sorted(each for each in folders if not is_hidden(each))
+            visible = sorted(_visible(folders))
             folders[:] = [each for each in visible if not (folder / each).is_symlink()]
             waiting += [folder / each for each in visible if each not in folders]
-            yield folder, [each for each in files if not is_hidden(each)]
+            yield folder, _visible(files)
 
 
-def is_hidden(name: str) -> bool:
-    """Whether a file was made by a system or an editor, not by the user: by its relative path.
+def _visible(names: list[str]) -> list[str]:
+    """Without what a system or an editor made."""
+    return [name for name in names if not name.startswith(".") and name != "__MACOSX"]
 
-    >>> is_hidden("cats/._1.jpg"), is_hidden("__MACOSX/1.jpg"), is_hidden("cats/1.jpg")
-    (True, True, False)
+
+def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Iterator[str]:
+    """Yield the text of a file, without a byte order mark, in parts that end at a line end.
+
+    It is UTF-8. Line ends are those of any system: CR LF and CR become LF.
     """
-    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
+    offset = 0
+    try:
+        with path.open("rb") as file:
+            while part := file.read(_CHUNK) + file.readline():
+                check_no_pointer(path, part)
+                text = part.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+                yield clean(text if offset else text.removeprefix("\ufeff"))
+                offset += len(part)
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} isn't UTF-8: byte {offset + error.start} is {part[error.start]:#04x}"
+        ) from error
+    except OSError as error:
+        raise InputError(f"can't read {path} ({error.strerror})") from error
+    if not offset:
+        raise InputError(f"{path} is empty")
 
 
 def split_in_name(stem: str) -> str:
@@ -126,9 +140,5 @@ def check_unused(name: str, data_dir: str | None, own: str) -> None:
 
 
 def name_of(path: Path) -> str:
-    """The name of the data in a folder or file: of the folder itself for "." and "..", too.
-
-    >>> name_of(Path("data/flowers/../tulips.txt"))
-    'tulips'
-    """
+    """The name of the data in a folder or file: of the folder itself for "." and "..", too."""
     return Path(os.path.abspath(path)).stem

@@ -10,7 +10,6 @@ import pytest
 
 from configs.default import model
 from mimetic_jax.analysis import report_page
-from mimetic_jax.command import console
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.store.files import path_of
 from tests.training import quiet
@@ -81,7 +80,7 @@ def test_a_page_says_what_trained_it(page):
 
 
 def test_a_report_of_a_workdir_is_that_page(trained, page, capsys):
-    console._report([str(trained.workdir)])
+    report_page.main([str(trained.workdir)])
     assert capsys.readouterr().out == f"report: {trained.workdir / report_page.NAME}\n"
     assert (trained.workdir / report_page.NAME).read_text() == page
 
@@ -90,7 +89,7 @@ def test_what_was_not_drawn_when_training_ended_is_drawn_with_the_report(trained
     """As where matplotlib was missing then; of the configuration that the workdir has."""
     workdir = shutil.copytree(trained.workdir, tmp_path / "workdir")
     shutil.rmtree(workdir / "starts")
-    console._report([str(workdir)])
+    report_page.main([str(workdir)])
     assert Page((workdir / report_page.NAME).read_text()).pictures == Page(page).pictures
 
 

@@ -25,35 +25,24 @@ def run(monkeypatch: pytest.MonkeyPatch, *argv: str) -> None:
     console.main()
 
 
-def test_a_name_is_a_file_that_comes_with_the_package():
-    path = ROOT / "configs" / "digits_vit.py"
-    assert console.translate(["train", "digits_vit"], experiment.MODES) == [
-        "--mode=train",
-        f"--config={path}",
-    ]
+def planned(monkeypatch, *argv):
+    """The configuration that `mimetic plan` would plan."""
+    found = []
 
+    def main(words):
+        found.append(experiment._configuration(experiment._CONFIG.value, words[1:]))
 
-def loaded(argv):
-    """The configuration that `experiment.main` would train."""
-    return experiment._configuration(experiment._CONFIG.value, argv[1:])
+    monkeypatch.setattr(experiment, "main", main)
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "plan", *argv)
+    return found[0]
 
 
 @pytest.mark.parametrize("flag", ["--data-dir", "--data_dir", "--config.data.dir"])
-def test_the_data_folder_is_a_field(flag):
-    given = ["plan", "mine.py", f"{flag}=a-b/c=d", "--config.batch=3"]
-    assert console.translate(given, experiment.MODES)[2:] == [
-        "--config.data.dir=a-b/c=d",
-        "--config.batch=3",
-    ]
-
-
-def test_the_data_folder_reaches_the_config(monkeypatch):
-    found = []
-    monkeypatch.setattr(experiment, "main", lambda argv: found.append(loaded(argv)))
-    with pytest.raises(SystemExit):
-        run(monkeypatch, "plan", "digits_vit:steps=7", "--data-dir=here", "--config.batch=3")
-    (config,) = found
-    assert (config.data.dir, config.batch, config.steps) == ("here", 3, 7)
+def test_the_data_folder_reaches_the_config(monkeypatch, flag):
+    """Of a configuration that comes with the package, by its name."""
+    config = planned(monkeypatch, "digits_vit:steps=7", f"{flag}=a-b/c=d", "--config.batch=3")
+    assert (config.data.dir, config.batch, config.steps) == ("a-b/c=d", 3, 7)
 
 
 def test_a_model_is_found_in_the_current_folder(monkeypatch, tmp_path):
@@ -62,12 +51,7 @@ def test_a_model_is_found_in_the_current_folder(monkeypatch, tmp_path):
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
-    found = []
-    monkeypatch.setattr(experiment, "main", lambda argv: found.append(loaded(argv)))
-    with pytest.raises(SystemExit):
-        run(monkeypatch, "plan", "own_model:model=mine_alone:Net")
-    (config,) = found
-    assert config.model.depth == 3
+    assert planned(monkeypatch, "own_model:model=mine_alone:Net").model.depth == 3
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from mimetic_jax import InputError, Rule, mlp_rules, rewrite, schemes, zoo
+from mimetic_jax import InputError, Rule, mlp_rules, rewrite, zoo
 from mimetic_jax.base.tensor_files import mapped
 from mimetic_jax.command import files
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
+from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, mimetic_language
 from mimetic_jax.tree.tables import FLAX
 from mimetic_jax.weights import sincos_2d
 
@@ -35,15 +36,16 @@ def timm(dtype=np.float32):
     return {name: random.standard_normal(shape).astype(dtype) for name, shape in shapes.items()}
 
 
+def rewritten(weights):
+    """As `FLAGS` say."""
+    return rewrite(jax.random.key(3), weights, Mimetic(), num_heads=H)
+
+
 @pytest.fixture
 def saved(tmp_path):
     path = tmp_path / "in.safetensors"
     save_file(timm(), path, metadata={"format": "pt"})
     return path
-
-
-def heads_of(array):
-    return np.split(array.astype(np.float64), 3)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
@@ -55,17 +57,14 @@ def test_a_rewritten_file_is_the_rewritten_tree(tmp_path, capsys, dtype):
     files.rewrite_file([str(path), str(out), *FLAGS])
     assert path.read_bytes() == given
     assert set(tmp_path.iterdir()) == {path, out}
-    after, expected = (
-        load_file(out),
-        rewrite(jax.random.key(3), before, schemes.Mimetic(), num_heads=H),
-    )
-    for name, array in expected.items():
+    after = load_file(out)
+    for name, array in rewritten(before).items():
         assert after[name].dtype == dtype
         np.testing.assert_array_equal(after[name], array, err_msg=name)
     with safe_open(out, "numpy") as file:
         assert file.metadata() == {"format": "pt"}
     for block in ("blocks.0", "blocks.1"):
-        _, _, value = heads_of(after[f"{block}.attn.qkv.weight"])
+        _, _, value = np.split(after[f"{block}.attn.qkv.weight"].astype(np.float64), 3)
         product = value.T @ after[f"{block}.attn.proj.weight"].astype(np.float64).T
         assert product.diagonal().mean() == pytest.approx(-0.4, abs=0.05)
     printed = capsys.readouterr().out
@@ -84,7 +83,7 @@ def test_a_checkpoint_in_several_files(tmp_path):
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": names}))
     files.rewrite_file([str(index), str(out), *FLAGS])
-    expected = rewrite(jax.random.key(3), weights, schemes.Mimetic(), num_heads=H)
+    expected = rewritten(weights)
     assert (out / index.name).read_text() == index.read_text()
     for name, part in names.items():
         np.testing.assert_array_equal(load_file(out / part)[name], expected[name], err_msg=name)
@@ -98,10 +97,9 @@ def test_names_in_an_npz_may_be_arguments_of_numpy(tmp_path):
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array)
     files.rewrite_file([str(path), str(out), *FLAGS])
-    expected = rewrite(jax.random.key(3), timm(), schemes.Mimetic(), num_heads=H)
     with np.load(out) as after:
         assert set(after) == timm().keys() | extra.keys()
-        for name, array in (expected | extra).items():
+        for name, array in (rewritten(timm()) | extra).items():
             np.testing.assert_array_equal(after[name], array)
 
 
@@ -140,20 +138,6 @@ def test_positions_of_a_grid_that_is_not_square(tmp_path):
         np.testing.assert_allclose(after["pos_embed"][0], sincos_2d(2, 4, D), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("PYTORCH", zoo.PYTORCH),
-        ("maxtext", zoo.MAXTEXT),
-        ("(*zoo.BIG_VISION, *zoo.GEMMA)", (*zoo.BIG_VISION, *zoo.GEMMA)),
-        ("Rule('pool/out', 'out', 'h k d'), FLAX", (Rule("pool/out", "out", "h k d"), *FLAX)),
-        ("mlp_rules", mlp_rules()),
-    ],
-)
-def test_rules_by_their_expressions(text, expected):
-    assert parse_rules(text) == expected
-
-
 def test_nothing_is_read_before_it_is_used(saved):
     for array in mapped(saved).values():
         base = array
@@ -183,21 +167,24 @@ def test_a_dry_run_writes_nothing(saved, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "scheme"),
+    ("parse", "text", "expected"),
     [
-        ("Mimetic", schemes.Mimetic()),
-        ("mimetic", schemes.Mimetic()),
-        ("norm_matched(mimetic)", schemes.NormMatched(schemes.Mimetic())),
-        ("Permuted(Mimetic())", schemes.Permuted(schemes.Mimetic())),
-        ("mimetic_language", schemes.mimetic_language()),
-        ("mimetic_language(beta_vo=-0.4)", schemes.mimetic_language(beta_vo=-0.4)),
-        ("NormMatched(Mimetic(alpha_qk=0.2))", schemes.NormMatched(schemes.Mimetic(alpha_qk=0.2))),
-        ("SinCos(), Mimetic()", (schemes.SinCos(), schemes.Mimetic())),
-        ("Mimetic(beta_qk=(0.1, 0.2))", schemes.Mimetic(beta_qk=(0.1, 0.2))),
+        (parse_rules, "PYTORCH", zoo.PYTORCH),
+        (parse_rules, "maxtext", zoo.MAXTEXT),
+        (parse_rules, "(*zoo.BIG_VISION, *zoo.GEMMA)", (*zoo.BIG_VISION, *zoo.GEMMA)),
+        (parse_rules, "Rule('x', 'out', 'h k d'), FLAX", (Rule("x", "out", "h k d"), *FLAX)),
+        (parse_rules, "mlp_rules", mlp_rules()),
+        (parse_scheme, "Mimetic", Mimetic()),
+        (parse_scheme, "norm_matched(mimetic)", NormMatched(Mimetic())),
+        (parse_scheme, "mimetic_language", mimetic_language()),
+        (parse_scheme, "mimetic_language(beta_vo=-0.4)", mimetic_language(beta_vo=-0.4)),
+        (parse_scheme, "NormMatched(Mimetic(alpha_qk=0.2))", NormMatched(Mimetic(alpha_qk=0.2))),
+        (parse_scheme, "SinCos(), Mimetic()", (SinCos(), Mimetic())),
+        (parse_scheme, "Mimetic(beta_qk=(0.1, 0.2))", Mimetic(beta_qk=(0.1, 0.2))),
     ],
 )
-def test_schemes_by_their_expressions(text, scheme):
-    assert parse_scheme(text) == scheme
+def test_rules_and_schemes_by_their_expressions(parse, text, expected):
+    assert parse(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -11,26 +11,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import download, load_dataset
 from mimetic_jax.data.download import REMOTE, Remote
 from mimetic_jax.data.text.corpus import load_text
 from tests.data.made import refused
 
 
-def tar(name, content=b"pixels"):
-    written = io.BytesIO()
+def tar():
+    written, content = io.BytesIO(), b"pixels"
     with tarfile.open(fileobj=written, mode="w:gz") as file:
-        entry = tarfile.TarInfo(name)
+        entry = tarfile.TarInfo("inside/file")
         entry.size = len(content)
         file.addfile(entry, io.BytesIO(content))
     return written.getvalue()
 
 
-def zipped(name, content=b"pixels"):
+def zipped():
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as file:
-        file.writestr(name, content)
+        file.writestr("inside/file", b"pixels")
     return written.getvalue()
 
 
@@ -90,7 +89,7 @@ def test_another_file_than_the_published_one_is_refused(server, tmp_path):
 
 @pytest.mark.parametrize(("name", "pack"), [("thing.tar.gz", tar), ("thing.zip", zipped)])
 def test_an_archive_is_unpacked_once(server, tmp_path, name, pack):
-    content = pack("inside/file")
+    content = pack()
     server(name, content, gives="inside")
     for _ in range(2):
         download.download("thing", str(tmp_path))
@@ -103,16 +102,16 @@ def test_arrays_are_made_of_an_archive_whose_checksum_is_right(server, tmp_path)
     def arrays(folder):
         return {"x": np.frombuffer((folder / "inside" / "file").read_bytes(), np.uint8)}
 
-    server("thing.tar.gz", tar("inside/file"), gives="thing.npz", arrays=arrays)
+    server("thing.tar.gz", tar(), gives="thing.npz", arrays=arrays)
     download.download("thing", str(tmp_path))
     assert np.load(tmp_path / "thing.npz")["x"].tobytes() == b"pixels"
     assert set(contents(tmp_path)) == {"downloads/thing.tar.gz", "thing.npz"}
-    server("other.tar.gz", tar("inside/file"), "0" * 32, gives="other.npz", arrays=lambda _: 1 / 0)
+    server("other.tar.gz", tar(), "0" * 32, gives="other.npz", arrays=lambda _: 1 / 0)
     refused(lambda: download.download("thing", str(tmp_path)), "0" * 32)
 
 
 def test_a_download_that_ends_in_unpacking_is_repeated_whole(server, tmp_path, monkeypatch):
-    server("thing.tar.gz", tar("inside/file"), gives="inside")
+    server("thing.tar.gz", tar(), gives="inside")
     with monkeypatch.context() as patch:
         patch.setattr(tarfile.TarFile, "extractall", lambda *_, **options: 1 / 0)
         refused(lambda: download.download("thing", str(tmp_path)), "can't download http")
@@ -138,14 +137,9 @@ def test_the_command_line_and_the_errors_name_each_other(server, tmp_path, capsy
     server("thing.bin", b"content")
     download.main(["thing", f"--data_dir={tmp_path}"])
     assert f"train with --config.data.dir={tmp_path}" in capsys.readouterr().out
-    command = rf"mimetic download {{}} --data-dir={tmp_path}"
-    for load, name in (
-        (load_dataset, "cifar10"),
-        (load_dataset, "tiny_imagenet"),
-        (load_text, "wikitext2"),
-    ):
-        with pytest.raises(InputError, match=command.format(name)):
-            load(name, str(tmp_path))
+    for load, name in ((load_dataset, "tiny_imagenet"), (load_text, "wikitext2")):
+        command = f"mimetic download {name} --data-dir={tmp_path}"
+        refused(lambda load=load, name=name: load(name, str(tmp_path)), command)
 
 
 def test_files_that_are_unpacked_already_are_not_downloaded(tmp_path, monkeypatch):
@@ -162,8 +156,7 @@ def test_files_that_are_unpacked_already_are_not_downloaded(tmp_path, monkeypatc
         return (Remote(address, "0" * 32, gives="t.npz", arrays=arrays, unpacked=unpacked),)
 
     monkeypatch.setitem(REMOTE, "thing", remote("0" * 32))
-    with pytest.raises(InputError, match="can't download"):
-        download.download("thing", str(tmp_path))
+    refused(lambda: download.download("thing", str(tmp_path)), "can't download")
     monkeypatch.setitem(REMOTE, "thing", remote("c20ad4d76fe97759aa27a0c99bff6710"))
     download.download("thing", str(tmp_path))
     np.testing.assert_array_equal(np.load(tmp_path / "t.npz")["x"], [49, 50])

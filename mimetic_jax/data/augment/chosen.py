@@ -24,20 +24,9 @@ def where_chosen(
 
     Under `vmap` a `lax.cond` computes both branches for every image. This is a loop over those that
     are chosen: on CPUs and TPUs one after the other. A GPU, which waits for each turn of a loop,
-    takes as many at once as are chosen in nearly every batch.
+    takes as many at once as are chosen in nearly every batch, by the expected `share`.
 
-    Args:
-        chosen: bool [].
-        operation: returns an array of the image's shape and dtype; everything that differs between
-            images is among its arguments.
-        image: [h, w, C].
-        arguments: trees of arrays.
-        share: expected part of the images that are chosen.
-
-    Example:
-        >>> double = lambda chosen, image: where_chosen(chosen, lambda x: 2 * x, image, share=0.5)
-        >>> jax.vmap(double)(jnp.array([True, False]), jnp.ones((2, 1, 1, 1))).ravel().tolist()
-        [2.0, 1.0]
+    Everything that differs between images is among the arguments, which are trees of arrays.
     """
 
     @jax.custom_batching.custom_vmap

@@ -15,68 +15,34 @@ from mimetic_jax.data.augment.geometry import inside
 
 
 def invert(levels: jax.Array) -> jax.Array:
-    """`255 - level`, as `ImageOps.invert`.
-
-    >>> invert(jnp.array([0.0, 200.0])).tolist()
-    [255.0, 55.0]
-    """
+    """`255 - level`, as `ImageOps.invert`."""
     return 255 - levels
 
 
 def posterize(levels: jax.Array, bits: jax.Array | float) -> jax.Array:
-    """Keep the highest bits, 0 to 8 of them, of each level, as `ImageOps.posterize`.
-
-    >>> posterize(jnp.array([37.0, 200.0]), 3).tolist()
-    [32.0, 192.0]
-    """
+    """Keep the highest bits, 0 to 8 of them, of each level, as `ImageOps.posterize`."""
     step = jnp.exp2(8 - jnp.clip(jnp.asarray(bits, jnp.float32), 0, 8))
     return jnp.floor(levels / step) * step
 
 
 def solarize(levels: jax.Array, threshold: jax.Array | float) -> jax.Array:
-    """Invert the levels from the threshold up, as `ImageOps.solarize`.
-
-    >>> solarize(jnp.array([127.0, 128.0]), 128).tolist()
-    [127.0, 127.0]
-    """
+    """Invert the levels from the threshold up, as `ImageOps.solarize`."""
     return jnp.where(levels < threshold, levels, 255 - levels)
 
 
 def solarize_add(levels: jax.Array, add: jax.Array | float) -> jax.Array:
-    """Add to the levels below 128, as timm's operation of that name.
-
-    >>> solarize_add(jnp.array([10.0, 127.0, 128.0]), 50).tolist()
-    [60.0, 177.0, 128.0]
-    """
+    """Add to the levels below 128, as timm's operation of that name."""
     return jnp.where(levels < 128, jnp.minimum(levels + add, 255), levels)
 
 
 def add_solarize(levels: jax.Array, add: jax.Array | float) -> jax.Array:
-    """Add to every level, then invert those from 128 up, as kentaroy47's `SolarizeAdd`.
-
-    >>> add_solarize(jnp.array([10.0, 100.0, 250.0]), 50.5).tolist()
-    [60.0, 105.0, 0.0]
-    """
+    """Add to every level, then invert those from 128 up, as kentaroy47's `SolarizeAdd`."""
     return solarize(jnp.floor(jnp.minimum(levels + add, 255)), 128)
 
 
 def brightness(levels: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Scale away from black (factor above 1) or toward it, as `ImageEnhance.Brightness`.
-
-    >>> brightness(jnp.array([10.0, 201.0]), 1.5).tolist()
-    [15.0, 255.0]
-    """
+    """Scale away from black (factor above 1) or toward it, as `ImageEnhance.Brightness`."""
     return blend(jnp.zeros_like(levels), levels, factor)
-
-
-def contrast(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Blend away from the mean gray (factor above 1) or toward it, as `ImageEnhance.Contrast`."""
-    return blend(mean_gray(image), image, factor)
-
-
-def color(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Change the saturation, as `ImageEnhance.Color`: factor 0 is gray, 1 the image."""
-    return blend(grayscale(image), image, factor)
 
 
 def grayscale(image: jax.Array) -> jax.Array:

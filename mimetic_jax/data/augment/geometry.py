@@ -97,15 +97,7 @@ def resized_crop(
     """A box of random area, shape and position, resized: torchvision's `RandomResizedCrop`.
 
     Pillow's `crop(box).resize(size)` with its antialiasing, within two levels: pixels outside the
-    box have no influence.
-
-    Args:
-        key: draws the box, and a random interpolation.
-        image: [h, w, C] levels of any dtype, which the result has too.
-        size: height and width of the result.
-        scale: least and greatest area, as parts of the image's.
-        ratio: least and greatest width / height of the box.
-        interpolation: "bilinear", "bicubic", or "random" for either with probability 1/2.
+    box have no influence. Levels are of any dtype, which the result has too.
     """
     box_key, interpolation_key = jax.random.split(key)
     full_height, full_width, _ = image.shape

@@ -58,21 +58,6 @@ def mix(
     them, here they aren't rounded. The box has sides ⌊√(1 - λ) · (h, w)⌋ about a uniform
     center; if the border clips it, λ becomes the true share.
 
-    >>> images, targets = jnp.zeros((2, 4, 4, 3)), jnp.array([0, 1])
-    >>> mix(Mixing(), jax.random.key(0), images, targets, 4, smoothing=0.2)[1][0]
-    Array([0.85, 0.05, 0.05, 0.05], dtype=float32)
-
-    Args:
-        mixing: how to mix; static.
-        key: one per batch, which draws everything.
-        images: float [B, h, w, C].
-        labels: integers [B].
-        num_classes: static.
-        smoothing: s, the part of each target spread over all classes.
-
-    Returns:
-        images like the input and targets float32 [B, classes].
-
     Reference: timm/data/mixup.py, class Mixup in batch mode.
     """
     one_hot = jax.nn.one_hot(labels, num_classes, dtype=jnp.float32)

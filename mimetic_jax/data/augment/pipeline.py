@@ -100,18 +100,8 @@ def augment_batch(
 ) -> tuple[jax.Array, jax.Array]:
     """The batch of a step: augmented by a key per example, normalized, and mixed.
 
-    Args:
-        augmentation, mixing: the operations; static.
-        key: the key of the augmentation of all steps.
-        step: may be traced.
-        images: uint8 [B, h, w, C].
-        labels: int32 [B].
-        mean, std: as of `augment_images`.
-        num_classes, smoothing: as of `mix`.
-        over_devices: lets each device augment its own images, by a function of (keys, images).
-
-    Returns:
-        float32 images, as of `augment_images`, and targets [B, classes].
+    The key is that of all steps. By `over_devices` each device augments its own images, by a
+    function of (keys, images). Targets are [B, classes].
 
     Reference for images that are erased after they are mixed: timm/data/loader.py, whose collate
     function mixes, then `PrefetchLoader` normalizes and erases.
@@ -134,11 +124,7 @@ def example_keys(key: jax.Array, step: jax.Array | int, batch: int) -> jax.Array
 
 
 def normalize(images: jax.Array, mean: Sequence[float], std: Sequence[float]) -> jax.Array:
-    """`(images / 255 - mean) / std`, channel by channel, of uint8 [..., h, w, C]; white is 1.
-
-    Raises:
-        InputError: the images aren't uint8, or don't have C channels.
-    """
+    """`(images / 255 - mean) / std`, channel by channel, of uint8 [..., h, w, C]; white is 1."""
     if images.dtype != jnp.uint8:
         raise InputError(f"images are {images.dtype}, expected uint8 from 0 to 255")
     if not len(mean) == len(std) == images.shape[-1]:
@@ -157,19 +143,11 @@ def augment_images(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> jax.Array:
-    """Augment and normalize a batch; each example depends on its own key alone.
+    """Augment and normalize a batch, uint8 [B, h, w, C]; each example depends on its own key alone.
 
     Operations run in the order of `Augmentation`; erasing mixed images is left to `augment_batch`.
     What one operation draws depends neither on their order nor on which others are switched on.
-
-    Args:
-        augmentation: the operations; static.
-        keys: [B], from `example_keys`.
-        images: uint8 [B, h, w, C]; gray (C = 1) or color (C = 3) if colors change.
-        mean, std: C numbers, in units where white is 1.
-
-    Returns:
-        float32 [B, h, w, C], or [B, size, size, C].
+    Images are gray (C = 1) or color (C = 3) if colors change.
     """
 
     def one(key: jax.Array, image: jax.Array) -> jax.Array:
@@ -202,14 +180,8 @@ def _resized(augmentation: Augmentation, key: jax.Array, image: jax.Array) -> ja
     full = image.shape[:2]
     size = (augmentation.size, augmentation.size) if augmentation.size else full
     if augmentation.crop_scale:
-        return geometry.resized_crop(
-            key,
-            image,
-            size,
-            augmentation.crop_scale,
-            augmentation.crop_ratio,
-            augmentation.interpolation,
-        )
+        box = augmentation.crop_scale, augmentation.crop_ratio
+        return geometry.resized_crop(key, image, size, *box, augmentation.interpolation)
     return image if size == full else geometry.resize(key, image, size, augmentation.interpolation)
 
 

@@ -24,11 +24,8 @@ BINS = 31
 class RandAugment:
     """A policy, as `parse_policy` reads it.
 
-    Args:
-        form: "torchvision", "timm" or "kentaroy".
-        num_ops: operations per image, one after the other.
-        magnitude: the strength: a bin of 0..30 (torchvision, kentaroy) or a level of 0..10 (timm).
-        magnitude_std: standard deviation of the level (timm only).
+    The magnitude is a bin of 0..30 (torchvision, kentaroy) or a level of 0..10 (timm), and
+    `magnitude_std` the standard deviation of the level (timm only).
     """
 
     form: str
@@ -48,21 +45,13 @@ def parse_policy(spec: str) -> RandAugment:
     - "torchvision-n2-m9": `torchvision.transforms.RandAugment(2, 9)`.
     - "rand-m9-mstd0.5-inc1": `timm.data.rand_augment_transform` of that string; -n2 may follow m.
     - "kentaroy-n2-m14": `RandAugment(2, 14)` of kentaroy47/vision-transformers-cifar10.
-
-    >>> parse_policy("rand-m9-mstd0.5-inc1")
-    RandAugment(form='timm', num_ops=2, magnitude=9, magnitude_std=0.5)
-
-    Raises:
-        InputError: the spec is malformed, or a number is out of range.
     """
     policy, most = None, BINS - 1
     if found := re.fullmatch(r"(torchvision|kentaroy)-n(\d{1,2})-m(\d{1,2})", spec):
         policy = RandAugment(found[1], int(found[2]), int(found[3]))
     elif found := re.fullmatch(r"rand-m(\d{1,2})(-n(\d{1,2}))?(-mstd(\d\d?(\.\d+)?))?-inc1", spec):
-        policy, most = (
-            RandAugment("timm", int(found[3] or 2), int(found[1]), float(found[5] or 0)),
-            10,
-        )
+        policy = RandAugment("timm", int(found[3] or 2), int(found[1]), float(found[5] or 0))
+        most = 10
     if not policy or policy.magnitude > most or policy.num_ops not in _NUM_OPS:
         raise InputError(
             f"randaugment {spec!r} is none of torchvision-nN-mM, kentaroy-nN-mM and "
@@ -93,20 +82,7 @@ def rand_augment(
 
     Every operation costs one resampling, one table look-up and one blend, whichever it is: all
     affine maps are one matrix, and all operations on levels alone are one table of 256. Cutout,
-    which kentaroy's form has, is one mask more.
-
-    Args:
-        policy: static.
-        key: draws everything.
-        image: float32 [h, w, C], levels 0..255.
-        mean: the mean color of the data set, C numbers in units where white is 1 (timm only).
-        interpolation: "bilinear", "bicubic", or "random" for either (timm only).
-
-    Returns:
-        float32 [h, w, C], levels 0..255.
-
-    Raises:
-        InputError: an image without three channels (kentaroy only).
+    which kentaroy's form has, is one mask more. The image is float32 [h, w, C], levels 0..255.
 
     Reference: Cubuk et al. 2019, "RandAugment"; torchvision/transforms/autoaugment.py;
     timm/data/auto_augment.py and, for the border and the interpolation,

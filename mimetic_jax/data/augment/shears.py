@@ -34,19 +34,12 @@ def sampled(
     interpolation: str,
     cubic: jax.Array | bool,
 ) -> jax.Array:
-    """The levels of an image at positions that an affine map gives.
+    """The levels of an image at positions that an affine map gives; arbitrary outside the image.
 
     Args:
-        image: float32 [h, w, C], whole levels 0..255.
         matrix: a, b, c, d, e, f of `geometry.affine`: a rotation of up to 30 degrees, a shear of up
             to 0.3 or neither, and any shift.
-        x: column of the position for each pixel [h, w]: of the map, or the nearest whole number.
-        y: its row.
-        interpolation: a key of `WINDOWS`.
-        cubic: for all but "nearest": whether bicubic.
-
-    Returns:
-        float32 [h, w, C]; arbitrary where the position is outside the image.
+        x, y: the position for each pixel [h, w]: of the map, or the nearest whole numbers.
 
     Reference: Paeth 1986, "A fast algorithm for general raster rotation".
     """
@@ -139,11 +132,6 @@ def interpolating(distance: jax.Array, cubic: jax.Array | bool, a: float) -> jax
     """The linear kernel max(0, 1 - |x|), or Keys' cubic with slope a at 1.
 
     |x| < 1: (a + 2) |x|³ - (a + 3) |x|² + 1; |x| < 2: a (|x|³ - 5 |x|² + 8 |x| - 4)
-
-    >>> interpolating(jnp.array([0.0, 0.5, -1.5]), False, -1.0).tolist()
-    [1.0, 0.5, 0.0]
-    >>> interpolating(jnp.array([0.0, 0.5, -1.5]), True, -1.0).tolist()
-    [1.0, 0.625, -0.125]
 
     Reference: Keys 1981, "Cubic convolution interpolation for digital image processing".
     """

@@ -24,12 +24,7 @@ Session: TypeAlias = Generator[Any]
 class Feed:
     """Where a step's examples come from: pure functions of (key, step).
 
-    Args:
-        batch: B, examples per step.
-        test_batch: examples per batch of the test set.
-        steps_per_epoch: the number of steps of an epoch.
-        max_dispatch: steps per dispatch, at most.
-        sharding: that of a batch over the mesh.
+    A step has `batch` examples, a dispatch at most `max_dispatch` steps.
     """
 
     resident: ClassVar[bool] = True
@@ -90,10 +85,8 @@ class Feed:
 class HeldData:
     """A data set on the mesh.
 
-    Attributes:
-        train: what every dispatch is called with.
-        tests: each test set by the prefix of its sums: its examples, their numbers [S, B] in
-            batches, and weights, 0 for padding.
+    Each test set, by the prefix of its sums, has its examples, their numbers [S, B] in batches, and
+    weights, 0 for padding.
     """
 
     train: Any

@@ -21,14 +21,8 @@ _TEST_SEED = 0
 class Generated(HeldFeed):
     """A feed of examples that are functions of (key, step, row).
 
-    A test set is a fixed number of examples from a key of its own, the same in every run.
-
-    Args:
-        draw: the rule.
-        num_test: examples of each test set.
-        steps_per_epoch: what counts as an epoch; no example comes again in the next.
-        tests: the rule of each test set, by the prefix of its sums.
-        batch, test_batch, max_dispatch, sharding: as of `Feed`.
+    A test set, by the prefix of its sums, is `num_test` examples from a key of its own, the same in
+    every run. No example of an epoch comes again in the next.
     """
 
     def __init__(

@@ -6,7 +6,6 @@ key gives both the same epochs.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import threading
 
@@ -16,10 +15,7 @@ import numpy as np
 
 
 def epoch_order(key: jax.Array, epoch: jax.Array | int, num_examples: int) -> jax.Array:
-    """The order of the examples in one epoch: `permutation(fold_in(key, epoch), N)`.
-
-    The epoch, counted from 0, may be traced.
-    """
+    """The order of the examples in one epoch: `permutation(fold_in(key, epoch), N)`."""
     return jax.random.permutation(jax.random.fold_in(key, epoch), num_examples).astype(jnp.int32)
 
 
@@ -40,13 +36,7 @@ def batch_indices(
     """The examples of a step, counted from the start of training: int32 [B], all different.
 
     An epoch is N // batch steps; its last N % batch examples are left out, others each epoch.
-
-    Args:
-        orders: int32 [E, N] of `epoch_orders`. They must hold the epoch of `step`: for a step
-            outside of them the nearest epoch's order is taken.
-        first_epoch: the epoch of row 0; may be traced.
-        step: may be traced.
-        batch: B, static.
+    The orders [E, N] of `epoch_orders`, from `first_epoch` on, must hold the epoch of the step.
     """
     num_examples = orders.shape[1]
     epoch, position = jnp.divmod(step, num_examples // batch)
@@ -54,7 +44,6 @@ def batch_indices(
     return jax.lax.dynamic_slice(orders, start, (1, batch))[0]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class TrainOrder:
     """The global batches of training, on the host.
 
@@ -62,67 +51,40 @@ class TrainOrder:
     a row, the sequence is cut at the same N // batch steps (so an epoch sees about N / r images),
     and within a batch copies are about batch / r rows apart, so that processes share them out.
 
-    >>> order = TrainOrder(num_examples=5, batch=2, repeats=1, key=jax.random.key(0))
-    >>> order.steps_per_epoch, len({order.index(step, row) for step in (0, 1) for row in (0, 1)})
-    (2, 4)
-
-    Args:
-        num_examples: N.
-        batch: rows in a global batch, of all processes together.
-        repeats: r, 1 for none.
-        key: the key of the data order.
-
     Reference:
         Hoffer et al. 2020, "Augment your batch"; RASampler in facebookresearch/deit.
     """
 
-    num_examples: int
-    batch: int
-    repeats: int
-    key: jax.Array
+    def __init__(self, num_examples: int, batch: int, repeats: int, key: jax.Array) -> None:
+        self.batch, self.repeats = batch, repeats
+        self.steps_per_epoch = num_examples // batch
+        self._spread = np.argsort(np.arange(batch) % repeats, kind="stable")
+        self._lock = threading.Lock()
 
-    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, init=False)
-    _epochs: dict[int, np.ndarray] = dataclasses.field(default_factory=dict, init=False)
+        @functools.lru_cache(maxsize=2)  # threads may be on both sides of an end
+        def order(epoch: int) -> np.ndarray:
+            return np.asarray(_compiled_order(key, epoch, num_examples))
 
-    @property
-    def steps_per_epoch(self) -> int:
-        return self.num_examples // self.batch
+        self._order = order
 
     def index(self, step: int, row: int) -> int:
         """The example in one row of one step."""
         epoch, position = divmod(step, self.steps_per_epoch)
         place = (position * self.batch + int(self._spread[row])) // self.repeats
-        return int(self._epoch(epoch)[place])
-
-    def _epoch(self, epoch: int) -> np.ndarray:
         # Threads that decode meet at an epoch's first example: one of them computes the order.
         with self._lock:
-            if epoch not in self._epochs:
-                while len(self._epochs) > 1:  # two: threads may be on both sides of an end
-                    del self._epochs[min(self._epochs)]
-                self._epochs[epoch] = np.asarray(
-                    _compiled_order(self.key, epoch, self.num_examples)
-                )
-            return self._epochs[epoch]
-
-    @functools.cached_property
-    def _spread(self) -> np.ndarray:
-        return np.argsort(np.arange(self.batch) % self.repeats, kind="stable")
+            return int(self._order(epoch)[place])
 
 
 _compiled_order = jax.jit(epoch_order, static_argnums=2)
 
 
 def padded_batches(num_examples: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Batches of one size that count every example exactly once.
+    """Indices int32 and weights float32 [S, B], S = ⌈N / B⌉; padding has index 0 and weight 0.
 
     >>> indices, weights = padded_batches(3, 2)
     >>> indices.tolist(), weights.tolist()
     ([[0, 1], [2, 0]], [[1.0, 1.0], [1.0, 0.0]])
-
-    Returns:
-        indices int32 [S, B] and weights float32 [S, B] with S = ceil(N / B); padding has index 0
-        and weight 0.
     """
     index = np.arange(-(-num_examples // batch) * batch, dtype=np.int32).reshape(-1, batch)
     real = index < num_examples

@@ -10,13 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import (
-    Examples,
-    HeldData,
-    HeldFeed,
-    labeled_images,
-    place,
-)
+from mimetic_jax.data.feed.feed import Examples, HeldData, HeldFeed, labeled_images, place
 from mimetic_jax.data.feed.order import batch_indices, epoch_orders, padded_batches
 from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset
 

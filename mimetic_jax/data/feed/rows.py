@@ -26,12 +26,7 @@ class TokenRows(HeldFeed):
     """A feed of the windows of a text, whose rows [B, M] to train on are sharded.
 
     Sums of the test text are named with "test_" in front, those of the validation text as they are.
-
-    Args:
-        info: what is known of the text.
-        length: tokens of a window.
-        valid: targets of it that count, the last ones.
-        batch, test_batch, max_dispatch, sharding: as of `Feed`; B is the number of rows.
+    The last `valid` of a window's `length` targets count.
     """
 
     def __init__(

@@ -36,13 +36,7 @@ class StreamedImages(Feed):
     """A feed of images that are decoded and cropped on the host.
 
     Each process decodes its rows of the global batch; what a step sees doesn't depend on the number
-    of processes.
-
-    Args:
-        num_train: N, training examples.
-        batch, test_batch, sharding: as of `Feed`.
-        repeats: times each image comes in an epoch.
-        threads: how many threads decode; 0: one per core, at most 32.
+    of processes. Each image comes `repeats` times in an epoch.
     """
 
     resident: ClassVar[bool] = False
@@ -54,9 +48,8 @@ class StreamedImages(Feed):
         batch: int,
         test_batch: int,
         sharding: NamedSharding,
-        *,
-        repeats: int = 1,
-        threads: int = 0,
+        repeats: int,
+        threads: int,
     ) -> None:
         super().__init__(batch, test_batch, num_train // batch, 1, sharding)
         self.num_train, self.view, self.repeats = num_train, view, repeats
@@ -118,17 +111,10 @@ def batches(
     threads: int = 0,
     put: Callable[[np.ndarray], Any] = np.asarray,
 ) -> Session:
-    """Yield batches of examples, which threads make ahead of time.
+    """Yield the rows of each batch that this process makes, which threads make ahead of time.
 
-    The threads start at the first batch. They stop when the generator is closed or
-    garbage-collected.
-
-    Args:
-        example: (step, row of the batch) → the example.
-        steps: the steps of the batches.
-        rows: the rows of each batch that this process makes.
-        threads: how many threads make examples; 0: one per core, at most 32.
-        put: places an array, as on the devices.
+    The threads, for 0 one per core and at most 32, start at the first batch. They stop when the
+    generator is closed or garbage-collected.
     """
     import grain
 
@@ -174,11 +160,7 @@ def eval_example(source: ImageSource, view: View, batch: int, step: int, row: in
 
 
 def process_rows(batch: int, index: int, count: int) -> range:
-    """The rows of a global batch that process `index` of so many makes.
-
-    >>> process_rows(6, 1, 2)
-    range(3, 6)
-    """
+    """The rows of a global batch that process `index` of `count` makes."""
     if batch % count:
         raise InputError(f"batch {batch} isn't a multiple of the {count} processes")
     rows = batch // count

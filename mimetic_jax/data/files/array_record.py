@@ -25,12 +25,9 @@ def _version(folder: Path) -> tuple[int, ...]:
 
 
 class ArrayRecordSource:
-    """The encoded images of a split, read one record at a time.
+    """The encoded images of a split of `NAME/VERSION`, read one record at a time.
 
-    Args:
-        folder: `NAME/VERSION` as TFDS prepared it.
-        split: in TFDS notation, such as "train+validation[:50%]".
-        num_classes: expected number of classes.
+    The split is in TFDS notation, such as "train+validation[:50%]".
     """
 
     def __init__(self, folder: Path, split: str, num_classes: int) -> None:
@@ -44,10 +41,11 @@ class ArrayRecordSource:
             features, found = builder.info.features, builder.info.file_format.value
             if found == "array_record":
                 # Segmentation masks stay encoded, too: nothing uses them.
-                images = (
-                    n for n, kind in features.items() if isinstance(kind, tfds.features.Image)
-                )
-                encoded = {name: tfds.decode.SkipDecoding() for name in images}
+                encoded = {
+                    name: tfds.decode.SkipDecoding()
+                    for name, kind in features.items()
+                    if isinstance(kind, tfds.features.Image)
+                }
                 self._records = builder.as_data_source(split, decoders=encoded)
         except Exception as error:
             raise self._unreadable(self._name, error) from error
@@ -70,7 +68,6 @@ class ArrayRecordSource:
         return f"{self._name}[{index}]"
 
     def read(self, index: int) -> tuple[bytes, int]:
-        """Encoded image `index` and its label."""
         try:
             record = self._records[index]
         except Exception as error:

@@ -10,8 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, check_no_pointer
-from mimetic_jax.data.home import SPLITS, split_in_name, walk
-from mimetic_jax.data.lines import parts_of
+from mimetic_jax.data.home import SPLITS, parts_of, split_in_name, walk
 
 _JPEG = (".jpeg", ".jpg", ".jpe", ".jfif")
 _SUFFIXES = (*_JPEG, ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
@@ -19,14 +18,7 @@ _SUFFIXES = (*_JPEG, ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileSource:
-    """Images below a folder.
-
-    Args:
-        folder: the folder that they are below.
-        files: their paths relative to it, with forward slashes.
-        labels: int32 [N], of `classes`.
-        classes: their names.
-    """
+    """Images below a folder, by their paths relative to it, and their labels, int32 [N]."""
 
     folder: Path
     files: tuple[str, ...]
@@ -68,15 +60,9 @@ class ClassFolders:
     Images are in order of their names, folder by folder, and classes likewise, whether names are
     stored composed or decomposed.
 
-    Args:
-        path: the path of the folder.
-
     Attributes:
         splits: by name, path and class of each image.
         others: names of the files that are no images, hidden ones excepted.
-
-    Raises:
-        InputError: there are no images, or splits and classes can't be told apart.
     """
 
     def __init__(self, path: Path) -> None:
@@ -106,12 +92,7 @@ class ClassFolders:
                 found.extend((f"{folder}/{name}" if folder else name, label) for name in images)
 
     def source(self, split: str) -> FileSource:
-        """The images of a split. A class has the same number in every split.
-
-        Raises:
-            InputError: the split has no images, one of them is in no class folder, a class of the
-                training images has none, or the split has a class that training lacks.
-        """
+        """The images of a split. A class has the same number in every split."""
         if split not in self.splits:
             raise InputError(
                 f"{self.path} has no images of split {split!r}, only of: "

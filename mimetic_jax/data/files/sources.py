@@ -18,10 +18,8 @@ from mimetic_jax.data.files.views import View, check_image, eval_view
 class ImageSource(Protocol):
     """N encoded images with labels: any object that reads them by index, thread-safely.
 
-    Attributes:
-        num_classes: number of classes; labels are in [0, num_classes).
-        labels: int32 [N]. For TFDS data the first use reads every record: training doesn't need
-            them, choosing a balanced part does.
+    Labels are int32 [N]. For TFDS data their first use reads every record: training doesn't need
+    them, choosing a balanced part does.
     """
 
     @property

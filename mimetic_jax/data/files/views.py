@@ -52,9 +52,6 @@ def random_crop(
     Up to ten times: area ~ U(scale) · h · w and log(w'/h') ~ U(log ratio), until the box fits.
     After that the largest central box with a ratio in range.
 
-    >>> random_crop(np.random.default_rng(0), 30, 40, (1.0, 1.0), (4 / 3, 4 / 3))
-    (0, 0, 30, 40)
-
     Reference:
         Szegedy et al. 2015, "Going deeper with convolutions"; torchvision.transforms.v2.
     """
@@ -83,12 +80,6 @@ def train_view(
     box stays at least as large as the result. The mean difference from Pillow's bilinear, on
     ImageNet files, is 0.6 of 255 levels at 224 pixels and 2.9 at 64; Pillow's own bicubic differs
     by 1.2 and 1.5.
-
-    Args:
-        view: see there.
-        data: the encoded image.
-        rng: source of the crop and of a random interpolation.
-        name: the image's name in errors.
     """
     shape = jpeg_shape(data)
     pixels = None if shape else decode(data, name)
@@ -149,15 +140,8 @@ def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarra
     it; gray of 32 bits is refused, because its range is unknown. JPEGs are decoded by OpenCV, which
     is faster and releases Python's lock; its own thread pool is off.
 
-    Args:
-        data: the file's bytes.
-        name: the image's name in errors.
-        reduction: 1, 2 or 4: decode a gray or RGB JPEG to 1 / reduction of its height and width,
-            rounded up, at less cost. Other images come at full size.
-
-    Raises:
-        InputError: the data are no image, a damaged or truncated one, one of 32-bit gray, or one of
-            more pixels than Pillow or OpenCV decode.
+    A `reduction` of 2 or 4 decodes a gray or RGB JPEG to a half or a quarter of its height and
+    width, rounded up, at less cost. Other images come at full size.
     """
     if jpeg_shape(data):
         cv2 = opencv()

@@ -29,15 +29,9 @@ Sequence: TypeAlias = tuple[jax.Array, jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class _Sequences:
-    """What the sets have in common.
+    """What the sets have in common: the number of tokens V that are drawn, and what is tested.
 
-    Args:
-        vocabulary: V, tokens that are drawn.
-        test_at: multiples of the length to test at; 1 is always among them.
-        num_test: test sequences of each length.
-
-    Raises:
-        InputError: a number is out of range.
+    Multiples of the length to test at always have 1 among them.
     """
 
     vocabulary: Annotated[int, VOCABULARY] = 16
@@ -112,20 +106,12 @@ class Associative(_Sequences):
     """`k v k v … k v`: pairs of keys and values, then some of the keys again, each with its value.
 
     Half of the vocabulary are keys, the other half values. Keys differ; values are independent.
+    Multiples of the length have as many times more pairs and queries.
 
-    Args:
-        pairs: P; multiples of the length have as many times more.
-        queries: Q ≤ P, keys that are asked for, likewise.
-
-    Raises:
-        InputError: a number is out of range, or the vocabulary has too few keys.
-
-    Example:
-        >>> inputs, targets = Associative(vocabulary=8, pairs=2, queries=1, test_at=()).example(
-        ...     jax.random.key(1)
-        ... )
-        >>> inputs.tolist(), targets.tolist()
-        ([1, 4, 2, 4, 2], [-1, -1, -1, -1, 4])
+    >>> sequences = Associative(vocabulary=8, pairs=2, queries=1, test_at=())
+    >>> inputs, targets = sequences.example(jax.random.key(1))
+    >>> inputs.tolist(), targets.tolist()
+    ([1, 4, 2, 4, 2], [-1, -1, -1, -1, 4])
 
     Reference: Zoology: Measuring and Improving Recall in Efficient Language Models (Arora et al.
     2023), multi-query associative recall; its queries are further apart.

@@ -26,12 +26,8 @@ class DatasetInfo:
     """Shape, published size and origin of a data set.
 
     Args:
-        name: the name that `load_dataset` takes.
         image_shape: height, width and channels of one image; of a streamed set, whose images differ
             in size, the shape they are resized to.
-        num_classes: number of classes.
-        num_train: training examples.
-        num_test: test examples.
         source: where the files come from.
         mean: per channel, over the training images, with white as 1; ImageNet's unless given, by
             which published recipes normalize other sets, too.
@@ -182,16 +178,10 @@ class ImageDataset(_Parts):
 
     def chosen(self, train: np.ndarray, test: np.ndarray | None = None) -> Self:
         images, labels = self.train_images, self.train_labels
-        tests = (self.test_images, self.test_labels)
+        changes = {"train_images": images[train], "train_labels": labels[train]}
         if test is not None:
-            tests = images[test], labels[test]
-        return dataclasses.replace(
-            self,
-            train_images=images[train],
-            train_labels=labels[train],
-            test_images=tests[0],
-            test_labels=tests[1],
-        )
+            changes |= {"test_images": images[test], "test_labels": labels[test]}
+        return dataclasses.replace(self, **changes)
 
     def fingerprint(self) -> str:
         """Sixteen hex digits that change when any pixel, label or shape does.
@@ -279,9 +269,6 @@ def balanced(labels: np.ndarray, fraction: float) -> np.ndarray:
     """Indices of a class-balanced part, the same for every run; a smaller is a subset of a larger.
 
     A fraction in (0, 1] of each class is kept, rounded, at least one example.
-
-    >>> balanced(np.array([0, 1, 0, 1, 0, 1]), 1 / 3).tolist()
-    [3, 4]
     """
     kept = []
     for label in np.unique(labels):

@@ -13,12 +13,7 @@ from mimetic_jax.data.files import array_record
 from mimetic_jax.data.files.class_folders import ClassFolders
 from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
 from mimetic_jax.data.home import existing, expanded, name_of, unread
-from mimetic_jax.data.sets.dataset import (
-    DatasetInfo,
-    ImageDataset,
-    StreamedDataset,
-    balanced,
-)
+from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset, StreamedDataset, balanced
 from mimetic_jax.data.sets.readers import read_arrays
 from mimetic_jax.data.sets.table import describe
 
@@ -43,15 +38,7 @@ def load_dataset(
     3. a tree `train/CLASS/...`, in `data_dir/TFDS_NAME`, `data_dir/FOLDER` or `data_dir` itself;
        see `ClassFolders`.
 
-    Args:
-        name: one of `names()`.
-        data_dir: the folder that holds it; None for one that is installed, as the digits are.
-        classes: expected number of classes of a streamed set that isn't the published one, such
-            as a sample; 0 for the published number.
-
-    Raises:
-        InputError: the name is unknown (the error lists the known ones), no data_dir is given or
-            one that isn't used, or the files are unusable.
+    A streamed set that isn't the published one, such as a sample, may have other `classes`.
     """
     info = describe(name, data_dir)
     need(f"reading {name}", "data")
@@ -102,12 +89,6 @@ def load_own(name: str, data_dir: str | None, size: int) -> ImageDataset | Strea
     If there is no test split, the validation split is tested on; with both, its images aren't
     used. If there is neither, a tenth of each class is held out, always the same images:
     rounded, hence none of a class of fewer than five.
-
-    Args:
-        name: "folder" to hold the images in memory, as squares of `size` pixels; or
-            "folder_streamed" to decode them while training.
-        data_dir: a folder; "~" is the home folder.
-        size: side of the images in pixels; 0 for 64, or 224 if they are streamed.
     """
     need("reading images", "data")
     path = _own_path(name, data_dir)

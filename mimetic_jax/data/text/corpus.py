@@ -7,8 +7,7 @@ from typing import Any
 
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.download import REMOTE, hint
-from mimetic_jax.data.home import check_unused, expanded
-from mimetic_jax.data.lines import parts_of
+from mimetic_jax.data.home import check_unused, expanded, parts_of
 from mimetic_jax.data.text.text_files import LEVELS, load_own
 from mimetic_jax.data.text.tokens import Corpus, TextInfo, corpus_of
 
@@ -58,12 +57,6 @@ def describe(name: str, data_dir: str | None = None, corpus: Corpus | None = Non
 
     "python_docs", of which each version of Python has its own text, and a text of one's own are
     loaded for it.
-
-    >>> describe("ptb_word").vocabulary
-    10000
-
-    Raises:
-        InputError: the name is unknown; or as `load_text` when the text is loaded.
     """
     if name in _KNOWN:
         info = _KNOWN[name]
@@ -86,11 +79,7 @@ def describe(name: str, data_dir: str | None = None, corpus: Corpus | None = Non
 
 
 def names() -> tuple[str, ...]:
-    """The published texts that `load_text` knows.
-
-    >>> "ptb_char" in names()
-    True
-    """
+    """The published texts that `load_text` knows."""
     return (*_KNOWN, _PYTHON_DOCS)
 
 
@@ -107,15 +96,6 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
     characters: its topics in alphabetical order, joined by newlines; the first 90 % of the
     characters are the training text, the next 5 % validation, the last 5 % test. Topics repeat
     parts of each other.
-
-    Args:
-        name: one of `names()`, or "text_char" or "text_word".
-        data_dir: the folder with the files, or with a folder ptb, wikitext-2 or wikitext-103 that
-            holds them; "~" is the home folder. None for "python_docs".
-
-    Raises:
-        InputError: the name is unknown, a file is missing, empty or not UTF-8, or a data_dir is
-            given that isn't used.
 
     Reference: An Empirical Evaluation of Generic Convolutional and Recurrent Networks for Sequence
     Modeling (Bai et al.), section 4, and its program's word_cnn and char_cnn.

@@ -12,11 +12,11 @@ from mimetic_jax.data.home import (
     existing,
     expanded,
     name_of,
+    parts_of,
     split_in_name,
     unread,
     walk,
 )
-from mimetic_jax.data.lines import parts_of
 from mimetic_jax.data.text.tokens import Corpus, corpus_of
 
 LEVELS = {"text_char": "char", "text_word": "word"}
@@ -36,11 +36,6 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
     line; hidden files are left out, symbolic links are followed, each real folder once. That text,
     or that of a single file, is split at the nearest line ends in training, validation and test
     text. The latter two have 5 % of the characters each, at most 100,000.
-
-    Raises:
-        InputError: there is no such folder or file; it has no .txt file, or only one or two of
-            train.txt, valid.txt and test.txt, or several of one; or a file is empty, not UTF-8, too
-            short to be split, or can't be read.
     """
     if not data_dir:
         raise InputError(

@@ -16,13 +16,11 @@ _UNKNOWN = "<unk>"
 
 @dataclasses.dataclass(frozen=True)
 class TextInfo:
-    """Size and origin of a text.
+    """Size and origin of a text; numbers of tokens are with line ends.
 
     Args:
-        name: the name that `load_text` takes.
         level: what a token is, "word" or "char".
         vocabulary: number of different tokens.
-        num_train, num_valid, num_test: tokens of the three texts, line ends included.
         source: the canonical release.
         files: its training, validation and test file, if it is read from these.
         folders: folders below `data_dir` that may hold the files.
@@ -52,15 +50,8 @@ class TextInfo:
 class Corpus:
     """Training, validation and test text as token ids, int32 [N], with one vocabulary.
 
-    >>> tokens = np.array([0, 1, 0], np.int32)
-    >>> Corpus("ab", ("a", "b"), tokens, tokens, tokens).vocabulary[1]
-    'b'
-
     Attributes:
         left_out: how many files of its folder aren't read; "" for none.
-
-    Raises:
-        InputError: a text is empty.
     """
 
     name: str

@@ -14,11 +14,7 @@ from mimetic_jax.base.errors import InputError
 
 
 def batchify(tokens: np.ndarray, batch: int) -> np.ndarray:
-    """Cut a text [N] into rows [B, N // B] that are read in parallel; the remainder is dropped.
-
-    >>> batchify(np.arange(7), 2).tolist()
-    [[0, 1, 2], [3, 4, 5]]
-    """
+    """Cut a text [N] into rows [B, N // B] that are read in parallel; the remainder is dropped."""
     return tokens[: len(tokens) // batch * batch].reshape(batch, -1)
 
 
@@ -26,9 +22,6 @@ def train_windows(num_tokens: int, batch: int, length: int, valid: int) -> int:
     """The number of windows in an epoch: the steps of a pass over the rows of `batchify`.
 
     Windows start `valid` tokens apart as long as one target counts.
-
-    >>> train_windows(num_tokens=929_589, batch=16, length=80, valid=40)
-    1452
     """
     _check(num_tokens, length, valid)
     row = num_tokens // batch
@@ -47,12 +40,6 @@ def window(
 
     The last window of an epoch may reach beyond the rows. It keeps its shape: the last token is
     repeated there with weight 0, which a causal model doesn't see at the positions that count.
-
-    Args:
-        rows: int32 [B, M] of `batchify`.
-        index: from 0 to `train_windows` - 1; may be traced.
-        length: tokens per window, static.
-        valid: targets per window that count, static.
 
     Reference: word_cnn of the program of Bai et al. (An Empirical Evaluation of Generic
     Convolutional and Recurrent Networks for Sequence Modeling). Its char_cnn differs in one case:
@@ -76,10 +63,6 @@ def eval_windows(
     window counts all of its targets. The program of Bai et al. instead cuts a text of words into 10
     rows, and leaves out the context of each row and the remainder.
 
-    >>> starts, weights = eval_windows(num_tokens=7, batch=2, length=4, valid=2)
-    >>> starts.tolist(), weights.tolist()
-    ([[0, 2]], [[[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0]]])
-
     Returns:
         starts int32 [S, B] and weights float32 [S, B, length] of the targets; padding has start 0
         and weights 0. The weights sum to N - 1.
@@ -93,8 +76,7 @@ def eval_windows(
     weights = new & (starts[:, None] + position < num_tokens - 1)
     weights[count:] = False
     starts[count:] = 0
-    shape = (-1, batch)
-    return starts.reshape(shape), weights.astype(np.float32).reshape(*shape, length)
+    return starts.reshape(-1, batch), weights.astype(np.float32).reshape(-1, batch, length)
 
 
 def windows_at(tokens: jax.Array, starts: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:

@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from PIL import Image
 
 from mimetic_jax.data.augment import geometry
 from mimetic_jax.data.augment.shears import interpolating
+from mimetic_jax.data.files.views import random_crop
 from tests.data import made
 from tests.typical import typical
 
@@ -51,23 +53,8 @@ MAPS = {
 }
 
 
-def matrix(name, argument, height=40, width=48):
-    return geometry.MATRICES[name.split()[0]](argument, height, width)
-
-
-def affine_difference(name, interpolation, images):
-    argument, theirs = MAPS[name]
-    method = Image.Resampling[interpolation.upper()]
-    out = np.asarray(mapped(images, matrix(name, argument, *images.shape[1:3]), interpolation))
-    assert np.array_equal(out, np.rint(out))
-    expected = []
-    for image in map(Image.fromarray, images):
-        if theirs is None:
-            expected.append(image.rotate(argument, method, fillcolor=FILL))
-        else:
-            affine = Image.Transform.AFFINE
-            expected.append(image.transform(image.size, affine, theirs, method, fillcolor=FILL))
-    return np.abs(out.astype(int) - np.stack([np.asarray(image) for image in expected]).astype(int))
+def matrix(name, argument):
+    return geometry.MATRICES[name.split()[0]](argument, 40, 48)
 
 
 # Truncation to whole levels turns the last digit of a float into a level, where values such as
@@ -76,8 +63,18 @@ def affine_difference(name, interpolation, images):
     ("interpolation", "off"), [("nearest", 1e-3), ("bilinear", 0.05), ("bicubic", 0.05)]
 )
 def test_affine_maps_are_pillows(interpolation, off):
-    for name in MAPS:
-        apart = affine_difference(name, interpolation, pictures())
+    images, method = pictures(), Image.Resampling[interpolation.upper()]
+
+    def by_pillow(image, argument, theirs):
+        if theirs is None:
+            return image.rotate(argument, method, fillcolor=FILL)
+        return image.transform(image.size, Image.Transform.AFFINE, theirs, method, fillcolor=FILL)
+
+    for name, (argument, theirs) in MAPS.items():
+        out = np.asarray(mapped(images, matrix(name, argument), interpolation))
+        assert np.array_equal(out, np.rint(out))
+        expected = [by_pillow(Image.fromarray(image), argument, theirs) for image in images]
+        apart = np.abs(out.astype(int) - np.stack(expected))
         assert (apart > 0).mean() < off, name
         assert interpolation == "nearest" or apart.max() <= 1, name
 
@@ -119,14 +116,6 @@ def test_a_random_interpolation_is_one_of_the_two():
         assert 8 < (apart[0] < 0.01).sum() < 32
 
 
-def resizing_difference(size, interpolation, images):
-    out = resized(images, size, interpolation)
-    assert out.dtype == jnp.uint8
-    out = np.asarray(out).astype(int)
-    expected = [resized_by_pillow(Image.fromarray(image), size, interpolation) for image in images]
-    return np.abs(out - np.stack(expected))
-
-
 # The last has many values halfway between two levels, where the last digit decides the rounding.
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize(
@@ -134,7 +123,11 @@ def resizing_difference(size, interpolation, images):
     [((23, 17), 0.01), ((40, 19), 0.01), ((57, 91), 0.01), ((60, 96), 0.25)],
 )
 def test_resizing_is_pillows(size, off, interpolation):
-    apart = resizing_difference(size, interpolation, pictures())
+    images = pictures()
+    out = resized(images, size, interpolation)
+    assert out.dtype == jnp.uint8
+    expected = [resized_by_pillow(Image.fromarray(image), size, interpolation) for image in images]
+    apart = np.abs(np.asarray(out).astype(int) - np.stack(expected))
     assert apart.max() <= 2
     assert (apart > 0).mean() <= off
 
@@ -144,49 +137,26 @@ def boxes(count, height, width, **law):
     return np.stack(jax.jit(jax.vmap(draw))(jax.random.split(KEY, count)), axis=1)
 
 
-def test_boxes_are_inside_and_of_the_law():
-    found = boxes(4000, 50, 60, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
-    top, left, height, width = found.T
-    assert np.all((top >= 0) & (left >= 0) & (height > 0) & (width > 0))
-    assert np.all((top + height <= 50) & (left + width <= 60))
-    aspect, area = width / height, height * width / 3000
-    # Whole pixels, of at least 13 by 13.
-    assert np.all((aspect > 0.75 / 1.09) & (aspect < 1.09 * 4 / 3))
-    assert np.all((area > 0.07) & (area <= 1))
-    assert abs(np.median(np.log(aspect))) < 0.05
-
-    # The same law drawn with NumPy, attempt by attempt.
-    rng = np.random.default_rng(3)
-    expected = []
-    while len(expected) < 4000:
-        drawn = 3000 * rng.uniform(0.08, 1)
-        shape = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
-        one = round(math.sqrt(drawn * shape)), round(math.sqrt(drawn / shape))
-        if one[0] <= 60 and one[1] <= 50:
-            expected.append(one[0] * one[1] / 3000)
-    quantiles = np.linspace(0.05, 0.95, 10)
-    np.testing.assert_allclose(
-        np.quantile(area, quantiles), np.quantile(expected, quantiles), atol=0.04
-    )
-
-
-def test_positions_of_boxes_are_uniform():
-    top, left, height, width = boxes(3000, 30, 30, scale=(0.25, 0.25), ratio=(1, 1)).T
-    assert np.all((height == 15) & (width == 15))
-    for place in (top, left):
-        counts = np.bincount(place, minlength=16)
-        assert len(counts) == 16
-        assert counts.min() > 120
-        assert counts.max() < 260
-
-
 @pytest.mark.parametrize(
-    ("size", "ratio", "expected"),
-    [((20, 60), (1, 1), (0, 20, 20, 20)), ((60, 20), (1, 1), (20, 0, 20, 20))],
+    ("size", "scale", "ratio"),
+    [
+        ((50, 60), (0.08, 1.0), (3 / 4, 4 / 3)),
+        ((30, 30), (0.25, 0.25), (1, 1)),
+        # None fits: the central box.
+        ((20, 60), (1, 1), (1, 1)),
+        ((60, 20), (1, 1), (1, 1)),
+    ],
 )
-def test_what_never_fits_is_the_central_box(size, ratio, expected):
-    found = boxes(5, *size, scale=(1.0, 1.0), ratio=ratio)
-    np.testing.assert_array_equal(found, [expected] * 5)
+def test_boxes_are_of_the_law_of_streamed_images(size, scale, ratio):
+    """Which is drawn attempt by attempt, and tested in tests/data/files/test_views.py."""
+    found, rng = boxes(4000, *size, scale=scale, ratio=ratio), np.random.default_rng(3)
+    assert found.min() >= 0
+    assert np.all(found[:, :2] + found[:, 2:] <= size)
+    expected = np.array([random_crop(rng, *size, scale, ratio) for _ in range(4000)])
+    for ours, theirs in zip(found.T, expected.T, strict=True):
+        assert scipy.stats.ks_2samp(ours, theirs).statistic < 0.04
+    ratios = (sides[:, 2] / sides[:, 3] for sides in (found, expected))
+    assert scipy.stats.ks_2samp(*ratios).statistic < 0.04
 
 
 @typical("interpolation", ["bicubic"], slow=["bilinear"])

@@ -119,21 +119,7 @@ def changed(chosen, image, factor, shift=1.0):
     return where_chosen(chosen, scaled, image, by, share=0.5)
 
 
-EXPECTED = np.where(
-    np.asarray(CHOSEN)[:, None, None, None],
-    np.asarray(IMAGES) * np.asarray(FACTORS)[:, None, None, None] + 1,
-    np.asarray(IMAGES),
-)
-
-
-def test_only_chosen_images_change():
-    some, alone = jax.jit(jax.vmap(changed)), jax.jit(changed)
-    np.testing.assert_array_equal(some(CHOSEN, IMAGES, FACTORS), EXPECTED)
-    found = [alone(*example) for example in zip(CHOSEN, IMAGES, FACTORS, strict=True)]
-    np.testing.assert_array_equal(jnp.stack(found), EXPECTED)
-    every = IMAGES * FACTORS[:, None, None, None] + 1
-    np.testing.assert_array_equal(some(jnp.full(6, True), IMAGES, FACTORS), every)
-    np.testing.assert_array_equal(some(jnp.full(6, False), IMAGES, FACTORS), IMAGES)
+EVERY = IMAGES * FACTORS[:, None, None, None] + 1
 
 
 def test_one_choice_or_one_image_for_all_and_batches_of_batches():
@@ -144,22 +130,26 @@ def test_one_choice_or_one_image_for_all_and_batches_of_batches():
             jax.vmap(changed, in_axes=(None, 0, None))(CHOSEN[1], IMAGES, FACTORS[2]),
             jax.vmap(changed, in_axes=(0, None, 0))(CHOSEN, IMAGES[0], FACTORS),
             jax.vmap(jax.vmap(changed))(*two),
+            jnp.stack([changed(*each) for each in zip(CHOSEN, IMAGES, FACTORS, strict=True)]),
         )
 
-    one_choice, one_image, twice = found()
-    every, by_image = IMAGES * FACTORS[:, None, None, None] + 1, CHOSEN[:, None, None, None]
+    one_choice, one_image, twice, alone = found()
+    by_image = CHOSEN[:, None, None, None]
     np.testing.assert_array_equal(one_choice, IMAGES * 2 + 1)
     image = IMAGES[0] * FACTORS[:, None, None, None] + 1
     np.testing.assert_array_equal(one_image, jnp.where(by_image, image, IMAGES[0]))
-    np.testing.assert_array_equal(twice[0], EXPECTED)
-    np.testing.assert_array_equal(twice[1], jnp.where(by_image, IMAGES, every))
+    np.testing.assert_array_equal(twice[0], jnp.where(by_image, EVERY, IMAGES))
+    np.testing.assert_array_equal(twice[1], jnp.where(by_image, IMAGES, EVERY))
+    np.testing.assert_array_equal(alone, twice[0])
 
 
-@pytest.mark.parametrize("beyond", [-0.9, 0.0, 3.0], ids=["pieces of 2", "of 3", "of all"])
+@pytest.mark.parametrize(
+    "beyond", [None, -0.9, 0.0, 3.0], ids=["one by one", "pieces of 2", "of 3", "of all"]
+)
 @pytest.mark.parametrize("chosen", [CHOSEN, CHOSEN & False, CHOSEN | True], ids=["3", "0", "6"])
-def test_gpus_change_the_same_images_in_pieces(chosen, beyond, monkeypatch):
-    monkeypatch.setattr("mimetic_jax.data.augment.chosen.BEYOND", beyond)
-    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *, cuda, **_: cuda())
+def test_only_chosen_images_change_on_gpus_in_pieces(chosen, beyond, monkeypatch):
+    if beyond is not None:
+        monkeypatch.setattr("mimetic_jax.data.augment.chosen.BEYOND", beyond)
+        monkeypatch.setattr(jax.lax, "platform_dependent", lambda *, cuda, **_: cuda())
     found = jax.jit(jax.vmap(changed))(chosen, IMAGES, FACTORS)
-    every = IMAGES * FACTORS[:, None, None, None] + 1
-    np.testing.assert_array_equal(found, np.where(chosen[:, None, None, None], every, IMAGES))
+    np.testing.assert_array_equal(found, np.where(chosen[:, None, None, None], EVERY, IMAGES))

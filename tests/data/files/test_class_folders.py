@@ -58,28 +58,23 @@ TREE = [
 
 
 def test_a_tree_of_splits(make):
-    folder = make([*TREE, "test/unlabeled.JPEG"])  # as ImageNet's test images are
-    images, classes = found(folder, "train")
-    assert classes == ["cat", "dog"]
-    assert images == {
+    """As ImageNet's, whose test images are unlabeled; empty folders below a class are ignored."""
+    folder = make([*TREE, "test/unlabeled.JPEG"], ["val/ant", "train/cat/deeper"])
+    images = {
         "train/cat/1.JPEG": "cat",
         "train/dog/1.JPEG": "dog",
         "train/dog/2.jpg": "dog",
         "train/dog/deeper/3.png": "dog",
     }
-    images, classes = found(folder, "validation")
-    assert images == {"val/cat/9.JPEG": "cat", "val/dog/9.JPEG": "dog"}
+    assert found(folder, "train") == (images, ["cat", "dog"])
+    images = {"val/cat/9.JPEG": "cat", "val/dog/9.JPEG": "dog"}
+    assert found(folder, "validation") == (images, ["cat", "dog"])
 
 
-def test_a_class_has_one_number_in_every_split(make):
-    folder = make([*TREE, "test/dog/1.JPEG"])
-    assert found(folder, "test") == ({"test/dog/1.JPEG": "dog"}, ["cat", "dog"])
-
-
-def test_a_class_may_have_the_name_of_a_split(make):
+def test_a_class_has_one_number_in_every_split_and_may_have_the_name_of_one(make):
     folder = make(["train/train/1.png", "train/bus/1.png", "val/train/2.png"])
     assert found(folder, "train")[1] == ["bus", "train"]
-    assert found(folder, "validation")[0] == {"val/train/2.png": "train"}
+    assert found(folder, "validation") == ({"val/train/2.png": "train"}, ["bus", "train"])
 
 
 @pytest.mark.parametrize(("train", "val"), [("NFC", "NFD"), ("NFD", "NFC"), ("NFD", "NFD")])
@@ -132,16 +127,15 @@ def test_the_class_is_the_first_folder(make, prefix):
     assert set(ClassFolders(folder).splits) == {"train"}
 
 
-@pytest.mark.parametrize(
-    ("folder", "split"),
-    [
-        *((name, "train") for name in ("Train", "training")),
-        *((name, "validation") for name in ("Val", "valid", "VALIDATION", "dev")),
-        *((name, "test") for name in ("Test", "testing")),
-    ],
-)
-def test_other_names_of_splits(make, folder, split):
-    assert found(make([f"{folder}/cat/1.png"]), split) == ({f"{folder}/cat/1.png": "cat"}, ["cat"])
+def test_other_names_of_splits(tmp_path):
+    for split, names in {
+        "train": ("Train", "training"),
+        "validation": ("Val", "valid", "VALIDATION", "dev"),
+        "test": ("Test", "testing"),
+    }.items():
+        for name in names:
+            folder = write(tmp_path / name, {f"{name}/cat/1.png": b"1"}, [])
+            assert found(folder, split) == ({"1": "cat"}, ["cat"])
 
 
 @pytest.mark.parametrize(
@@ -172,49 +166,32 @@ def test_suffixes_of_images_and_the_count_of_other_files(make):
     assert unread(ClassFolders(folder).others) == said
 
 
-def test_an_empty_folder_of_another_split_is_ignored(make):
-    assert found(make(TREE, ["val/ant", "train/cat/deeper"]), "train")[1] == ["cat", "dog"]
-
-
 def test_links_to_folders_elsewhere_are_followed(tmp_path):
     """As in a subset of a data set that is made of links."""
     whole = write(tmp_path / "whole", {name: name.encode() for name in TREE}, [])
-    subset = tmp_path / "subset"
-    (subset / "train").mkdir(parents=True)
-    for name in ("dog", "cat"):
-        (subset / "train" / name).symlink_to(tmp_path / "whole" / "train" / name)
-    (subset / "val").symlink_to(tmp_path / "whole" / "val")
+    subset = write(tmp_path / "subset", {}, ["train"])
+    for name in ("train/dog", "train/cat", "val"):
+        (subset / name).symlink_to(whole / name)
     for split in ("train", "validation"):
         assert found(subset, split) == found(whole, split)
 
 
-def test_a_link_to_nothing_is_named(make):
-    folder = make(TREE)
-    (folder / "train/dog/dead.png").symlink_to("no.png")
+def test_links_to_nothing_and_pointers_of_git_lfs_are_named(make):
+    folder = make(["cat/1.png"], **{"dog/2.png": "version https://git-lfs.github.com/spec/v1\n"})
+    (folder / "dead").mkdir()
+    (folder / "dead/3.png").symlink_to("no.png")
     images = source(folder, "train")
-    index = images.files.index("train/dog/dead.png")
-    assert images.name(index) == f"{folder}/train/dog/dead.png"
-    refused(lambda: images.read(index), f"can't read {images.name(index)} (No such file")
-
-
-def test_a_link_to_a_folder_above_ends_nothing(make):
-    """Once such a link gave every image again, as one of a class of the link's name."""
-    folder = make(["cat/1.png", "dog/2.png"])
-    (folder / "latest").symlink_to(".")
-    (folder / "cat" / "up").symlink_to("..")
-    assert found(folder, "train") == ({"cat/1.png": "cat", "dog/2.png": "dog"}, ["cat", "dog"])
+    assert images.read(0)[0] == b"cat/1.png"
+    refused(lambda: images.read(1), f"can't read {folder}/dead/3.png (No such file")
+    refused(lambda: images.read(2), "dog/2.png is a Git LFS pointer")
 
 
 def test_a_folder_behind_a_link_counts_once_under_its_own_name(make):
+    """Also one above: such a link gave every image again, as one of a class of the link's name."""
     folder = make(["data/zebra/1.png", "else/dog/2.png"])
     (folder / "data" / "ass").symlink_to("zebra")
     (folder / "data" / "dog").symlink_to(folder / "else" / "dog")
+    (folder / "data" / "latest").symlink_to(".")
+    (folder / "data" / "zebra" / "up").symlink_to("..")
     expected = {"data/zebra/1.png": "zebra", "else/dog/2.png": "dog"}
     assert found(folder / "data", "train") == (expected, ["dog", "zebra"])
-
-
-def test_a_pointer_of_git_lfs_is_no_image(make):
-    folder = make(["cat/1.png"], **{"dog/2.png": "version https://git-lfs.github.com/spec/v1\n"})
-    images = source(folder, "train")
-    assert images.read(0)[0] == b"cat/1.png"
-    assert "dog/2.png is a Git LFS pointer" in refused(lambda: images.read(1))

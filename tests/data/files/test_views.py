@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.files.views import (
     View,
     decode,
@@ -21,7 +20,7 @@ from mimetic_jax.data.files.views import (
     train_view,
 )
 from tests.data import made
-from tests.data.made import decoded, encode, photo
+from tests.data.made import decoded, encode, photo, refused
 
 RATIO = (3 / 4, 4 / 3)
 
@@ -53,12 +52,9 @@ def test_boxes_have_the_right_distribution():
     assert abs(np.corrcoef(area, aspect)[0, 1]) < 4 / math.sqrt(4000)
 
 
-@pytest.mark.parametrize(
-    ("height", "width", "box"),
-    [(10, 1000, (0, 493, 10, 13)), (1000, 10, (493, 0, 13, 10))],
-)
-def test_without_a_box_that_fits_the_center_is_cut(height, width, box):
-    assert random_crop(np.random.default_rng(0), height, width, (0.9, 1.0), RATIO) == box
+def test_without_a_box_that_fits_the_center_is_cut():
+    for size, box in (((10, 1000), (0, 493, 10, 13)), ((1000, 10), (493, 0, 13, 10))):
+        assert random_crop(np.random.default_rng(0), *size, (0.9, 1.0), RATIO) == box
 
 
 def test_a_crop_of_everything_is_the_image_resized():
@@ -89,12 +85,11 @@ def test_the_view_shows_the_box(size):
     rows, columns = np.mgrid[:height, :width]
     pixels = np.stack([rows * 255 / height, columns * 255 / width, 0 * rows], axis=2)
     data = encode(pixels.round().astype(np.uint8))
+    centers = (np.arange(size) + 0.5) / size
     for seed in range(5):
-        top, left, box_height, box_width = random_crop(
-            np.random.default_rng(seed), height, width, (0.3, 1.0), RATIO
-        )
-        view = train_view(View(size, scale=(0.3, 1)), data, np.random.default_rng(seed))
-        centers = (np.arange(size) + 0.5) / size
+        one, again = (np.random.default_rng(seed) for _ in range(2))
+        top, left, box_height, box_width = random_crop(one, height, width, (0.3, 1.0), RATIO)
+        view = train_view(View(size, scale=(0.3, 1)), data, again)
         expected = (top + box_height * centers) * 255 / height
         assert np.abs(view[:, :, 0].mean(1) - expected).max() < 3
         expected = (left + box_width * centers) * 255 / width
@@ -137,12 +132,9 @@ def test_one_pixel_is_enough():
     assert (eval_view(View(5, 0.9), data) == 77).all()
 
 
-RNG = np.random.default_rng(0)
-PHOTO = np.add.outer(np.arange(41) * 3, np.arange(58) * 2)[:, :, None] + RNG.integers(0, 40, 3)
+PHOTO = np.add.outer(np.arange(41) * 3, np.arange(58) * 2)[:, :, None] + np.array([34, 25, 20])
 PHOTO = np.clip(PHOTO, 0, 255).astype(np.uint8)
-
-
-encoded = functools.partial(made.encode, PHOTO)
+encoded = functools.partial(encode, PHOTO)
 
 FILES = {
     "JPEG": encoded("JPEG"),
@@ -201,10 +193,8 @@ def test_a_pgm_of_more_than_8_bits_is_scaled(form, most):
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_32_bit_gray_is_refused(dtype):
     data = made.encode(np.ones((4, 5), dtype), "TIFF")
-    with pytest.raises(
-        InputError, match=r"a\.tif can't be decoded \(32-bit gray has no known range"
-    ):
-        decode(data, "a.tif")
+    words = "a.tif can't be decoded (32-bit gray has no known range"
+    refused(lambda: decode(data, "a.tif"), words)
 
 
 @pytest.mark.parametrize("reduction", [2, 4])
@@ -223,31 +213,26 @@ def test_a_reduced_jpeg_is_the_average_of_the_whole(kind, reduction):
 @pytest.mark.parametrize("kind", ["JPEG", "gray JPEG", "CMYK JPEG", "PNG"])
 @pytest.mark.parametrize("kept", [0.0, 0.02, 0.3, 0.6])
 def test_a_truncated_file_is_named(kind, kept):
-    data = FILES[kind]
-    with pytest.raises(InputError, match=r"cat\.JPEG can't be decoded"):
-        decode(data[: int(kept * len(data))], "cat.JPEG")
+    data = FILES[kind][: int(kept * len(FILES[kind]))]
+    refused(lambda: decode(data, "cat.JPEG"), "cat.JPEG can't be decoded")
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(%pipe%id)\n"
+"""For which Pillow calls Ghostscript."""
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\xff\xd8\xff", b"<html>404</html>", b"\xff\xd8\xff\xe0" + bytes(50)]
+    "data",
+    [b"", b"\xff\xd8\xff", b"<html>404</html>", b"\xff\xd8\xff\xe0" + bytes(50), POSTSCRIPT],
 )
 def test_other_bytes_are_refused(data):
     assert jpeg_shape(data) is None
-    with pytest.raises(InputError, match=f"no known image format in its {len(data)} bytes"):
-        decode(data)
-
-
-def test_no_program_is_run_for_an_image():
-    """Pillow calls Ghostscript for PostScript."""
-    postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(%pipe%id)\n"
-    with pytest.raises(InputError, match="no known image format"):
-        decode(postscript, "a.jpg")
+    refused(lambda: decode(data), f"no known image format in its {len(data)} bytes")
 
 
 def test_an_image_beyond_pillows_limit_is_named(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", PHOTO.shape[0] * PHOTO.shape[1] // 3)
-    with pytest.raises(InputError, match=r"a\.png can't be decoded \(.*exceeds limit"):
-        decode(FILES["PNG"], "a.png")
+    refused(lambda: decode(FILES["PNG"], "a.png"), "a.png can't be decoded (", "exceeds limit")
 
 
 def test_opencv_starts_no_threads():
