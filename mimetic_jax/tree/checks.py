@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -148,11 +147,12 @@ def check_one_width(tree: Tree, blocks: Iterable[tuple[str, Iterable[Leaf]]]) ->
     for leaf in divided:
         first = divided[0]
         if leaf.axes["d"] != first.axes["d"]:
+            part = part_of(leaf.path, first.path)
             raise InputError(
                 f"{first.path} has width {first.axes['d']} and {leaf.path} width "
                 f"{leaf.axes['d']}, which may have other numbers of heads than "
                 f"{tree.heads['h']}: leave one of them out with "
-                f"{rules_without(tree, part_of(leaf.path, first.path))}, or give a rule for each "
+                f"{rules_without(tree, part, keep=part.split('/')[-2])}, or give a rule for each "
                 "with its own heads=…"
             )
 
@@ -171,12 +171,6 @@ def check_heads(tree: Tree, block: str, written: frozenset[str]) -> None:
                     f"{leaves[wide].path} has heads of width {widths[0]}, "
                     f"{leaves[narrow].path} of width {widths[1]}: " + advice_on_groups(tree)
                 )
-    query = leaves.get("query")
-    if tree.found_rules and query and query.layers == query.axes["h"] == query.axes["d"]:
-        raise InputError(
-            f"{query.path} of shape {query.shape} may stack its layers along axis 0 or 1: give "
-            f"{argument('rules', tree.name_of_rules)}, or attention_rules(stacked=True, axis=1)"
-        )
     for first, second, shared in _SAME_SIZES:
         if {first, second} <= leaves.keys():
             one, other = leaves[first], leaves[second]
@@ -277,15 +271,3 @@ def _moments(path: str) -> set[str]:
     """The counts that an optimizer without its classes has beside the moments of a path."""
     moments = re.finditer(r"(?:^|/)(?:mu|nu)/", path)
     return {f"{path[: found.start()]}/count".removeprefix("/") for found in moments}
-
-
-def check_keys_differ(blocks: Sequence[str]) -> None:
-    """Raise InputError for two blocks that would draw from one key: see `block_key`."""
-    seen: dict[int, str] = {}
-    for block in blocks:
-        other = seen.setdefault(zlib.crc32(block.encode()), block)
-        if other != block:
-            raise InputError(
-                f"{other} and {block} would get identical weights, since the CRC-32 of their paths "
-                "is the same: rename one"
-            )

@@ -354,7 +354,6 @@ class Tree:
             raise InputError(advice.no_match(self, scheme))
         attention = [block for block, leaves in found if {x.role for x in leaves} & set(ATTENTION)]
         checks.check_one_per_layer(self, attention)
-        checks.check_keys_differ([block for block, _ in found])
         return found
 
     @property

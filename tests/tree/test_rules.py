@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import re
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -142,20 +141,6 @@ def test_cross_attention_is_left_out_unless_asked_for(name):
     assert {write.path.split("/")[1] for write in asked} == {"self_attn", name}
 
 
-def test_cross_attention_of_other_names_needs_no_rule():
-    names = ("q_proj", "k_proj", "v_proj", "o_proj")
-    form = {"flat": True, "transposed": False, "stacked": False}
-    layer = {
-        name: {"kernel": leaves["weight"], "bias": leaves["b"]}
-        for name, leaves in stored(stock(), names, **form).items()
-    }
-    rules = attention_rules(query="q_proj", key="k_proj", value="v_proj", out="o_proj", flat=True)
-    tree = {"layers": {"0": {"self_attn": layer, "encoder_attn": layer}}}
-    planned = mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)
-    assert {write.path.split("/")[2] for write in planned} == {"self_attn"}
-    assert "layers/0/encoder_attn/q_proj/kernel" in planned.untouched
-
-
 def test_the_first_of_several_layers_may_have_no_number():
     names = ("attention", "attention_1", "attention_2", "attention_10")
     tree = {name: stock(i) for i, name in enumerate(names)}
@@ -211,34 +196,6 @@ def test_two_tables_that_fit_are_an_error_with_both(monkeypatch):
     monkeypatch.setattr(zoo, "TABLES", {**zoo.TABLES, "OTHER": transposed})
     with pytest.raises(InputError, match=r"FACE and zoo\.OTHER fit this tree equally"):
         mimetic_jax.plan(tree["text"], Mimetic(), num_heads=H)
-
-
-@pytest.mark.parametrize(
-    ("names", "leaf", "call"),
-    [
-        (
-            ("to_q", "to_k", "to_v", "to_o"),
-            "kernel",
-            'attention_rules(query="to_q", key="to_k", value="to_v", out="to_o", flat=True)',
-        ),
-        (
-            ("to_q", "to_k", "to_v", "to_out"),
-            "weight",
-            'attention_rules(query="to_q", key="to_k", value="to_v", out="to_out", '
-            'kernel="weight", flat=True, transposed=True)',
-        ),
-    ],
-)
-def test_names_that_no_table_has_get_the_call_to_type(names, leaf, call):
-    """What the error prints is taken as it stands, but for the number of heads."""
-    tree = {"blocks": {"0": {"mixing": {}}}}
-    for name in names:
-        tree["blocks"]["0"]["mixing"][name] = {leaf: jnp.zeros((D, D))}
-    with pytest.raises(InputError, match=re.escape(f"give rules={call}, num_heads=…")):
-        mimetic_jax.plan(tree, Mimetic())
-    rules = eval(call, {"attention_rules": attention_rules})
-    planned = mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)
-    assert {write.role for write in planned} == {"query", "key", "value", "out"}
 
 
 def test_a_scheme_is_no_initializer_of_one_kernel():

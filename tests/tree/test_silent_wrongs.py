@@ -1,7 +1,6 @@
 """What would give wrong weights without a word is refused in one line that says why."""
 
 import dataclasses
-import zlib
 
 import flax.linen as nn
 import jax
@@ -94,13 +93,6 @@ def test_a_dtype_that_holds_no_weights_is_refused(dtype):
             call(attention(dtype=dtype), Mimetic())
     with pytest.raises(InputError, match=f"{dtype} can't hold"):
         identity_gauge()(KEY, (D, H, K), dtype)
-
-
-def test_paths_with_one_hash_are_named():
-    assert zlib.crc32(b"plumless") == zlib.crc32(b"buckeroo")
-    tree = {name: attention() for name in ("plumless", "buckeroo")}
-    with pytest.raises(InputError, match=r"buckeroo and plumless|plumless and buckeroo"):
-        rewrite(KEY, tree, Mimetic())
 
 
 def test_advice_does_not_lead_in_a_circle():

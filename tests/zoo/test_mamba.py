@@ -9,13 +9,12 @@ import pytest
 
 from mimetic_jax import InputError, plan, rewrite, zoo
 from mimetic_jax.schemes import MimeticSSM
-from tests.zoo.test_zoo import at, nested
+from tests.zoo.cases import nested
 
 KEY = jax.random.key(3)
 D, HEADS, WIDTH, GROUPS, S, LAYERS = 16, 4, 8, 2, 6, 2
 INNER, STATES = HEADS * WIDTH, GROUPS * S
 COLUMNS = np.cumsum([INNER, INNER, STATES, STATES])
-LAYER = "backbone/layers/{}/mixer"
 
 
 def values(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
@@ -97,7 +96,7 @@ def test_a_layer_reads_what_it_wrote(name):
     after = rewrite(KEY, before, MimeticSSM(noise=0.0), rules=zoo.TABLES[name])
     u = np.random.default_rng(1).normal(size=(7, D)).astype(np.float32)
     for layer in range(LAYERS):
-        old, new = (at(params, LAYER.format(layer)) for params in (before, after))
+        old, new = (params["backbone"]["layers"][str(layer)]["mixer"] for params in (before, after))
         (was, _), (projected, filtered) = read(old, u), read(new, u)
         z, x, b, c, dt = np.split(projected, COLUMNS, axis=1)
         np.testing.assert_allclose(c, b, rtol=1e-5)

@@ -10,7 +10,7 @@ import mimetic_jax
 from mimetic_jax import blocks, check, plan, rewrite, zoo
 from mimetic_jax.schemes import Mimetic
 from tests import products
-from tests.zoo.test_zoo import nested
+from tests.zoo.cases import nested
 
 KEY = jax.random.key(2)
 SCHEME = Mimetic(alpha_vo=0.1, beta_vo=-0.4)

@@ -1,0 +1,885 @@
+"""Trees of every table by the names in their libraries' code, and how these libraries multiply.
+
+A case gives einsums of tokens with an array of a layer, as in the source, and the order of query,
+key and value where they share one. A table that misreads an orientation gives other products than
+the scheme drew.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax import block_key
+from mimetic_jax.schemes import Block, Context, Mimetic
+from mimetic_jax.tree import paths
+from tests import products
+
+KEY = jax.random.key(5)
+D, F, N, L, V = 32, 48, 17, 2, 11
+SCHEME = Mimetic(alpha_vo=0.1, beta_vo=(-0.4, 0.4))
+
+# By the names of axes: t tokens, d width, h and g heads, k their width, q and p the flattened heads
+# of query and key, w all flattened heads, m all heads, s three, c two, l layers, f hidden width.
+FLAT = ("td,dq->tq", "td,dp->tp", "td,dp->tp", "tq,qd->td")
+OUT_FIRST = ("td,qd->tq", "td,pd->tp", "td,pd->tp", "tq,dq->td")
+HEADS = ("td,dhk->thk", "td,dgk->tgk", "td,dgk->tgk", "thk,hkd->td")
+OUT_LAST = (*HEADS[:3], "thk,dhk->td")
+JOINED = ("td,dw->tw", "tq,qd->td")
+JOINED_OUT_FIRST = ("td,wd->tw", "tq,dq->td")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """The tree of a model. Other paths are those in a layer, or those in the tree after a "/".
+
+    Attributes:
+        table: the name of the table that must be found.
+        block: the path of attention in a layer, {} for the number of the layer.
+        attention: leaves of attention and how they multiply, in the order query, key, value, out.
+        layer: the path of the layer, unless it ends with its number.
+        mlp: the first and the second layer's.
+        norms: paths of gains and scales, with what each multiplies.
+        adds: what the model adds to these.
+        position: path and axes of the position table.
+        others: paths and shapes of leaves that must stay.
+        bias: the name of biases of attention and MLP.
+        axis: along which layers are stacked.
+        undivided: whether the model doesn't divide logits by √K.
+        heads_inside: whether query, key and value of one head stand beside each other.
+        dots: whether names are flat, as PyTorch's.
+    """
+
+    table: str
+    block: str
+    attention: dict[str, str]
+    _: dataclasses.KW_ONLY
+    layer: str = ""
+    H: int = 4
+    G: int = 4
+    K: int = 8
+    mlp: dict[str, str] = dataclasses.field(default_factory=dict)
+    norms: dict[str, str] = dataclasses.field(default_factory=dict)
+    adds: int = 0
+    position: tuple[str, str] | None = None
+    others: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    bias: str = ""
+    axis: int | None = None
+    undivided: bool = False
+    heads_inside: bool = False
+    dots: bool = False
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        flattened = any(set("qpwm") & set(form) for form in self.attention.values())
+        return {"num_heads": self.H, "num_kv_heads": self.G} if flattened else {}
+
+    def at(self, name: str) -> str:
+        layer = self.layer or self.block.partition("}")[0] + "}"
+        return name[1:] if name.startswith("/") else f"{layer}/{name}"
+
+    def stacked(self, axes: Iterable[Any], layers: Any = "l") -> list[Any]:
+        """The axes or the shape of a leaf with that of layers, if they are stacked."""
+        axes = list(axes)
+        return axes if self.axis is None else [*axes[: self.axis], layers, *axes[self.axis :]]
+
+    def shape(self, axes: Iterable[str]) -> tuple[int, ...]:
+        H, G, K = self.H, self.G, self.K
+        joint = {"q": H * K, "p": G * K, "w": (H + 2 * G) * K, "m": H + 2 * G}
+        sizes = {"1": 1, "d": D, "h": H, "g": G, "k": K, "l": L, "s": 3, "c": 2, "f": F, "n": N}
+        return tuple((sizes | joint)[axis] for axis in axes)
+
+    def attention_kernels(self) -> dict[str, str]:
+        """Paths of all layers' kernels, {} for the number, and how they multiply."""
+        return {f"{self.block}/{name}": form for name, form in self.attention.items()}
+
+    def mlp_kernels(self) -> dict[str, str]:
+        return {self.at(name): form for name, form in self.mlp.items()}
+
+    def kernel_axes(self, form: str) -> list[str]:
+        return self.stacked(form.split("->")[0].split(",")[1])
+
+    def bias_of(self, path: str, form: str) -> tuple[str, list[str]]:
+        """The path and axes of a layer's bias."""
+        axes = self.stacked(form.split("->")[1].replace("t", ""))
+        return f"{path.rsplit('/', 1)[0]}/{self.bias}", axes
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Those of all but the norms, by paths with slashes."""
+        found = {}
+        for path, form in (self.attention_kernels() | self.mlp_kernels()).items():
+            found[path] = self.shape(self.kernel_axes(form))
+            if self.bias:
+                name, axes = self.bias_of(path, form)
+                found[name] = self.shape(axes)
+        for name, shape in self.others.items():
+            alone = name.startswith("/")
+            found[self.at(name)] = shape if alone else tuple(self.stacked(shape, L))
+        if self.position:
+            found[self.position[0]] = self.shape(self.position[1])
+        found["readout/kernel"] = (D, V)
+        return {path.format(i): shape for path, shape in found.items() for i in range(L)}
+
+    def gains(self, factors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The norms that multiply by factors[place] [L, D], else by 1."""
+        found = {}
+        for name, place in self.norms.items():
+            stored = factors.get(place, np.ones((L, D))) - self.adds
+            if name.startswith("/"):
+                found[self.at(name)] = stored[0]
+            elif self.axis is not None:
+                found[self.at(name)] = np.moveaxis(stored, 0, self.axis)
+            else:
+                found |= {self.at(name).format(i): stored[i] for i in range(L)}
+        return found
+
+    def params(self):
+        rng = np.random.default_rng(0)
+        leaves = {path: rng.normal(size=s).astype(np.float32) for path, s in self.shapes().items()}
+        return self.tree(leaves | self.gains({}))
+
+    def tree(self, leaves: Mapping[str, Any]) -> dict[str, Any]:
+        """The model's, of leaves by paths with slashes."""
+        return {self.path(name): x for name, x in leaves.items()} if self.dots else nested(leaves)
+
+    def path(self, name: str) -> str:
+        return name.replace("/", ".") if self.dots else name
+
+    def apply(self, leaves, path, form, layer, x):
+        """What a layer gives for x."""
+        operands, result = form.split("->")
+        kernel = leaves[self.path(path.format(layer))]
+        bias, _ = self.bias_of(path, form)
+        added = leaves[self.path(bias.format(layer))] if self.bias else np.zeros((L, L))
+        if self.axis is not None:
+            kernel = np.take(kernel, layer, self.axis)
+            added = np.take(added, layer, min(self.axis, added.ndim - 1))
+        y = np.einsum(f"{operands}->{result}", x, kernel)
+        if not self.bias:
+            return y
+        return y + (added[:, None] if result[0] == "s" else added)  # [3, T, H, K]
+
+    def heads_of(self, y, result) -> list[np.ndarray]:
+        """The parts of what a layer gives, [T, heads, K] each."""
+        H, G, K = self.H, self.G, self.K
+        if result[0] in "sc":
+            return list(y)
+        if "s" in result:
+            return list(np.moveaxis(y, result.index("s"), 0))
+        if result == "tw" and self.heads_inside:
+            return list(np.moveaxis(y.reshape(len(y), H, 3, K), 2, 0))
+        if result in ("tw", "tm", "tmk"):
+            return np.split(y.reshape(len(y), -1, K), [H, H + G], axis=1)
+        return [y.reshape(len(y), -1, K)]
+
+    def products(self, leaves, layer):
+        """W_Q W_Kᵀ of each head as logits see it, and the value → out map."""
+        parts = []
+        for path, form in self.attention_kernels().items():
+            if form.endswith("->td"):
+                out = path, form
+            else:
+                y = self.apply(leaves, path, form, layer, np.eye(D))
+                parts += self.heads_of(y, form.split("->")[1])
+        query, key, value = parts
+        key, value = (array.repeat(self.H // self.G, 1) for array in (key, value))
+        query = query * self.K**0.5 if self.undivided else query
+        value = value.reshape(D, -1) if out[1].startswith("tq") else value
+        return np.einsum("ihk,jhk->hij", query, key), self.apply(leaves, *out, layer, value)
+
+    def drawn(self, layer):
+        """The same products of the scheme's own draw for that block's key."""
+        H, G, K = self.H, self.G, self.K
+        shapes = {"query": (D, H, K), "key": (D, G, K), "value": (D, G, K), "out": (H, K, D)}
+        block = Block.of({role: jnp.zeros(shape) for role, shape in shapes.items()})
+        place = self.path(self.block.format(layer))
+        key = block_key(KEY, place, None if self.axis is None else layer)
+        new = SCHEME(key, block, Context(layer, L))
+        value_out = products.value_out(new["value"], new["out"]).sum(axis=0)
+        return products.query_key(new["query"], new["key"]), value_out
+
+    def assert_drawn(self, leaves, layer, atol=2e-5):
+        for ours, theirs in zip(self.products(leaves, layer), self.drawn(layer), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=atol)
+
+
+def leaves_of(params) -> dict[str, np.ndarray]:
+    return dict(paths.flatten(params)[0])
+
+
+def ones(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    return {path: np.ones(shape, np.float32) for path, shape in shapes.items()}
+
+
+def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries from paths such as "a/b/c"."""
+    tree: dict[str, Any] = {}
+    for path, leaf in leaves.items():
+        *parents, name = path.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = leaf
+    return tree
+
+
+STOCK = ("query", "key", "value", "out")
+QKV_OUT = ("q", "k", "v", "out")
+GROUPED = {"G": 2}
+WIDE = {"G": 2, "K": 16}
+BEFORE, AFTER = ("before attention", "before mlp"), ("after attention", "after mlp")
+BOTH = ("before both",)
+
+
+def layers(pattern: str, names: Iterable[str], forms: Iterable[str], leaf="kernel"):
+    """How the leaves of layers multiply; a name stands for the * in the pattern."""
+    return {f"{pattern.replace('*', n)}/{leaf}": form for n, form in zip(names, forms, strict=True)}
+
+
+def torch_layers(pattern: str, names: Iterable[str] = "qkvo") -> dict[str, str]:
+    return layers(pattern, names, OUT_FIRST, "weight")
+
+
+def joined(fused: str, out: str, forms=JOINED_OUT_FIRST, leaf="weight") -> dict[str, str]:
+    """One layer of query, key and value."""
+    return layers("*", (fused, out), forms, leaf)
+
+
+def in_out(first: str, second: str, leaf="kernel") -> dict[str, str]:
+    return layers("*", (first, second), ("td,df->tf", "tf,fd->td"), leaf)
+
+
+def out_in(first: str, second: str, leaf="weight") -> dict[str, str]:
+    return layers("*", (first, second), ("td,fd->tf", "tf,df->td"), leaf)
+
+
+def norms(names: str, where=BEFORE, leaf="scale", marks=()) -> dict[str, str]:
+    """The norms of these names; `marks` are others, which tell where these stand."""
+    found = {f"{n}/{leaf}": place for n, place in zip(names.split(), where, strict=True)}
+    return found | dict.fromkeys((f"/{mark}/{leaf}" for mark in marks), "")
+
+
+def without(names: str, prefix="", shape=(D, D)) -> dict[str, tuple[int, ...]]:
+    """Leaves that must stay."""
+    return {f"{prefix}{name}": shape for name in names.split()}
+
+
+def scanned(case: Case, layer: str, **changes) -> Case:
+    return dataclasses.replace(case, block=layer, layer=layer, axis=0, **changes)
+
+
+def hugging_face(block, attention, **options) -> Case:
+    return Case("HUGGING_FACE", block, attention, **options)
+
+
+def pytorch(block, attention, table="PYTORCH", **options) -> Case:
+    return Case(table, block, attention, **{"dots": True} | options)
+
+
+def of_layer(layer: str, module: str, axis: int) -> dict[str, Any]:
+    """Where attention is; layers are stacked if no number is in their path."""
+    stack = {} if "{}" in layer else {"axis": axis}
+    return {"block": f"{layer}/{module}", "layer": layer, **stack}
+
+
+FLAX = "MultiHeadDotProductAttention"
+
+
+def vit_jax(attention=f"{FLAX}_0", mlp="MlpBlock_0", second=1) -> Case:
+    return Case(
+        "BIG_VISION",
+        "Transformer/encoderblock_{}",
+        layers(f"{attention}/*", STOCK, HEADS),
+        mlp=in_out(f"{mlp}/Dense_0", f"{mlp}/Dense_1"),
+        norms=norms(f"LayerNorm_0 LayerNorm_{second}"),
+        position=("Transformer/posembed_input/pos_embedding", "1nd"),
+        bias="bias",
+    )
+
+
+def big_vision(prefix="") -> Case:
+    """With scan, and attention pooling."""
+    pool = f"/{prefix}MAPHead_0/{FLAX}_0/"
+    return scanned(
+        vit_jax(),
+        f"{prefix}Transformer/encoderblock",
+        position=(f"{prefix}pos_embedding", "1nd"),
+        others=without("query/kernel key/kernel value/kernel", pool, (D, 4, 8)),
+    )
+
+
+def gemma(layer, **sizes) -> Case:
+    """gemma's own, and big_vision's."""
+    fused = {"attn/qkv_einsum/w": "td,shdk->sthk"}
+    grouped = {"attn/q_einsum/w": "td,hdk->thk", "attn/kv_einsum/w": "td,cgdk->ctgk"}
+    names = "pre_attention_norm pre_ffw_norm post_attention_norm post_ffw_norm"
+    return Case(
+        "GEMMA",
+        layer,
+        (grouped if sizes else fused) | {"attn/attn_vec_einsum/w": "thk,hkd->td"},
+        norms=norms(names, BEFORE + AFTER),
+        adds=1,
+        others={"mlp/gating_einsum": (2, D, F)},
+        **sizes,
+    )
+
+
+def maxtext(layer="layers", table="MAXTEXT_LLAMA", module="self_attention", **options) -> Case:
+    """MaxText's Llama, or another model by its marks; scanned, if no number is in `layer`."""
+    llama = {"mlp/wi_0/kernel": (D, F)}
+    divided = {f"{module}/query_norm/scale": (8,)}
+    given = {
+        **of_layer(f"params/decoder/{layer}", module, axis=1),
+        "norms": norms("pre_self_attention_layer_norm post_self_attention_layer_norm"),
+        "position": ("params/decoder/position_embedder/embedding", "nd"),
+        "others": (llama if table == "MAXTEXT_LLAMA" else divided) | {"mlp/wo/kernel": (F, D)},
+        "undivided": table == "MAXTEXT_LLAMA",
+    }
+    return Case(table, attention=layers("*", STOCK, HEADS), **given | options)
+
+
+def gpt3(layer="layers") -> Case:
+    return dataclasses.replace(
+        maxtext(layer, "MAXTEXT_GPT3"),
+        attention={"qkv_proj/kernel": "td,dshk->tshk", "out/kernel": HEADS[-1]},
+        mlp=in_out("mlp/wi", "mlp/wo"),
+        norms=norms("pre_self_attention_norm mlp/mlp_layer_norm"),
+        adds=1,
+        others={},
+        bias="bias",
+    )
+
+
+def axlearn(layer="layer{}", fused="", **options) -> Case:
+    """axlearn's transformers, with layers of their own or repeated."""
+    apart = layers("i_proj/i_proj/*_proj", "qkv", HEADS[:3], "weight")
+    return Case(
+        "AXLEARN_GROUPED" if "m" in fused else "AXLEARN",
+        attention=({"i_proj/qkv_proj/weight": fused} if fused else apart)
+        | {"o_proj/weight": OUT_LAST[-1]},
+        mlp=in_out("feed_forward/linear1", "feed_forward/linear2", "weight"),
+        others={"cross_attention/attention/o_proj/weight": (D, 4, 8)},
+        bias="bias",
+        **of_layer(f"decoder/transformer/{layer}", "self_attention/attention", axis=0),
+        **options,
+    )
+
+
+def t5x(layer, module, *, table="T5X", forms=FLAT, first="", **options) -> Case:
+    """T5X and flaxformer; `first` is the first layer of an MLP that isn't gated."""
+    gated = {} if first else without("mlp/wi_0/kernel mlp/wi_1/kernel", shape=(D, F))
+    return Case(
+        table,
+        attention=layers("*", STOCK, forms),
+        mlp=in_out(f"mlp/{first}", "mlp/wo") if first else {},
+        norms=norms(f"pre_{module}_layer_norm pre_mlp_layer_norm"),
+        others={"/encoder/relpos_bias/rel_embedding": (4, 32)}
+        | gated
+        | {"encoder_decoder_attention/key/kernel": (D, D)},
+        **of_layer(layer, module, axis=1),
+        **{"undivided": True} | options,
+    )
+
+
+def fused_flaxformer(attention) -> Case:
+    case = t5x("encoder/layers_{}", "attention", table="FLAXFORMER", undivided=False)
+    return dataclasses.replace(case, attention=attention | {"out/kernel": HEADS[-1]})
+
+
+def praxis(layer="lm/transformer/x_layers_{}", attention=None, **options) -> Case:
+    first, second = (f"ff_layer/ffn_layer{n}/linear" for n in "12")
+    hybrid = "pre_layer_norm ff_layer/pre_layer_norm post_layer_norm ff_layer/post_layer_norm"
+    return Case(
+        "PRAXIS",
+        attention=(attention or layers("*", STOCK[:3], HEADS[:3], "w")) | {"post/w": OUT_LAST[-1]},
+        # The bias of a layer of an MLP is a layer of its own.
+        mlp={} if options.get("bias") else in_out(first, second, "w"),
+        norms=norms(hybrid, BEFORE + AFTER),
+        others={"cross_attention/query/w": (D, 4, 8)},
+        **of_layer(layer, "self_attention", axis=0),
+        **options,
+    )
+
+
+def simply(end="", **options) -> Case:
+    return Case(
+        "SIMPLY",
+        "block_{}/attn",
+        layers("*_proj", "qkvo", OUT_LAST, f"w{end}"),
+        mlp=in_out("ffn/ffn_0", "ffn/ffn_1", f"w{end}"),
+        norms=norms("pre_ln_0 pre_ln_1 post_ln_0 post_ln_1", BEFORE + AFTER, f"scale{end}"),
+        **options,
+    )
+
+
+GRUG = Case(
+    "GRUG",
+    "blocks/{}",
+    dict(zip((f"attn/w_{x}" for x in "qkvo"), FLAT, strict=True)),
+    mlp={"mlp/mlp_up": "td,df->tf", "mlp/mlp_down": "tf,fd->td"},
+    norms=norms("rms_attn rms_mlp", leaf="weight"),
+    **WIDE,
+)
+
+
+def litgpt(first="", names="norm_1 norm_2", where=BEFORE, **options) -> Case:
+    gated = without("mlp/fc_1/weight mlp/fc_2/weight", shape=(F, D))
+    return pytorch(
+        "transformer/h/{}",
+        joined("attn/qkv", "attn/proj"),
+        "LITGPT",
+        mlp=out_in(f"mlp/{first}", "mlp/proj") if first else {},
+        norms=norms(names, where, "weight"),
+        others={} if first else gated,
+        **options,
+    )
+
+
+def gguf(attention, names="attn_norm ffn_norm", where=BEFORE, *, mlp=True, **options) -> Case:
+    gate = {} if mlp else without("ffn_gate/weight ffn_up/weight", shape=(F, D))
+    return pytorch(
+        "blk/{}",
+        attention,
+        "GGUF",
+        mlp=out_in("ffn_up", "ffn_down") if mlp else {},
+        norms=norms(names, where, "weight"),
+        others=gate,
+        **options,
+    )
+
+
+LLAMA = "input_layernorm post_attention_layernorm"
+SANDWICH = "norm_1 norm_2 post_attention_norm post_mlp_norm"
+WHISPER = "self_attn_layer_norm final_layer_norm"
+VIT = "layernorm_before layernorm_after"
+GATE = {"mlp/gate_proj/kernel": (D, F)}
+GGUF = torch_layers("attn_*", ("q", "k", "v", "output"))
+T5 = "layer/0/SelfAttention/*"
+TIMM = {
+    "attention": joined("attn/qkv", "attn/proj"),
+    "mlp": out_in("mlp/fc1", "mlp/fc2"),
+    "norms": norms("norm1 norm2", leaf="weight"),
+    "bias": "bias",
+}
+OCTO = "octo_transformer/BlockTransformer_0/Transformer_0/encoderblock_{}"
+EXPERT = {
+    "attn/q_einsum_1/w": "td,hdk->thk",
+    "attn/kv_einsum_1/w": "td,cgdk->ctgk",
+    "attn/attn_vec_einsum_1/w": "thk,hkd->td",
+}
+
+
+BERT = (*(f"attention/self/{role}" for role in STOCK[:3]), "attention/output/dense")
+
+
+def gpt2(table: str, block: str, forms, scale="weight", bias="bias") -> Case:
+    leaf, rows = ("kernel", "embedding") if scale == "scale" else ("weight", "weight")
+    prefix = block.removesuffix("h/{}").removesuffix("{}")
+    return Case(
+        table,
+        block,
+        joined("attn/c_attn", "attn/c_proj", forms, leaf),
+        mlp=(in_out if forms is JOINED else out_in)("mlp/c_fc", "mlp/c_proj", leaf),
+        norms=norms("ln_1 ln_2", leaf=scale),
+        position=(f"{prefix}wpe/{rows}", "nd"),
+        others=without(f"crossattention/c_attn/{leaf}"),
+        bias=bias,
+        dots=scale == "weight",
+    )
+
+
+EQUINOX = Case(
+    "EQUINOX",
+    "blocks/{}/attention",
+    torch_layers("*_proj", ("query", "key", "value", "output")),
+    others={"mlp/layers/0/weight": (F, D)},
+    bias="bias",
+    K=20,
+)
+
+CASES = {
+    "flax_stacked": Case(
+        "FLAX_STACKED",
+        "layers/attention",
+        layers("*", STOCK, HEADS),
+        layer="layers",
+        mlp=in_out("mlp/fc1", "mlp/fc2"),
+        bias="bias",
+        axis=0,
+    ),
+    "vit_jax": vit_jax(),
+    "vit_jax_before_linen": vit_jax(f"{FLAX}_1", "MlpBlock_3", 2),
+    "big_vision": big_vision(),
+    "flax_vit": hugging_face(
+        "vit/encoder/layer/{}",
+        layers("*", (name.replace("self", "attention") for name in BERT), FLAT),
+        mlp=in_out("intermediate/dense", "output/dense"),
+        norms=norms(VIT),
+        position=("vit/embeddings/position_embeddings", "1nd"),
+        others={"/vit/pooler/dense/kernel": (D, D)},
+        bias="bias",
+    ),
+    "flax_gpt2": gpt2("HUGGING_FACE_GPT2", "transformer/h/{}", JOINED_OUT_FIRST, "scale"),
+    "flax_nanogpt": gpt2("NANOGPT", "{}", JOINED, "scale"),
+    "gpt2": gpt2("PYTORCH_GPT2", "h/{}", JOINED),
+    "nanogpt": gpt2("PYTORCH_NANOGPT", "transformer/h/{}", JOINED_OUT_FIRST, bias=""),
+    "bonsai_gemma3": hugging_face(
+        "language_model/layers/{}/self_attn",
+        layers("*_proj", "qkvo", FLAT),
+        norms=norms(LLAMA, (BEFORE[0], AFTER[0]))
+        | norms("pre_feedforward_layernorm post_feedforward_layernorm", (BEFORE[1], AFTER[1])),
+        adds=1,
+        others=without("q_proj/kernel", "/vision_tower/encoder/layers/{}/self_attn/", (F, F)),
+        **WIDE,
+    ),
+    "bonsai_qwen3_vl": hugging_face(
+        "model/language_model/layers/{}/self_attn",
+        layers("*_proj", "qkvo", FLAT),
+        norms=norms(LLAMA, leaf="weight"),
+        others={"/model/visual/blocks/{}/attn/qkv/kernel": (F, 3 * F)},
+        **WIDE,
+    ),
+    "bonsai_llada": hugging_face(
+        "blocks/{}",
+        layers("*", ("q_proj", "k_proj", "v_proj", "attn_out"), FLAT),
+        norms=norms("attn_norm ff_norm", leaf="weight"),
+        others={"ff_proj/kernel": (D, F)},
+        **GROUPED,
+    ),
+    "bonsai_vjepa2": hugging_face(
+        "vjepa2/encoder/layer/{}",
+        layers("attention/*", ("query", "key", "value", "proj"), FLAT),
+        mlp=in_out("mlp/fc1", "mlp/fc2"),
+        norms=norms("norm1 norm2"),
+        others=without("query/kernel proj/kernel", "/vjepa2/predictor/layer/{}/attention/", (F, F))
+        | without("q_proj/kernel", "/pooler/self_attention_layers/{}/self_attn/"),
+        bias="bias",
+    ),
+    "easydel_phi": hugging_face(
+        "model/layers/{}/self_attn",
+        layers("*", ("q_proj", "k_proj", "v_proj", "dense"), FLAT),
+        mlp=in_out("mlp/fc1", "mlp/fc2"),
+        norms=norms("input_layernorm", BOTH),
+        bias="bias",
+        **GROUPED,
+    ),
+    "easylm": Case(
+        "EASYLM_LLAMA",
+        "transformer/h/{}",
+        layers("attention/w*", "qkvo", FLAT),
+        norms=norms("attention_norm ffn_norm", leaf="kernel"),
+    ),
+    "diffusers_unet": Case(
+        "DIFFUSERS_UNET",
+        "down_blocks_{}/attentions_0/transformer_blocks_0/attn1",
+        layers("to_*", ("q", "k", "v", "out_0"), FLAT),
+        layer="down_blocks_{}/attentions_0/transformer_blocks_0",
+        norms=norms("norm1", BEFORE[:1]),
+        others=without("attn2/to_q/kernel attn2/to_k/kernel"),
+    ),
+    "bonsai_qwen3": Case(
+        "BONSAI",
+        "layers/{}",
+        layers("attn/*_proj", "qkvo", HEADS),
+        norms=norms(LLAMA),
+        others=GATE,
+        **WIDE,
+    ),
+    "bonsai_vit": Case(
+        "BONSAI",
+        "layers/{}/attention",
+        layers("*", STOCK, HEADS),
+        mlp=in_out("linear1", "linear2"),
+        norms=norms(VIT),
+        position=("pos_embeddings/pos_embeddings", "1nd"),
+        bias="bias",
+    ),
+    "bonsai_whisper": Case(
+        "BONSAI",
+        "decoder/layers/{}/self_attn",
+        layers("*", STOCK, HEADS),
+        mlp=in_out("fc1", "fc2"),
+        norms=norms(WHISPER, marks=["decoder/layer_norm"]),
+        position=("decoder/embed_positions/embedding", "nd"),
+        others=without("encoder_attn/query/kernel", shape=(D, 4, 8)),
+        bias="bias",
+    ),
+    "tunix_llama": Case(
+        "TUNIX",
+        "layers/{}",
+        layers("attn/*_proj", "qkvo", HEADS, "w"),
+        norms=norms(LLAMA, leaf="w"),
+        others=GATE,
+        **WIDE,
+    ),
+    "equinox": EQUINOX,
+    "equinox_stacked": scanned(EQUINOX, "blocks/attention", table="EQUINOX_STACKED", others={}),
+    "haiku": Case(
+        "HAIKU",
+        "transformer/~/multi_head_attention_{}",
+        layers("*", (*STOCK[:3], "linear"), FLAT, "w"),
+        others={"/transformer/~/linear_1/w": (D, F)},
+        bias="b",
+        K=20,
+    ),
+    "keras": Case(
+        "KERAS",
+        "functional/multi_head_attention_{}",
+        layers("*", (*STOCK[:3], "attention_output"), HEADS),
+        bias="bias",
+        **WIDE,
+    ),
+    "gemma": gemma("layer_{}"),
+    "big_vision_gemma": gemma("llm/layers/{}", **WIDE),
+    "big_vision_gemma_scan": scanned(gemma("llm/layers", G=1, K=16), "llm/layers"),
+    "maxtext_llama": maxtext(**WIDE),
+    "maxtext_llama_no_scan": maxtext("layers_{}", **WIDE),
+    "maxtext_qwen2": dataclasses.replace(
+        maxtext(**WIDE), table="MAXTEXT", undivided=False, bias="bias"
+    ),
+    "maxtext_qwen3_no_scan": maxtext("layers_{}", "MAXTEXT", **GROUPED),
+    "maxtext_gemma3": maxtext(
+        "layers/layers_1",
+        "MAXTEXT",
+        norms=norms("pre_self_attention_norm pre_ffw_norm")
+        | norms("post_self_attention_norm post_ffw_norm", AFTER),
+    ),
+    "maxtext_gpt_oss": maxtext(
+        "layers/layers_1",
+        "MAXTEXT",
+        "GptOssAttention",
+        others={"GptOssAttention/sinks": (8,)},
+        bias="bias",
+        **WIDE,
+    ),
+    "maxtext_olmo3": maxtext(
+        "layers/layers_1",
+        "MAXTEXT",
+        "attention",
+        norms=norms("post_self_attention_layer_norm post_mlp_layer_norm", AFTER),
+        others=without("attention/query_norm/scale attention/key_norm/scale", shape=(8,)),
+        **WIDE,
+    ),
+    "maxtext_gpt3": gpt3(),
+    "maxtext_gpt3_no_scan": gpt3("layers_{}"),
+    "axlearn": axlearn(**WIDE),
+    "axlearn_repeat": axlearn("repeat/layer"),
+    "axlearn_fused": axlearn(fused="td,sdhk->sthk"),
+    "axlearn_repeat_fused": axlearn("repeat/layer", "td,sdhk->sthk"),
+    "axlearn_repeat_fused_grouped": axlearn("repeat/layer", "td,dmk->tmk", **WIDE),
+    "t5x": t5x("decoder/layers_{}", "self_attention", K=16),
+    "t5x_1_0": t5x("encoder/layers_{}", "attention", first="wi"),
+    "t5x_scalable": t5x("encoder/encoder", "attention"),
+    "t5x_scalable_1_0": t5x("decoder/decoder", "self_attention", first="wi"),
+    "flaxformer": t5x("encoder/layers_{}", "attention", table="FLAXFORMER", forms=HEADS, K=16),
+    "flaxformer_scanned": t5x("decoder/decoder", "self_attention", table="FLAXFORMER", forms=HEADS),
+    "flaxformer_fused": fused_flaxformer({"qkv_fused/kernel": "td,dshk->tshk"}),
+    "flaxformer_fused_key": fused_flaxformer(
+        {"query/kernel": HEADS[0], "kv_fused/kernel": "td,dcgk->ctgk"}
+    ),
+    "praxis": praxis(bias="b", **WIDE),
+    "praxis_combined": praxis(attention={"combined_qkv/w": "td,sdhk->sthk"}),
+    "praxis_repeated": praxis("lm/transformer/repeat/sub/x_layers_0", **GROUPED),
+    "simply": simply(**WIDE),
+    "simply_annotated": simply("/0"),
+    "nanodo": Case(
+        "NANODO",
+        "blocks_{}/CausalAttn_0",
+        layers("*", (*STOCK[:3], "attn_out_proj"), HEADS),
+        mlp=in_out("Mlp_0/Dense_0", "Mlp_0/Dense_1"),
+        norms=norms("LayerNorm_0 LayerNorm_1"),
+        position=("pos_embed/embedding", "nd"),
+    ),
+    "grug": GRUG,
+    "grug_stacked": scanned(GRUG, "blocks/stacked"),
+    "dinov3_flax": Case(
+        "DINOV3_FLAX",
+        "blocks_{}",
+        joined("attn/qkv", "attn/proj", JOINED, "kernel"),
+        norms=norms("norm1 norm2") | norms("ls1 ls2", AFTER, "gamma"),
+        others={"mlp/Dense_0/kernel": (D, F)},
+        bias="bias",
+    ),
+    "openpi": Case(
+        "OPENPI",
+        attention=EXPERT,
+        block="PaliGemma/llm/layers",
+        layer="PaliGemma/llm/layers",
+        norms=norms("pre_attention_norm_1 pre_ffw_norm_1"),
+        adds=1,
+        others={
+            "attn/q_einsum/w": (4, V, 16),
+            "attn/kv_einsum/w": (2, 1, V, 16),
+            "attn/attn_vec_einsum/w": (4, 16, V),
+            "pre_attention_norm/scale": (V,),
+            f"/PaliGemma/img/Transformer/encoderblock/{FLAX}_0/query/kernel": (L, V, 4, 8),
+        },
+        axis=0,
+        G=1,
+        K=16,
+    ),
+    "octo": dataclasses.replace(
+        vit_jax(),
+        table="OCTO",
+        block=OCTO,
+        position=None,
+        others=without(
+            "q/kernel k/kernel v/kernel o/kernel",
+            "/octo_transformer/task_tokenizers_language/hf_model/encoder/block/{}/layer/0/SelfAttention/",
+            (F, F),
+        ),
+    ),
+    "jflux": Case(
+        "FLUX",
+        "double_blocks/layers/{}/txt_attn",
+        joined("qkv", "proj", JOINED, "kernel"),
+        mlp=in_out("txt_mlp/layers/0", "txt_mlp/layers/2"),
+        others={"/single_blocks/layers/{}/linear2/kernel": (D + F, D)},
+    ),
+    "flux": pytorch(
+        "double_blocks/{}/img_attn",
+        joined("qkv", "proj"),
+        "FLUX",
+        mlp=out_in("img_mlp/0", "img_mlp/2"),
+        others={"/single_blocks/{}/linear1/weight": (3 * D + F, D)},
+        bias="bias",
+    ),
+    "nanochat": pytorch(
+        "transformer/h/{}",
+        torch_layers("attn/c_*", ("q", "k", "v", "proj")),
+        "NANOCHAT",
+        mlp=out_in("mlp/c_fc", "mlp/c_proj"),
+        others={"attn/ve_gate/weight": (2, 12)},
+        **GROUPED,
+    ),
+    "parameter_golf": pytorch(
+        "blocks/{}",
+        torch_layers("attn/*", ("c_q", "c_k", "c_v", "proj")),
+        "NANOCHAT",
+        mlp=out_in("mlp/fc", "mlp/proj"),
+        norms=dict(zip(("attn_scale", "mlp_scale"), AFTER, strict=True)),
+        **GROUPED,
+    ),
+    "litgpt_llama": litgpt(**WIDE),
+    "litgpt_pythia": litgpt("fc", bias="bias"),
+    "litgpt_gemma2": litgpt("", SANDWICH, BEFORE + AFTER, adds=1, **WIDE),
+    "litgpt_olmo2": litgpt("", "post_attention_norm post_mlp_norm", AFTER),
+    "litgpt_phi": litgpt("fc", "norm_1", BOTH, bias="bias"),
+    "gguf_llama": gguf(GGUF, mlp=False, **WIDE),
+    "gguf_gemma2": gguf(
+        GGUF,
+        "attn_norm ffn_norm post_attention_norm post_ffw_norm",
+        BEFORE + AFTER,
+        mlp=False,
+        **WIDE,
+    ),
+    "gguf_olmo2": gguf(GGUF, "post_attention_norm post_ffw_norm", AFTER, mlp=False),
+    "gguf_gpt2": gguf(joined("attn_qkv", "attn_output"), bias="bias"),
+    "gguf_phi2": gguf(GGUF, "attn_norm", BOTH, bias="bias"),
+    "timm": pytorch("blocks/{}", position=("pos_embed", "1nd"), **TIMM),
+    "equimo": pytorch(
+        "blocks/0/blocks/{}", position=("global_pos_embed/weight", "nd"), **TIMM | {"dots": False}
+    ),
+    "dinov3": pytorch(
+        "blocks/{}",
+        others={"attn/qkv/bias_mask": (3 * D,)},
+        **TIMM | {"norms": TIMM["norms"] | norms("ls1 ls2", AFTER, "gamma")},
+    ),
+    "dinov3_equinox": pytorch(
+        "layer/{}/attention",
+        torch_layers("*_proj"),
+        mlp=out_in("mlp/up_proj", "mlp/down_proj"),
+        norms=TIMM["norms"] | norms("layer_scale1 layer_scale2", AFTER, "lambda1"),
+        bias="bias",
+        dots=False,
+    ),
+    "torch_decoder": pytorch(
+        "layers/{}/self_attn",
+        {"in_proj_weight": "td,wd->tw", "out_proj/weight": "tq,dq->td"},
+        mlp=out_in("linear1", "linear2"),
+        others={"multihead_attn/in_proj_weight": (3 * D, D)},
+    ),
+    "torchvision": pytorch(
+        "encoder/layers/encoder_layer_{}/self_attention",
+        {"in_proj_weight": "td,wd->tw", "out_proj/weight": "tq,dq->td"},
+        norms=norms("ln_1 ln_2", leaf="weight"),
+        position=("encoder/pos_embedding", "1nd"),
+    ),
+    "llama": pytorch(
+        "model/layers/{}/self_attn",
+        torch_layers("*_proj"),
+        norms=norms(LLAMA, leaf="weight"),
+        **WIDE,
+    ),
+    "phi3": pytorch(
+        "model/layers/{}/self_attn",
+        joined("qkv_proj", "o_proj"),
+        norms=norms(LLAMA, leaf="weight"),
+        **WIDE,
+    ),
+    "modernbert": pytorch(
+        "layers/{}/attn", joined("Wqkv", "Wo"), norms=norms("attn_norm mlp_norm", leaf="weight")
+    ),
+    "vit_of_transformers_5": pytorch(
+        "vit/layers/{}/attention",
+        torch_layers("*_proj"),
+        norms=norms(VIT, leaf="weight"),
+        bias="bias",
+    ),
+    "whisper": pytorch(
+        "decoder/layers/{}/self_attn",
+        torch_layers("*_proj", QKV_OUT),
+        mlp=out_in("fc1", "fc2"),
+        norms=norms(WHISPER, leaf="weight", marks=["decoder/layer_norm"]),
+        position=("decoder/embed_positions/weight", "nd"),
+        others=without("encoder_attn/q_proj/weight encoder_attn/k_proj/weight"),
+    ),
+    "clip": pytorch(
+        "text_model/encoder/layers/{}/self_attn",
+        torch_layers("*_proj", QKV_OUT),
+        norms=norms("layer_norm1 layer_norm2", leaf="weight"),
+        others=without("q_proj/weight", "/vision_model/encoder/layers/{}/self_attn/"),
+        position=("text_model/embeddings/position_embedding/weight", "nd"),
+    ),
+    "bert": pytorch(
+        "encoder/layer/{}",
+        torch_layers("*", BERT),
+        mlp=out_in("intermediate/dense", "output/dense"),
+        position=("embeddings/position_embeddings/weight", "nd"),
+        others=without("self/query/weight output/dense/weight", "crossattention/"),
+        bias="bias",
+    ),
+    "distilbert": pytorch("layer/{}", torch_layers("attention/*_lin", QKV_OUT)),
+    "gpt_neo": pytorch(
+        "h/{}",
+        torch_layers("attn/attention/*_proj", QKV_OUT),
+        norms=norms("ln_1 ln_2", leaf="weight"),
+        undivided=True,
+    ),
+    "gpt_neox": pytorch(
+        "layers/{}",
+        joined("attention/query_key_value", "attention/dense"),
+        norms=norms(LLAMA, leaf="weight"),
+        heads_inside=True,
+        bias="bias",
+    ),
+    "t5": pytorch(
+        "encoder/block/{}",
+        torch_layers(T5),
+        mlp=out_in("layer/1/DenseReluDense/wi", "layer/1/DenseReluDense/wo"),
+        norms=norms("layer/0/layer_norm layer/1/layer_norm", leaf="weight"),
+        others=without("q/weight o/weight", "/decoder/block/{}/layer/1/EncDecAttention/"),
+        undivided=True,
+        K=16,
+    ),
+    "jamba": pytorch(
+        "layers/{}/self_attn",
+        torch_layers("*_proj"),
+        norms=norms("input_layernorm pre_ff_layernorm", leaf="weight"),
+        others={"/layers/9/mamba/in_proj/weight": (F, D)},
+        **WIDE,
+    ),
+}
