@@ -149,8 +149,8 @@ def test_two_schemes_of_one_name_are_an_error(module, qualname):
     assert schemes.from_dict({"scheme": "Mimetic"}) == Mimetic()
 
 
-def drawn(scheme, context=Context(), **shapes):  # noqa: B008
-    return scheme(KEY, ones(shapes), context)
+def drawn(scheme, context=None, **shapes):
+    return scheme(KEY, ones(shapes), context or Context())
 
 
 @pytest.mark.parametrize(
