@@ -53,26 +53,17 @@ def test_the_stock_layer_loads_the_param_pytree(scheme, use_bias):
     np.testing.assert_array_equal(layer.apply({"params": params}, X), expected)
 
 
-def gauged_linen():
-    layer = nn.MultiHeadDotProductAttention(num_heads=3, **initializers.mimetic_kernels())
-    return layer.init(KEY, jnp.ones((1, 4, 192)))["params"]
-
-
-def gauged_nnx():
-    layer = nnx.MultiHeadAttention(
-        3,
-        192,
-        decode=False,
-        rngs=nnx.Rngs(1),
-        **initializers.mimetic_kernels(),
-    )
-    return nnx.to_pure_dict(nnx.state(layer, nnx.Param))
-
-
-@pytest.mark.parametrize("build", [gauged_linen, gauged_nnx])
-def test_identity_gauge_on_unmodified_attention(build):
+@pytest.mark.parametrize("library", ["linen", "nnx"])
+def test_identity_gauge_on_unmodified_attention(library):
     """As documented: each head's own coordinates, and the joint product's −β."""
-    query_key, value_out = products(build())
+    kernels = initializers.mimetic_kernels()
+    if library == "linen":
+        layer = nn.MultiHeadDotProductAttention(num_heads=3, **kernels)
+        params = layer.init(KEY, jnp.ones((1, 4, 192)))["params"]
+    else:
+        module = nnx.MultiHeadAttention(3, 192, decode=False, rngs=nnx.Rngs(1), **kernels)
+        params = nnx.to_pure_dict(nnx.state(module, nnx.Param))
+    query_key, value_out = products(params)
     assert value_out.diagonal().mean() == pytest.approx(-0.4, abs=0.02)
     off = ~np.eye(192, dtype=bool)
     assert value_out[off].std() == pytest.approx(0.4 / 192**0.5, rel=0.1)
@@ -110,9 +101,8 @@ def test_mean_shift_of_a_dense_layer(build):
 
 def test_mean_shift_per_input_of_another_base():
     base = jax.nn.initializers.normal(0.02)
-    shift = initializers.mean_shift(2.0, base=base, per_input=True)(KEY, (64, 256)) - base(
-        KEY, (64, 256)
-    )
+    drawn = initializers.mean_shift(2.0, base=base, per_input=True)(KEY, (64, 256))
+    shift = drawn - base(KEY, (64, 256))
     np.testing.assert_allclose(shift, np.repeat(shift[:, :1], 256, axis=1), atol=1e-6)
     assert shift[:, 0].std() == pytest.approx(0.04, rel=0.3)
 
@@ -159,36 +149,23 @@ def test_nnx_module_in_place(scheme, lean):
     assert products(result["layers"][1])[1].diagonal().mean() == pytest.approx(lean, abs=0.05)
 
 
-def test_the_two_kernels_are_the_gauge_and_its_out():
-    scheme = Mimetic(alpha_vo=0.2, beta_vo=-0.3)
-    both = initializers.mimetic_kernels(scheme)
-    for name, out in (("kernel_init", False), ("out_kernel_init", True)):
-        expected = initializers.identity_gauge(scheme, out=out)(KEY, (8, 8))
-        np.testing.assert_array_equal(both[name](KEY, (8, 8)), expected)
+GAUGE = initializers.identity_gauge
+OUT = functools.partial(GAUGE, out=True)
+FUSED = functools.partial(initializers.fused_query_key_value, 2)
 
 
 @pytest.mark.parametrize(
-    ("init", "flat", "shape", "axes"),
+    ("init", "flat", "shape", "in_axis", "out_axis"),
     [
-        (initializers.identity_gauge, (24, 24), (24, 4, 6), {"in_axis": 0, "out_axis": (1, 2)}),
-        (
-            functools.partial(initializers.identity_gauge, out=True),
-            (24, 12),
-            (2, 12, 12),
-            {"in_axis": (0, 1), "out_axis": -1},
-        ),
-        (
-            functools.partial(initializers.fused_query_key_value, 2),
-            (8, 24),
-            (8, 3, 2, 4),
-            {"in_axis": 0, "out_axis": (1, 2, 3)},
-        ),
-        (initializers.mean_shift, (8, 24), (8, 24), {"in_axis": 0, "out_axis": 1}),
+        (GAUGE, (24, 24), (24, 4, 6), 0, (1, 2)),
+        (OUT, (24, 12), (2, 12, 12), (0, 1), -1),
+        (FUSED, (8, 24), (8, 3, 2, 4), 0, (1, 2, 3)),
+        (initializers.mean_shift, (8, 24), (8, 24), 0, 1),
     ],
 )
-def test_axes_of_kernels(init, flat, shape, axes):
+def test_axes_of_kernels(init, flat, shape, in_axis, out_axis):
     """The matrix with its inputs and outputs split; transposed with them; fresh in a batch."""
-    matrix = init()(KEY, flat)
+    matrix, axes = init()(KEY, flat), {"in_axis": in_axis, "out_axis": out_axis}
     np.testing.assert_array_equal(init(**axes)(KEY, shape), matrix.reshape(shape))
     turned = init(in_axis=1, out_axis=0)(KEY, flat[::-1])
     np.testing.assert_array_equal(turned, matrix.T)
@@ -203,11 +180,8 @@ def test_axes_of_kernels(init, flat, shape, axes):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: initializers.identity_gauge(Mimetic(beta_qk=-0.7)), "beta_qk > 0, not -0.7"),
-        (
-            lambda: initializers.identity_gauge(Mimetic(beta_vo=(0.1, 0.2))),
-            r"beta_vo \(0.1, 0.2\) is not a f",
-        ),
+        (lambda: GAUGE(Mimetic(beta_qk=-0.7)), "beta_qk > 0, not -0.7"),
+        (lambda: GAUGE(Mimetic(beta_vo=(0.1, 0.2))), r"beta_vo \(0.1, 0.2\) is not a f"),
         (
             lambda: initializers.attention(Layers(Mimetic(), 0.5, 1))(KEY, 64, 2, num_layers=12),
             "Layers.* skips layer 0 of 12: use rewrite",
@@ -221,7 +195,7 @@ def test_axes_of_kernels(init, flat, shape, axes):
             r"\(SinCos.* is not a scheme that draws query",
         ),
         (
-            lambda: initializers.identity_gauge()(KEY, (8, 2, 4)),
+            lambda: GAUGE()(KEY, (8, 2, 4)),
             r"in_axis=-2, out_axis=-1 are not the axes of a kernel of shape \(8, 2, 4\)",
         ),
         (

@@ -8,10 +8,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.depthwise import Depthwise
 from mimetic_jax.models.init import base_init
-from mimetic_jax.models.layers import classify, patch_embed, patch_grid, stack
+from mimetic_jax.models.layers import by_example, classify, patch_embed, patch_grid, stack
 from mimetic_jax.models.low_memory import gelu
 from mimetic_jax.models.traits import Traits
 

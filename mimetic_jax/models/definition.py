@@ -22,11 +22,7 @@ REQUIRED = inspect.Parameter.empty
 
 @dataclasses.dataclass(frozen=True)
 class Definition:
-    """A class of modules, or a pair of functions.
-
-    Attributes:
-        parts: the class, or the functions.
-    """
+    """A class of modules, or a pair of functions."""
 
     parts: tuple[Any, ...]
 
@@ -70,11 +66,7 @@ def defined_by(target: Any) -> Definition | None:
 
 
 def imported(path: str) -> Definition:
-    """The definition at an import path.
-
-    Raises:
-        InputError: the module can't be imported, or has nothing of that name, or no model.
-    """
+    """The definition at an import path."""
     module_name, _, names = path.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -100,11 +92,8 @@ def imported(path: str) -> Definition:
 def given(model: Any) -> tuple[Definition, dict[str, Any]]:
     """The definition of a model that is given as an object, and values of its fields.
 
-    Args:
-        model: a Linen module; a class of modules, or `functools.partial` of one; or two functions.
-
-    Raises:
-        InputError: it is something else.
+    The object is a Linen module; a class of modules, or `functools.partial` of one; or two
+    functions.
     """
     if isinstance(model, nnx_bridge()):
         model = functools.partial(model.nnx_class, *model.args, **model.kwargs)

@@ -14,7 +14,7 @@ from mimetic_jax.models.init import Initializer
 
 
 def depthwise_conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """Each channel convolved with its own filter, zero-padded to the same size.
+    """Each channel of x [B, h, w, C] convolved with its own filter, zero-padded to the same size.
 
     y[b, i, j, c] = Σ_uv kernel[u, v, c] x[b, i + u − a, j + v − a, c], a = ⌊(k − 1) / 2⌋: PyTorch's
     "same", which pads an even filter with one more row and column behind than in front.
@@ -23,20 +23,9 @@ def depthwise_conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
     sizes have it: XLA's grouped convolution takes several times as long there.
     Elsewhere it is that convolution.
 
-    Args:
-        x: [B, h, w, C].
-        kernel: [k, k, C].
-
-    Returns:
-        [B, h, w, C], in the dtype of x.
-
-    Raises:
-        InputError: if the filters aren't square or the numbers of channels differ.
-
-    Example:
-        >>> shift = jnp.zeros((3, 3, 1)).at[1, 2].set(1.0)  # each pixel reads its right neighbor
-        >>> depthwise_conv(jnp.arange(4.0).reshape(1, 1, 4, 1), shift).ravel().tolist()
-        [1.0, 2.0, 3.0, 0.0]
+    >>> shift = jnp.zeros((3, 3, 1)).at[1, 2].set(1.0)  # each pixel reads its right neighbor
+    >>> depthwise_conv(jnp.arange(4.0).reshape(1, 1, 4, 1), shift).ravel().tolist()
+    [1.0, 2.0, 3.0, 0.0]
     """
     if kernel.ndim != 3 or kernel.shape[0] != kernel.shape[1] or kernel.shape[2] != x.shape[-1]:
         raise InputError(
@@ -51,10 +40,7 @@ def depthwise_conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
 class Depthwise(nn.Module):
     """`depthwise_conv` with a bias; parameters kernel [k, k, 1, C], as of `nn.Conv`, and bias [C].
 
-    Attributes:
-        size: k.
-        kernel_init, bias_init: the initializers of kernel and bias; the fan-in is k².
-        dtype: the dtype of the computation; parameters are float32.
+    They are float32, and `dtype` is that of the computation.
     """
 
     size: int

@@ -10,11 +10,19 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.attention import Attention
-from mimetic_jax.models.axes import by_example
-from mimetic_jax.models.init import base_init
-from mimetic_jax.models.layers import MLP, Dropout, shared, stack
+from mimetic_jax.models.init import POSITION, base_init
+from mimetic_jax.models.layers import (
+    MLP,
+    Dropout,
+    by_example,
+    check_choices,
+    check_heads,
+    check_rates,
+    shared,
+    stack,
+)
 from mimetic_jax.models.low_memory import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 from mimetic_jax.tree.rules import Rule
@@ -28,12 +36,6 @@ RULES = (
 )
 """What the parameters are: stock Flax's names, whose gated MLP schemes may write here, and the
 embedding."""
-
-_CHOICES = {
-    "positions": ("sinusoidal", "learned", "rotary"),
-    "embedding": ("normal", "uniform"),
-    "dropout_of": ("tokens", "elements"),
-}
 
 
 def _rotary(model: GPT) -> Rotary | None:
@@ -148,7 +150,6 @@ class GPT(nn.Module):
         """Hidden states float32 [B, N, D] of tokens int32 [B, N]; "dropout" rng as in `ViT`."""
         length = tokens.shape[1]
         self._check(length)
-        init = base_init(self.base)
         initial = nn.initializers.normal(self.embedding_std or 0.01)
         if self.embedding == "uniform":
             initial = functools.partial(jax.random.uniform, minval=-0.1, maxval=0.1)
@@ -161,7 +162,7 @@ class GPT(nn.Module):
         elif train and self.embedding_dropout:
             x *= Dropout()(jnp.ones((self.vocab, 1)), self.embedding_dropout, train)[tokens]
         if self.positions == "learned":
-            table: Any = self.param("pos_embed", init.position, (1, self.max_length, self.width))
+            table: Any = self.param("pos_embed", POSITION, (1, self.max_length, self.width))
             x = add_table(x, table[:, :length])
         else:
             x = x * self.width**0.5
@@ -179,20 +180,20 @@ class GPT(nn.Module):
         return hidden @ embedding.T + self.get_variable("params", "decoder_bias")
 
     def _check(self, length: int) -> None:
-        if self.width % self.heads:
-            raise InputError(f"heads {self.heads} does not divide width {self.width}")
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
+        check_heads(self)
+        check_choices(
+            self,
+            positions=("sinusoidal", "learned", "rotary"),
+            embedding=("normal", "uniform"),
+            dropout_of=("tokens", "elements"),
+        )
+        check_rates(self, "dropout", "embedding_dropout")
         if self.embedding == "uniform" and self.embedding_std:
             raise InputError(
                 f"embedding_std {self.embedding_std} is of a normal embedding, this one is uniform"
             )
         if self.positions == "learned" and length > self.max_length:
             raise InputError(f"{length} tokens are more than the {self.max_length} positions")
-        for name in ("dropout", "embedding_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name} {getattr(self, name)} is not in [0, 1)")
 
 
 class Block(nn.Module):

@@ -22,13 +22,11 @@ class BaseInit:
         linear: kernels of all linear layers.
         linear_bias: their biases, given the fan-in.
         patch: kernel of the patch embedding.
-        position: the learned position table.
     """
 
     linear: Initializer
     linear_bias: Callable[[int], Initializer]
     patch: Initializer
-    position: Initializer
 
     def of(self, fan_in: int) -> dict[str, Any]:
         """Both initializers of a linear layer, as its arguments."""
@@ -44,6 +42,9 @@ def torch_bias(fan_in: int) -> Initializer:
     return init
 
 
+POSITION = nn.initializers.normal(0.02)
+"""The learned position table, whatever the base."""
+
 _TORCH_KERNEL = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 _BASES = {
     # timm's trunc_normal_(std=.02) truncates at ±2, which is 100 standard deviations: a normal. The
@@ -52,21 +53,18 @@ _BASES = {
         linear=nn.initializers.normal(0.02),
         linear_bias=lambda fan_in: nn.initializers.zeros,
         patch=_TORCH_KERNEL,
-        position=nn.initializers.normal(0.02),
     ),
     # What `weight_init=skip` leaves in timm, the base of the structured paper's released code.
     "torch": BaseInit(
         linear=_TORCH_KERNEL,
         linear_bias=torch_bias,
         patch=_TORCH_KERNEL,
-        position=nn.initializers.normal(0.02),
     ),
     # What `nn.Dense` has in Flax, embeddings of patches included.
     "flax": BaseInit(
         linear=nn.initializers.lecun_normal(),
         linear_bias=lambda fan_in: nn.initializers.zeros,
         patch=nn.initializers.lecun_normal(),
-        position=nn.initializers.normal(0.02),
     ),
 }
 

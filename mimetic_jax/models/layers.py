@@ -1,4 +1,4 @@
-"""Parts that several models share: patches, the stack of blocks, dropout, MLP, classifier.
+"""Parts that several models share: checks, patches, the stack of blocks, dropout, MLP, classifier.
 
 Call the functions in a compact method: they make submodules of the caller.
 """
@@ -6,7 +6,7 @@ Call the functions in a compact method: they make submodules of the caller.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import einops
@@ -14,9 +14,40 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.models.init import BaseInit, Initializer, base_init
 from mimetic_jax.models.low_memory import gelu
+
+
+def check_choices(model: Any, **choices: Iterable[str]) -> None:
+    """Raise InputError if a field isn't one of its choices."""
+    for name, known in choices.items():
+        if getattr(model, name) not in known:
+            raise unknown(name, getattr(model, name), known)
+
+
+def check_heads(model: Any) -> None:
+    """Raise InputError if the heads don't divide the width."""
+    if model.width % model.heads:
+        raise InputError(f"heads {model.heads} does not divide width {model.width}")
+
+
+def check_rates(model: Any, *names: str) -> None:
+    """Raise InputError if a rate of dropout isn't in [0, 1)."""
+    for name in names:
+        if not 0 <= getattr(model, name) < 1:
+            raise InputError(f"{name} {getattr(model, name)} is not in [0, 1)")
+
+
+def by_example(x: jax.Array) -> jax.Array:
+    """Activations [B, N, D], or [B, h, w, D] of images, sharded by their logical axes.
+
+    Without `nn.logical_axis_rules` and a mesh it returns x. With them the constraint is needed: in
+    a loop over layers GSPMD otherwise takes the sharding of the parameters for that of the
+    activations, gathers no kernel, and every device computes the attention of all of "fsdp".
+    """
+    length = ("length",) if x.ndim == 3 else ("height", "width")
+    return nn.with_logical_constraint(x, ("batch", *length, "embed"))
 
 
 def patch_grid(model: Any, image: tuple[int, ...]) -> tuple[int, int]:
@@ -32,11 +63,7 @@ def patch_embed(
     bias_init: Callable[[int], Initializer],
     dtype: Any,
 ) -> jax.Array:
-    """Patches as vectors, [B, h, w, D]: a convolution of stride `patch`, written as a product.
-
-    Raises:
-        InputError: if the patch doesn't divide the image.
-    """
+    """Patches as vectors, [B, h, w, D]: a convolution of stride `patch`, written as a product."""
     rows, columns = images.shape[1:3]
     if rows % patch or columns % patch:
         raise InputError(f"patch {patch} does not divide the image {rows}x{columns}")
@@ -69,17 +96,11 @@ def stack(
     *numbers: Sequence[float] | None,
     **fields: Any,
 ) -> jax.Array:
-    """The blocks of a model, one after the other.
+    """The `depth` blocks of a model, one after the other; `scan` and `remat` are as in `ViT`.
 
-    Args:
-        block: a module class: (x, number, …) -> (x, None), the form of a scan's body.
-        model: its `depth` is L; `scan` makes one loop of the blocks: their parameters and running
-            statistics are stacked, L in front, under the name `blocks`, instead of `block_0` …;
-            `remat` recomputes each block in the backward pass and keeps only its input.
-        x: activations.
-        numbers: further arguments of the blocks, each L numbers, or None for all blocks. In a scan
-            they are traced.
-        fields: fields of the blocks that aren't fields of the model, see `shared`.
+    A block is a module class: (x, number, …) -> (x, None), the form of a scan's body. `numbers` has
+    its further arguments, each L numbers, which are traced in a scan, or None for all blocks.
+    `fields` are those of the blocks that aren't fields of the model, see `shared`.
     """
     body, fields = block, shared(block, model, **fields)
     if model.remat:  # a scan needs no barrier against merging the recomputed block

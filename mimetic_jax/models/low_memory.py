@@ -18,21 +18,9 @@ import jax.numpy as jnp
 
 @jax.custom_vjp
 def gelu(x: jax.Array) -> jax.Array:
-    """x Φ(x), the exact GELU; the backward pass keeps x alone.
+    """x Φ(x), the exact GELU, in at least float32; the backward pass keeps x alone.
 
     `jax.nn.gelu` keeps four arrays of the size of x.
-
-    Args:
-        x: any shape, a float dtype; computed in at least float32.
-
-    Returns:
-        The same shape and dtype.
-
-    Example:
-        >>> print(gelu(jnp.array([-1.0, 0.0, 1.0])).round(2))
-        [-0.16  0.    0.84]
-
-    Reference: Gaussian Error Linear Units (Hendrycks and Gimpel 2016), eq. 1.
     """
     wide = _wide(x)
     return (0.5 * wide * (1 + jax.lax.erf(math.sqrt(0.5) * wide))).astype(x.dtype)
@@ -59,22 +47,8 @@ def layer_norm(
 ) -> jax.Array:
     """(x − mean) / √(variance + ε) ∘ scale + bias over the last axis; x alone is kept.
 
-    Mean and variance are computed again for the backward pass, where an accelerator reads x anyway.
-
-    Args:
-        x: [..., D], a float dtype; computed in at least float32.
-        scale, bias: [D].
-        epsilon: ε.
-        dtype: the dtype of the result.
-
-    Returns:
-        [..., D].
-
-    Example:
-        >>> layer_norm(jnp.array([1.0, 3.0]), jnp.ones(2), jnp.zeros(2), 0.0, jnp.float32).tolist()
-        [-1.0, 1.0]
-
-    Reference: Layer Normalization (Ba et al. 2016), eqs. 3 and 4.
+    Mean and variance, in at least float32, are computed again for the backward pass, where an
+    accelerator reads x anyway.
     """
     mean, inverse = _first(_statistics(x, epsilon))
     return ((_wide(x) - mean) * inverse * scale + bias).astype(dtype)
@@ -110,12 +84,7 @@ layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
 
 
 class LayerNorm(nn.Module):
-    """`layer_norm` with the parameters and initial values of `nn.LayerNorm`.
-
-    Attributes:
-        epsilon: ε.
-        dtype: the dtype of the result; parameters and statistics are float32.
-    """
+    """`layer_norm` with the parameters and initial values of `nn.LayerNorm`."""
 
     epsilon: float = 1e-6
     dtype: Any = jnp.float32
@@ -148,21 +117,10 @@ def _first(per_token: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array
 
 @jax.custom_vjp
 def add_table(x: jax.Array, table: jax.Array) -> jax.Array:
-    """x + table, one table for all examples; its gradient is a product with ones.
+    """x [B, N, D] + table [1, N, D] in the dtype of x; the table's gradient is a product with ones.
 
     As a sum over the batch it would make XLA on GPUs choose layouts with the batch as the last axis
     for the activations of the whole model, and transpose them at every product.
-
-    Args:
-        x: [B, N, D].
-        table: [1, N, D], cast to the dtype of x.
-
-    Returns:
-        [B, N, D] in the dtype of x.
-
-    Example:
-        >>> add_table(jnp.zeros((2, 1, 1)), jnp.ones((1, 1, 1))).ravel().tolist()
-        [1.0, 1.0]
     """
     return x + table.astype(x.dtype)
 

@@ -14,9 +14,8 @@ import jax.numpy as jnp
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.models import ssd
 from mimetic_jax.models.attention import Attention
-from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import Initializer, base_init
-from mimetic_jax.models.layers import shared, stack
+from mimetic_jax.models.layers import by_example, shared, stack
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 
 STEPS = (0.001, 0.1)
@@ -155,22 +154,19 @@ class Block(nn.Module):
 class Mixer(nn.Module):
     """The state space layer: out_proj(norm((y + D x) ∘ silu(z))), y the recurrence of `ssd`.
 
-    x, b and c pass a causal depthwise convolution and SiLU first.
-
-    Attributes:
-        heads, expand, state, groups, taps, chunk, base, dtype: see `Mamba`.
-        out_scale: factor of the output kernel's initial values: 1/√L in the reference.
+    x, b and c pass a causal depthwise convolution and SiLU first. Fields are those of `Mamba`;
+    `out_scale` is a factor of the output kernel's initial values, 1/√L in the reference.
     """
 
     heads: int
-    expand: int = 2
-    state: int = 64
-    groups: int = 1
-    taps: int = 4
-    chunk: int = 256
-    base: str = "torch"
-    dtype: Any = jnp.float32
-    out_scale: float = 1.0
+    expand: int
+    state: int
+    groups: int
+    taps: int
+    chunk: int
+    base: str
+    dtype: Any
+    out_scale: float
 
     @nn.compact
     def __call__(self, u: jax.Array) -> jax.Array:
@@ -202,21 +198,18 @@ class Mixer(nn.Module):
         # Per channel: on CPUs the gradient of a factor per head takes a fifth of the layer's time.
         y = y.reshape(x.shape) + skip.repeat(inner // self.heads) * x
         y = nn.RMSNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(y * nn.silu(z))
-        return dense("out_proj", width, scaled(self.out_scale, init))(y.astype(self.dtype))
+        return dense("out_proj", width, _scaled(self.out_scale, init))(y.astype(self.dtype))
 
 
 class CausalConv(nn.Module):
     """Each channel convolved with its own filter over the last tokens, and a bias.
 
     y[n, c] = bias[c] + Σ_u kernel[u, c] x[n + u − (k − 1), c], zeros before the first token.
-
-    Attributes:
-        taps: k.
-        dtype: the dtype of the computation; parameters kernel [k, C] and bias [C] are float32.
+    Parameters kernel [k, C] and bias [C] are float32.
     """
 
     taps: int
-    dtype: Any = jnp.float32
+    dtype: Any
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -230,8 +223,7 @@ class CausalConv(nn.Module):
         return bias + sum(kernel[u] * padded[:, u : u + length] for u in range(self.taps))
 
 
-def scaled(factor: float, init: Initializer) -> Initializer:
-    """Initial values times a factor."""
+def _scaled(factor: float, init: Initializer) -> Initializer:
     return lambda *arguments: factor * init(*arguments)
 
 

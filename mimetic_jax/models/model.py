@@ -14,13 +14,7 @@ import jax.numpy as jnp
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.models.convmixer import ConvMixer
 from mimetic_jax.models.convnext import ConvNeXt
-from mimetic_jax.models.definition import (
-    REQUIRED,
-    Definition,
-    given,
-    imported,
-    nnx_bridge,
-)
+from mimetic_jax.models.definition import REQUIRED, Definition, given, imported, nnx_bridge
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.mamba import Mamba
 from mimetic_jax.models.mixer import Mixer
@@ -159,17 +153,10 @@ class Model:
 
     @classmethod
     def of(cls, name: str, fields: Mapping[str, Any], **filled: Any) -> Self:
-        """The model of a configuration.
+        """The model of a configuration, by its name as in `find_model` and its fields.
 
-        Args:
-            name: as for `find_model`.
-            fields: the model's fields; see `foreign_fields` for those that it doesn't have.
-            filled: fields that the data decides, such as `num_classes`: set if the model has
-                them.
-
-        Raises:
-            InputError: as `find_model` and `foreign_fields`; for a field without a value; or a
-                dtype that isn't one of floating point.
+        `foreign_fields` says which fields it may lack. Those of `filled`, which the data decides,
+        such as `num_classes`, are set if the model has them.
         """
         definition, strays = find_model(name), foreign_fields(name, fields)
         known = definition.fields
@@ -190,9 +177,6 @@ class Model:
         """(variables, output in evaluation).
 
         Variables are trees of arrays by collection: "params", and others such as "batch_stats".
-
-        Raises:
-            InputError: the model's output isn't an array, or it sows what would not be trained on.
         """
         try:
             hash(self.module)
@@ -201,7 +185,8 @@ class Model:
         else:
             variables, output = _traced_once(self.module, key, inputs)
         for collection, tree in variables.items():
-            if any(isinstance(leaf, tuple) for leaf in jax.tree.leaves(tree, is_leaf=_is_tuple)):
+            leaves = jax.tree.leaves(tree, is_leaf=lambda leaf: isinstance(leaf, tuple))
+            if any(isinstance(leaf, tuple) for leaf in leaves):
                 raise InputError(
                     f"model {self.name} sows into {collection}, which training would leave out of "
                     "the loss: drop that, or sow into intermediates, which are ignored"
@@ -213,10 +198,7 @@ class Model:
     ) -> tuple[jax.Array, dict[str, Any]]:
         """(output, collections other than "params" after the call).
 
-        Args:
-            variables: as `init` returns them.
-            inputs: a batch.
-            key: for dropout, in training; None in evaluation, which changes no collection.
+        The key is for dropout, in training; None in evaluation, which changes no collection.
         """
         module, options = _in_mode(self.module, key is not None)
         if key is not None:
@@ -275,10 +257,6 @@ def _traced(module: nn.Module, key: jax.Array, inputs: jax.Array) -> tuple[dict[
 
 # Of twelve layers the trace takes half a second: all programs of a model share it.
 _traced_once = functools.partial(jax.jit, static_argnums=0)(_traced)
-
-
-def _is_tuple(value: Any) -> bool:
-    return isinstance(value, tuple)
 
 
 def _written(field: str, value: Any) -> Any:

@@ -13,21 +13,19 @@ from flax.core import FrozenDict
 
 from mimetic_jax.base.errors import InputError
 
-MODES = {"train": True, "training": True, "is_training": True, "deterministic": False} | {
-    "inference": False,
-    "use_running_average": False,
+MODES = {
+    **dict.fromkeys(("train", "training", "is_training"), True),
+    **dict.fromkeys(("deterministic", "inference", "use_running_average"), False),
 }
 """Flags by which models are told that they train, with their values in training."""
 
 
 class Functions(nn.Module):
-    """A pair of plain functions.
+    """Two functions: (key, inputs) → variables, a dictionary with "params"; and
+    (variables, inputs) → output, or (output, collections) if there are others than "params".
 
-    Attributes:
-        initialize: (key, inputs) → variables, a dictionary with "params".
-        call: (variables, inputs) → output; → (output, collections) if there are others than
-            "params". It gets `key` (None in evaluation) and a flag of `MODES` if it names them.
-        values: the values of further arguments, which each function gets if it names them.
+    The second gets `key` (None in evaluation) and a flag of `MODES` if it names them, and each gets
+    those of `values` that it names.
     """
 
     initialize: Callable[..., Any]

@@ -59,24 +59,16 @@ def resample(
     return jnp.concatenate([table[:, :prefix], patches], axis=1)
 
 
-def rotated(x: jax.Array, positions: jax.Array, base: float = 10_000.0) -> jax.Array:
+def rotated(x: jax.Array, positions: jax.Array, base: float) -> jax.Array:
     """Queries or keys turned by their position, so that products depend on distances alone.
 
-    (x_j, x_{j + K/2}) turns by the angle θ_j · p at position p, θ of `weights.rotary_rates`.
+    Of x [B, N, H, K] (x_j, x_{j + K/2}) turns by the angle θ_j · p at position p, θ of
+    `weights.rotary_rates`, in float32. Positions are [N, a]: a line, or rows and columns of a grid.
 
-    Args:
-        x: [B, N, H, K], K a multiple of 2 a.
-        positions: p, [N, a]: a line, or rows and columns of a grid.
-        base: ratio of the highest to the lowest rate.
-
-    Returns:
-        The same shape and dtype; computed in float32.
-
-    Example:
-        >>> turned = rotated(jnp.ones((1, 2, 1, 2)), jnp.arange(2)[:, None])
-        >>> print(turned[0, :, 0].round(1))  # by 0 and by 1
-        [[ 1.   1. ]
-         [-0.3  1.4]]
+    >>> turned = rotated(jnp.ones((1, 2, 1, 2)), jnp.arange(2)[:, None], base=10_000.0)
+    >>> print(turned[0, :, 0].round(1))  # by 0 and by 1
+    [[ 1.   1. ]
+     [-0.3  1.4]]
 
     Reference: RoFormer (Su et al. 2021), eq. 34, its pairs half a head apart as in GPT-NeoX.
     """

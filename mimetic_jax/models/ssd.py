@@ -37,11 +37,8 @@ def dual(x: jax.Array, step: jax.Array, decay: jax.Array, b: jax.Array, c: jax.A
 def chunked(
     x: jax.Array, step: jax.Array, decay: jax.Array, b: jax.Array, c: jax.Array, chunk: int
 ) -> jax.Array:
-    """The same sum for long sequences: `dual` within chunks, the recurrence from chunk to chunk.
-
-    Args:
-        x, step, decay, b, c: see above.
-        chunk: tokens of a chunk; the last one may be shorter.
+    """The same sum for long sequences: `dual` within chunks of tokens, the last of which may be
+    shorter, and the recurrence from chunk to chunk.
 
     >>> ones = jnp.ones((1, 3, 1, 1))
     >>> chunked(ones, ones[..., 0], jnp.zeros(1), ones, ones, chunk=2).ravel().tolist()

@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.base.errors import InputError, unknown
-from mimetic_jax.models.axes import by_example
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.init import base_init, torch_bias
 from mimetic_jax.models.layers import (
     MLP,
     Dropout,
+    by_example,
+    check_choices,
+    check_rates,
     classify,
     patch_embed,
     shared,
@@ -112,16 +114,14 @@ class Swin(nn.Module):
         return classify(pooled, self.num_classes, init)
 
     def _check(self, image: tuple[int, ...]) -> None:
-        if self.form not in _BASES:
-            raise unknown("form", self.form, _BASES)
+        check_choices(self, form=_BASES)
+        check_rates(self, "drop_path")
         if len(self.depths) != len(self.downscaling):
             raise InputError(
                 f"depths {self.depths} and downscaling {self.downscaling} have different lengths"
             )
         if self.width % self.head_dim:
             raise InputError(f"head_dim {self.head_dim} does not divide width {self.width}")
-        if not 0 <= self.drop_path < 1:
-            raise InputError(f"drop_path {self.drop_path} is not in [0, 1)")
         rows, columns = image
         for stage, factor in enumerate(self.downscaling):
             if rows % factor or columns % factor:

@@ -9,13 +9,16 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.attention import Attention
-from mimetic_jax.models.axes import by_example
-from mimetic_jax.models.init import base_init, torch_bias
+from mimetic_jax.models.init import POSITION, base_init, torch_bias
 from mimetic_jax.models.layers import (
     MLP,
     Dropout,
+    by_example,
+    check_choices,
+    check_heads,
+    check_rates,
     classify,
     first_token,
     patch_embed,
@@ -135,7 +138,7 @@ class ViT(nn.Module):
             token = jnp.broadcast_to(token.astype(x.dtype), (len(x), 1, self.width))
             x = jnp.concatenate([token, x], axis=1)
         if not self.rotary:
-            x = add_table(x, self.param("pos_embed", init.position, (1, *x.shape[1:])))
+            x = add_table(x, self.param("pos_embed", POSITION, (1, *x.shape[1:])))
         x = Dropout()(x, self.dropout, train)
         last = max(self.depth - 1, 1)
         rates = [self.drop_path * layer / last for layer in range(self.depth)]
@@ -146,16 +149,14 @@ class ViT(nn.Module):
         return classify(x, self.num_classes, init)
 
     def _check(self) -> None:
-        if self.width % self.heads:
-            raise InputError(f"heads {self.heads} does not divide width {self.width}")
-        choices = {
-            "pool": ("token", "mean"),
-            "attention": ("standard", *FORMS),
-            "layer_scale": ("", "branch", "skip"),
-        }
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
+        check_heads(self)
+        check_choices(
+            self,
+            pool=("token", "mean"),
+            attention=("standard", *FORMS),
+            layer_scale=("", "branch", "skip"),
+        )
+        check_rates(self, "dropout", "drop_path")
         for name in ("rotary", "exclusive"):
             if getattr(self, name) and self.attention != "standard":
                 raise InputError(f"{name} is for standard attention, not {self.attention}")
@@ -166,9 +167,6 @@ class ViT(nn.Module):
             )
         if not 0 <= self.token_std < math.inf:
             raise InputError(f"token_std {self.token_std} is not a finite number ≥ 0")
-        for name, rate in (("dropout", self.dropout), ("drop_path", self.drop_path)):
-            if not 0 <= rate < 1:
-                raise InputError(f"{name} {rate} is not in [0, 1)")
 
 
 class Block(nn.Module):

@@ -112,9 +112,6 @@ class IDInit(_Kernels):
     tau: Annotated[float, NOT_NEGATIVE] = 1.0
     epsilon: Annotated[float, NOT_NEGATIVE] = 1e-6
 
-    def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return dense_kernels(roles)
-
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         scale = self.epsilon if role in OUTPUTS else self.tau
         sizes = fans(role, shape)

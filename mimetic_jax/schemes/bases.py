@@ -15,7 +15,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import attention_kernels
-from mimetic_jax.schemes.kernels import Shape, _Kernels, dense_kernels, fans, semi_orthogonal
+from mimetic_jax.schemes.kernels import Shape, _Kernels, fans, semi_orthogonal
 from mimetic_jax.weights.checks import POSITIVE, check_room
 
 
@@ -33,9 +33,6 @@ class Orthogonal(_Kernels):
     """
 
     gain: Annotated[float, POSITIVE] = 1.0
-
-    def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return dense_kernels(roles)
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return self.gain * semi_orthogonal(key, *fans(role, shape))
@@ -140,9 +137,6 @@ class Sinusoidal(_Kernels):
     """
 
     variance: Literal["glorot", "he"] = "glorot"
-
-    def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return dense_kernels(roles)
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         fan_in, fan_out = fans(role, shape)

@@ -39,10 +39,9 @@ class ContentHeads(_Turning):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         sizes = pair_sizes(block, "query", "key")
-        repeats = sizes["num_heads"] // sizes["num_kv_heads"]
-        shared = jnp.repeat(block["key"], repeats, axis=1)
-        content_H = np.arange(sizes["num_heads"]) >= self.first
-        taken = content_H[:, None] & _slow_columns(self, sizes["head_dim"])
+        shared = jnp.repeat(block["key"], sizes.repeats, axis=1)
+        content_H = np.arange(sizes.num_heads) >= self.first
+        taken = content_H[:, None] & _slow_columns(self, sizes.head_dim)
         return {"query": jnp.where(taken, shared, block["query"])}
 
 
@@ -78,22 +77,22 @@ class InductionCircuit(_Turning):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         sizes = pair_sizes(block, "query", "key")
-        dim, heads, width = (sizes[name] for name in ("dim", "num_heads", "head_dim"))
-        if max(self.copies, self.matches) >= heads:
-            raise InputError(f"heads {self.copies} and {self.matches} are not two of {heads}")
+        if max(self.copies, self.matches) >= sizes.num_heads:
+            raise InputError(
+                f"heads {self.copies} and {self.matches} are not two of {sizes.num_heads}"
+            )
         pair, reads = divmod(context.layer, 2)
         keys = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), pair))
-        first, second = (semi_orthogonal(each, dim, width) for each in keys)
+        first, second = (semi_orthogonal(each, sizes.dim, sizes.head_dim) for each in keys)
         new = {role: block[role] for role in self.writes(frozenset(block))}
-        repeats = heads // sizes["num_kv_heads"]
         if reads:
-            slow, at, size = _slow_columns(self, width), self.matches, self.match**0.5
-            for role, head, part in (("query", at, first), ("key", at // repeats, second)):
+            slow, at, size = _slow_columns(self, sizes.head_dim), self.matches, self.match**0.5
+            for role, head, part in (("query", at, first), ("key", at // sizes.repeats, second)):
                 columns = jnp.where(slow, size * part, new[role][:, head])
                 new[role] = new[role].at[:, head].set(columns)
         else:
             size = self.copy**0.5
-            new["value"] = new["value"].at[:, self.copies // repeats].set(size * first)
+            new["value"] = new["value"].at[:, self.copies // sizes.repeats].set(size * first)
             new["out"] = new["out"].at[self.copies].set(size * second.T)
         return new
 

@@ -61,16 +61,15 @@ class HeadIdentity(Scheme):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         sizes = pair_sizes(block, "query", "key")
-        dim, groups, width = sizes["dim"], sizes["num_kv_heads"], sizes["head_dim"]
+        dim, groups, width = sizes.dim, sizes.num_kv_heads, sizes.head_dim
         if groups > dim:
             raise InputError(f"{groups} heads have no coordinates of their own among {dim}")
         own, column = dim // groups, jnp.arange(width)
         meets = jnp.arange(dim)[:, None, None] == own * jnp.arange(groups)[None, :, None] + column
         meets &= (column < own) & (column >= width - int(self.share * width))
         added = self.beta * dim**-self.power * meets.astype(jnp.float32)
-        repeats = sizes["num_heads"] // groups
         return {
-            "query": block["query"] + jnp.repeat(added, repeats, axis=1),
+            "query": block["query"] + jnp.repeat(added, sizes.repeats, axis=1),
             "key": block["key"] + added,
         }
 
@@ -92,8 +91,7 @@ class SymmetricQueryKey(Scheme):
         return written | ({"query_bias"} if written and biases <= roles else frozenset())
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        sizes = pair_sizes(block, "query", "key")
-        repeats = sizes["num_heads"] // sizes["num_kv_heads"]
+        repeats = pair_sizes(block, "query", "key").repeats
         new = {"query": jnp.repeat(block["key"], repeats, axis=1)}
         if "query_bias" in self.writes(frozenset(block)):
             new["query_bias"] = jnp.repeat(block["key_bias"], repeats, axis=0)
@@ -138,11 +136,9 @@ class OrthogonalValueOut(Scheme):
         sizes = pair_sizes(block, "out", "value")
         written = self.writes(frozenset(block))
         new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
-        groups, width = sizes["num_kv_heads"], sizes["head_dim"]
-        basis = semi_orthogonal(key, sizes["dim"], groups * width)
-        basis_DxGxK = basis.reshape(sizes["dim"], groups, width)
-        repeats = sizes["num_heads"] // groups
-        out = self.out * context.num_layers**-self.depth / repeats
+        basis = semi_orthogonal(key, sizes.dim, sizes.num_kv_heads * sizes.head_dim)
+        basis_DxGxK = basis.reshape(block.shapes["value"])
+        out = self.out * context.num_layers**-self.depth / sizes.repeats
         new["value"] = self.value * basis_DxGxK
-        new["out"] = out * jnp.repeat(basis_DxGxK.transpose(1, 2, 0), repeats, axis=0)
+        new["out"] = out * jnp.repeat(basis_DxGxK.transpose(1, 2, 0), sizes.repeats, axis=0)
         return new

@@ -139,7 +139,7 @@ class Impulse(Scheme):
                 "several, or its patch grid isn't square (then give "
                 f"{argument('grid', '(h, w)')})"
             )
-        sizes = pair_sizes(block, "query", "key")
+        sizes = pair_sizes(block, "query", "key")._asdict()
         if context.position.shape[1] != sizes.pop("dim"):
             raise InputError(
                 f"query {block.shapes['query']} (width, heads, head width) and positions "

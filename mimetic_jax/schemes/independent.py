@@ -100,9 +100,6 @@ class CompleteP(_Kernels):
     by_depth: ClassVar[bool] = True
     base_depth: Annotated[float, POSITIVE] = 2.0
 
-    def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return dense_kernels(roles)
-
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         fan_in, _ = fans(role, shape)
         scale = self.base_depth / num_layers if role in OUTPUTS else 1.0

@@ -26,8 +26,8 @@ class _Kernels(Scheme):
     """Base of schemes that draw each kernel separately and set the kernels' biases to zero."""
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        """The roles to draw."""
-        raise NotImplementedError
+        """The roles to draw: all kernels, unless a scheme says otherwise."""
+        return dense_kernels(roles)
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         """One kernel, with its heads flattened or not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -111,16 +111,14 @@ class Mimetic(Scheme):
         scheme: Any = self.at(context.layer, context.num_layers)
         key_qk, key_vo = jax.random.split(key)
         style: dict[str, Any] = {
-            "noise": self.noise,
-            "degenerate": self.degenerate,
-            "method": self.method,
+            name: getattr(self, name) for name in ("noise", "degenerate", "method")
         }
         written = self.writes(frozenset(block))
         new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
         if "query" in written:
             new["query"], new["key"] = weights.query_key(
                 key_qk,
-                **pair_sizes(block, "query", "key"),
+                **pair_sizes(block, "query", "key")._asdict(),
                 alpha=scheme.alpha_qk,
                 beta=scheme.beta_qk,
                 **style,
@@ -133,7 +131,7 @@ class Mimetic(Scheme):
         elif "value" in written:
             new["value"], new["out"] = weights.value_out(
                 key_vo,
-                **pair_sizes(block, "out", "value"),
+                **pair_sizes(block, "out", "value")._asdict(),
                 alpha=scheme.alpha_vo,
                 beta=scheme.beta_vo,
                 orientation=self.orientation,
@@ -163,32 +161,30 @@ class SameNoise(Scheme):
         new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
         if "query" in written:
             sizes = pair_sizes(block, "query", "key")
-            noise = jax.random.normal(key_qk, block.shapes["key"]) / math.sqrt(sizes["head_dim"])
-            repeats = sizes["num_heads"] // sizes["num_kv_heads"]
-            new["query"], new["key"] = jnp.repeat(noise, repeats, axis=1), noise
+            noise = jax.random.normal(key_qk, block.shapes["key"]) / math.sqrt(sizes.head_dim)
+            new["query"], new["key"] = jnp.repeat(noise, sizes.repeats, axis=1), noise
         if "value" in written:
             sizes = pair_sizes(block, "out", "value")
-            width = sizes["num_kv_heads"] * sizes["head_dim"]
+            width = sizes.num_kv_heads * sizes.head_dim
             noise = jax.random.normal(key_vo, block.shapes["value"]) / math.sqrt(width)
-            repeats = sizes["num_heads"] // sizes["num_kv_heads"]
-            new["value"] = noise
-            new["out"] = -jnp.repeat(noise.transpose(1, 2, 0), repeats, axis=0) / repeats
+            by_head = jnp.repeat(noise.transpose(1, 2, 0), sizes.repeats, axis=0)
+            new["value"], new["out"] = noise, -by_head / sizes.repeats
         return new
 
 
 def _value_out_by_head(
-    key: jax.Array, scheme: Any, sizes: dict[str, Any], style: dict[str, Any]
+    key: jax.Array, scheme: Any, sizes: Sizes, style: dict[str, Any]
 ) -> tuple[jax.Array, jax.Array]:
     """Transposed, the product of a pair for query and key has the law of one for value and out."""
     left_DxHxK, right_DxGxK = weights.query_key(
-        key, **sizes, alpha=scheme.alpha_vo, beta=scheme.beta_vo, **style
+        key, **sizes._asdict(), alpha=scheme.alpha_vo, beta=scheme.beta_vo, **style
     )
-    groups, repeats = sizes["num_kv_heads"], sizes["num_heads"] // sizes["num_kv_heads"]
-    out_HxKxD = left_DxHxK.transpose(1, 2, 0) / repeats
+    groups = sizes.num_kv_heads
+    out_HxKxD = left_DxHxK.transpose(1, 2, 0) / sizes.repeats
     if scheme.positive is not None:  # −(αZ + βI) has the law of αZ − βI
         count = round(number("positive", scheme.positive, _HEADS) * groups)
         signs = np.where(np.arange(groups) < count, 1, -1) * (-1 if scheme.beta_vo < 0 else 1)
-        out_HxKxD *= np.repeat(signs, repeats)[:, None, None].astype(np.float32)
+        out_HxKxD *= np.repeat(signs, sizes.repeats)[:, None, None].astype(np.float32)
     return right_DxGxK, out_HxKxD
 
 
@@ -222,8 +218,22 @@ def pair_roles(
     return frozenset(written)
 
 
-def pair_sizes(block: Block, role: str, partner: str) -> dict[str, Any]:
-    """D, H, K and G of a block's query and key, or of its out and value."""
+class Sizes(NamedTuple):
+    """D, H, K and G of a pair of kernels, as arguments of `weights.query_key` and `value_out`."""
+
+    dim: int
+    num_heads: int
+    head_dim: int
+    num_kv_heads: int
+
+    @property
+    def repeats(self) -> int:
+        """The heads of query or out that share a head of key or value."""
+        return self.num_heads // self.num_kv_heads
+
+
+def pair_sizes(block: Block, role: str, partner: str) -> Sizes:
+    """The sizes of a block's query and key, or of its out and value."""
     wide, narrow = block.shapes[role], block.shapes[partner]
     if role == "out":
         wide = (*wide[2:], *wide[:2])
@@ -234,4 +244,4 @@ def pair_sizes(block: Block, role: str, partner: str) -> dict[str, Any]:
         )
     if not narrow[1] or wide[1] % narrow[1]:
         raise InputError(f"{wide[1]} heads of {role} can't share {narrow[1]} heads of {partner}")
-    return dict(zip(("dim", "num_heads", "head_dim"), wide, strict=True), num_kv_heads=narrow[1])
+    return Sizes(*wide, narrow[1])

@@ -193,8 +193,7 @@ class PositionalHeads(_Turning):
         self, key: jax.Array, block: Block, context: Context
     ) -> dict[str, jax.Array]:
         """b_Q [H, K] and b_K [G, K], by the role of their kernel."""
-        sizes = pair_sizes(block, "query", "key")
-        heads, groups, width = (sizes[name] for name in ("num_heads", "num_kv_heads", "head_dim"))
+        _, heads, width, groups = pair_sizes(block, "query", "key")
         rates_FxA, fast_F = self.rotary.rates(width), self.rotary.fast(width, self.slowest)
         if not fast_F.any():
             raise InputError(

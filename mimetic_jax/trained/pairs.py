@@ -28,9 +28,7 @@ View: TypeAlias = tuple[str, int | None, Block]
 class Layer:
     """The location of an attention layer, or of an MLP without attention beside it, in a tree.
 
-    Attributes:
-        path: the layer's path.
-        index: the layer's index in a block that stacks its layers, else None.
+    The index is that in a block that stacks its layers, else None.
     """
 
     path: str
@@ -44,11 +42,9 @@ class Layer:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """The factors of products left_h right_hᵀ.
+    """The factors of products left_h right_hᵀ, [H, D, K] each in float64.
 
-    Attributes:
-        left, right: [H, D, K] in float64.
-        draws: how many of the factors differ if heads share one.
+    If heads share a factor, `draws` says how many of them differ.
     """
 
     left: np.ndarray
@@ -56,7 +52,7 @@ class Pair:
     draws: int
 
     def check_finite(self) -> None:
-        """Raise InputError for factors with a NaN or an infinity."""
+        """Raise InputError for a NaN or an infinity."""
         if not (np.isfinite(self.left).all() and np.isfinite(self.right).all()):
             raise InputError("its weights are not finite")
 
@@ -119,9 +115,6 @@ def layer_pairs(tree: Tree, views: Iterable[View], *, effective: bool) -> Iterat
 
     If `effective`, factors are multiplied by the gain of the norm before the layer and the scale
     after it, if the tree's rules know them.
-
-    Raises:
-        InputError: if a product isn't square, or a gain is of another width or 0 everywhere.
 
     >>> kernels = {"query": (8, 2, 4), "key": (8, 1, 4)}
     >>> params = {name: {"kernel": np.ones(shape)} for name, shape in kernels.items()}
@@ -213,11 +206,7 @@ def _scales(kind: str, block: Block, widths: set[int]) -> dict[str, np.ndarray]:
 
 
 def values(block: Block, role: str) -> np.ndarray:
-    """The array of a role in float64.
-
-    Raises:
-        InputError: it is traced.
-    """
+    """The array of a role in float64."""
     array = block[role]
     if isinstance(array, jax.core.Tracer):
         raise InputError(f"{role} has no values yet: read them outside of jit, vmap and grad")
@@ -240,12 +229,11 @@ def _pair(name: str, block: Block) -> Pair:
         return Pair(first[None], second.T[None], 1)
     sizes = pair_sizes(block, *(roles if name == "query_key" else roles[::-1]))
     left, right = (values(block, role) for role in roles)
-    groups, repeats = sizes["num_kv_heads"], sizes["num_heads"] // sizes["num_kv_heads"]
     if name == "query_key":
-        right_HxDxK = right.repeat(repeats, axis=1).swapaxes(0, 1)
+        right_HxDxK = right.repeat(sizes.repeats, axis=1).swapaxes(0, 1)
     else:
-        left, right_HxDxK = left.repeat(repeats, axis=1), right.swapaxes(1, 2)
-    return Pair(left.swapaxes(0, 1), right_HxDxK, groups)
+        left, right_HxDxK = left.repeat(sizes.repeats, axis=1), right.swapaxes(1, 2)
+    return Pair(left.swapaxes(0, 1), right_HxDxK, sizes.num_kv_heads)
 
 
 def _sum(heads: Pair) -> Pair:

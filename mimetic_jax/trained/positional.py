@@ -69,11 +69,9 @@ def positional_heads(layer: LayerPairs, rotary: Rotary) -> LayerHeads | None:
         return None
     width = layer.query_key.left.shape[-1]
     rates_FxA = rotary.rates(width)
-    constant: tuple[np.ndarray, np.ndarray]
     about: dict[str, Any] = {}
-    if layer.biases is not None:
-        constant = layer.biases
-    else:
+    constant = layer.biases
+    if constant is None:
         direction, about = _direction(layer)
         y = constant_after_norm(len(direction))
         query, key = (
@@ -89,14 +87,9 @@ def positional_heads(layer: LayerPairs, rotary: Rotary) -> LayerHeads | None:
     peaks = (products_HxF @ waves_FxN).real.argmax(axis=1)
     fast = rotary.fast(width, min(PositionalHeads.slowest, np.abs(rates_FxA).max()))
     heights = (products_HxF[:, fast] * waves_FxN[fast][:, peaks].T).real.sum(axis=1)
-    where = (tuple(map(float, offsets[at])) for at in peaks)
-    return LayerHeads(
-        layer.path,
-        layer.index,
-        tuple(at if rotary.axes > 1 else at[0] for at in where),
-        tuple(map(float, heights)),
-        **about,
-    )
+    where = [tuple(map(float, offsets[at])) for at in peaks]
+    distances = tuple(at if rotary.axes > 1 else at[0] for at in where)
+    return LayerHeads(layer.path, layer.index, distances, tuple(map(float, heights)), **about)
 
 
 def heads_table(layers: Sequence[LayerHeads]) -> str:
@@ -127,9 +120,6 @@ def fitted(layers: Sequence[LayerHeads], rotary: Rotary) -> PositionalHeads:
     """The scheme with the distances and sharpness of these layers, by relative depth.
 
     Heads whose constant part is negative at its peak get none.
-
-    Raises:
-        InputError: if layers have different numbers of heads, or only some have biases.
     """
     if len({(len(layer.offsets), layer.channel is None) for layer in layers}) != 1:
         raise InputError("layers differ in their number of heads, or only some have biases")

@@ -19,10 +19,7 @@ from mimetic_jax.weights.factor import factorize
 from mimetic_jax.weights.impulse import impulse_query_key
 from mimetic_jax.weights.mlp import mean_shift, mean_shift_per_input
 from mimetic_jax.weights.position import sincos_1d, sincos_2d
-from mimetic_jax.weights.rotary import (
-    Rotary,
-    rotary_rates,
-)
+from mimetic_jax.weights.rotary import Rotary, rotary_rates
 
 __all__ = [
     "Rotary",

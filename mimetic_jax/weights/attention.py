@@ -181,12 +181,18 @@ def _factors(
     method: Method,
 ) -> tuple[Array, Array]:
     """Factors [B, D, R] of αZ + βI with a fresh Z per key; at most a chunk of targets in memory."""
-    alpha, beta = _constants(alpha, beta)
+    alpha, beta = number("alpha", alpha, NOT_NEGATIVE), number("beta", beta, ANY_SIGN)
+    known = not any(isinstance(constant, jax.core.Tracer) for constant in (alpha, beta))
+    if known and max(alpha, abs(beta)) < POSITIVE.low:
+        raise InputError(
+            f"alpha {alpha:g} and beta {beta:g} are both 0, or too small for float32: both kernels "
+            "would be zero and never learn"
+        )
     if noise not in _DRAWS:
         raise unknown("noise", noise, _DRAWS)
     if degenerate not in ("first_k", "random_basis"):
         raise unknown("degenerate rule", degenerate, ("first_k", "random_basis"))
-    traced = any(isinstance(value, jax.core.Tracer) for value in (keys, alpha, beta))
+    traced = isinstance(keys, jax.core.Tracer) or not known
 
     def chunk(keys: jax.Array) -> tuple[Array, Array]:
         drawn = _draw(keys, dim, noise)
@@ -265,15 +271,3 @@ def attention_sizes(
         raise InputError(f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}")
     check_room((dim, num_heads, head_dim), (dim, num_kv_heads, head_dim))
     return dim, num_heads, head_dim, num_kv_heads
-
-
-def _constants(alpha: Any, beta: Any) -> tuple[Any, Any]:
-    """α and β after checks."""
-    alpha, beta = number("alpha", alpha, NOT_NEGATIVE), number("beta", beta, ANY_SIGN)
-    traced = isinstance(alpha, jax.core.Tracer) or isinstance(beta, jax.core.Tracer)
-    if not traced and max(alpha, abs(beta)) < POSITIVE.low:
-        raise InputError(
-            f"alpha {alpha:g} and beta {beta:g} are both 0, or too small for float32: both kernels "
-            "would be zero and never learn"
-        )
-    return alpha, beta

@@ -19,15 +19,7 @@ from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.typed import converted
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.weights.attention import attention_sizes, pad_columns
-from mimetic_jax.weights.checks import (
-    FILTER,
-    POSITIVE,
-    check_key,
-    check_room,
-    counts,
-    number,
-    pair,
-)
+from mimetic_jax.weights.checks import FILTER, POSITIVE, check_key, check_room, counts, number, pair
 from mimetic_jax.weights.factor import Array, factorize, traced_eigh
 
 Order = Literal["released", "random", "positive"]

@@ -33,13 +33,6 @@ def select(
     heads: flattened into one axis, a student's head may mix two of the teacher's (as in the
     released code); with an axis of their own, whole heads are chosen.
 
-    Args:
-        teacher: arrays by path.
-        student: shapes by path.
-
-    Raises:
-        InputError: if the teacher lacks a path, or its leaf is smaller or has another rank.
-
     >>> select({"fc1/kernel": np.arange(8.).reshape(2, 4)}, {"fc1/kernel": (1, 2)})
     {'fc1/kernel': array([[0., 2.]])}
 

@@ -9,14 +9,13 @@ parameter has in our models, and their images from `images`.
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from tests.golden.originals import cloned
+from tests.golden.originals import Arrays, cloned
 
-Arrays = dict[str, np.ndarray]
 KENTAROY = "vision-transformers-cifar10/models"
 
 SIDE, PATCH, WIDTH, DEPTH, CLASSES = 16, 2, 6, 2, 5
@@ -158,8 +157,3 @@ def _logits(model: Any) -> np.ndarray:
     with torch.no_grad():
         inputs = torch.from_numpy(images()).double().permute(0, 3, 1, 2)
         return model(inputs).numpy().astype(np.float32)
-
-
-ORIGINALS: dict[str, Callable[[], Arrays]] = {
-    make.__name__: make for make in (mixer, convmixer, convnext)
-}

@@ -17,9 +17,9 @@ import scipy.linalg
 import scipy.stats
 
 from tests.golden import convolutions, mamba, originals, released, windows
+from tests.golden.originals import Arrays
 
 FOLDER = pathlib.Path(__file__).parent
-Arrays = dict[str, np.ndarray]
 
 
 def schedules() -> Arrays:
@@ -126,16 +126,24 @@ FORMULAS: dict[str, Callable[[], Arrays]] = {
     make.__name__: make for make in (schedules, sincos, weight_selection_indices, zero_init)
 }
 
+ORIGINALS: dict[str, Callable[[], Arrays]] = {
+    make.__name__: make
+    for make in (
+        *(originals.torch_adamw, originals.resample, originals.hugging_face_vit, originals.vit),
+        *(originals.gpsa, originals.kentaroy_policy, originals.kentaroy_rates),
+        *(convolutions.mixer, convolutions.convmixer, convolutions.convnext),
+        *(mamba.mamba, released.released, windows.windows),
+    )
+}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    makers = originals.ORIGINALS | released.ORIGINALS
-    makers |= windows.ORIGINALS | convolutions.ORIGINALS | mamba.ORIGINALS
-    parser.add_argument("name", nargs="+", choices=makers)
+    parser.add_argument("name", nargs="+", choices=ORIGINALS)
     parser.add_argument("--write", action="store_true", help="store what was computed")
     arguments = parser.parse_args()
     for name in arguments.name:
-        path, arrays = FOLDER / f"{name}.npz", makers[name]()
+        path, arrays = FOLDER / f"{name}.npz", ORIGINALS[name]()
         if path.exists():
             with np.load(path) as stored:
                 largest = max(np.abs(arrays[key] - stored[key]).max() for key in stored)

@@ -12,15 +12,13 @@ parameter has in our model, and their tokens from `tokens`.
 import sys
 import types
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-from tests.golden.originals import cloned
-
-Arrays = dict[str, np.ndarray]
+from tests.golden.originals import Arrays, cloned
 
 FIELDS = {"vocab": 11, "width": 12, "depth": 2, "heads": 4, "state": 5, "groups": 2}
 """Of our model; the layers' other sizes are the defaults of both."""
@@ -144,6 +142,3 @@ def _torch(array: np.ndarray) -> Any:
     import torch
 
     return torch.from_numpy(array.copy()).double()
-
-
-ORIGINALS: Mapping[str, Callable[[], Arrays]] = {"mamba": mamba}

@@ -13,7 +13,6 @@ import pathlib
 import random
 import tempfile
 import warnings
-from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -279,17 +278,3 @@ def kentaroy_rates() -> Arrays:
                 scheduler.step(epoch - 1)
         arrays[f"epochs_{epochs}"] = np.array(rates)
     return arrays
-
-
-ORIGINALS: dict[str, Callable[[], Arrays]] = {
-    make.__name__: make
-    for make in (
-        torch_adamw,
-        resample,
-        hugging_face_vit,
-        vit,
-        gpsa,
-        kentaroy_policy,
-        kentaroy_rates,
-    )
-}

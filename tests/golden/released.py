@@ -10,13 +10,12 @@ import importlib
 import os
 import pathlib
 import sys
-from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-Arrays = dict[str, np.ndarray]
+from tests.golden.originals import Arrays
 
 SIZES = {"img_size": 16, "patch_size": 4, "embed_dim": 20, "num_heads": 4, "depth": 1}
 FAMILIES = ("default", "mimetic", "impulse", "impulse3_2_1")
@@ -80,6 +79,3 @@ def _import(checkout: str, module: str) -> Any:
     folder = pathlib.Path(os.environ["MIMETIC_ORIGINALS"]) / checkout
     with mock.patch.object(sys, "path", [str(folder), *sys.path]):
         return importlib.import_module(module)
-
-
-ORIGINALS: dict[str, Callable[[], Arrays]] = {"released": released}

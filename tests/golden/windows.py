@@ -14,9 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from tests.golden.originals import cloned
-
-Arrays = dict[str, np.ndarray]
+from tests.golden.originals import Arrays, cloned
 
 CASES: dict[str, dict[str, Any]] = {
     # The published grids. One window covers the last, where the second block still shifts it.
@@ -216,6 +214,3 @@ def _norm(ours: str, theirs: str, dim: int) -> Arrays:
         f"{theirs}.weight": weight(f"{ours}/scale", (dim,)),
         f"{theirs}.bias": weight(f"{ours}/bias", (dim,)),
     }
-
-
-ORIGINALS: dict[str, Callable[[], Arrays]] = {"windows": windows}

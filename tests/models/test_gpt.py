@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-import mimetic_jax
-from mimetic_jax import InputError, plan, rewrite, schemes
+from mimetic_jax import InputError, Rule, mlp_rules, plan, rewrite, schemes
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.gpt import GPT
 from tests.models.values import drawn
@@ -138,12 +137,6 @@ def test_schemes_leave_a_gated_mlp_as_it_is():
         plan(params, schemes.MeanShift())
 
 
-GATED = (
-    *mimetic_jax.mlp_rules(first="up", second="fc2"),
-    mimetic_jax.Rule("fc1/kernel", "mlp_gate", "d f"),
-)
-
-
 def test_the_gate_gets_a_mean_per_input():
     params = noisy(**MODERN)["params"]
     scheme = schemes.MeanShift(0.5, per_input=True, role="mlp_gate")
@@ -158,14 +151,15 @@ def test_the_gate_gets_a_mean_per_input():
 
 def test_rules_of_ones_own_describe_a_gated_mlp():
     """The linear kernel leans against the last; kernels by a rule of fan-in have the gate too."""
+    rules = (*mlp_rules(first="up", second="fc2"), Rule("fc1/kernel", "mlp_gate", "d f"))
     params = noisy(**MODERN)["params"]
-    new = rewrite(KEY, params, schemes.CorrelatedMLP(-0.8), rules=GATED)["block_0"]["mlp"]
+    new = rewrite(KEY, params, schemes.CorrelatedMLP(-0.8), rules=rules)["block_0"]["mlp"]
     old = params["block_0"]["mlp"]
     up, out = np.asarray(old["up"]["kernel"]), np.asarray(new["fc2"]["kernel"])
     assert np.corrcoef(up.ravel(), out.T.ravel())[0, 1] == pytest.approx(-0.8, abs=0.1)
     for layer in ("fc1", "up"):
         np.testing.assert_array_equal(new[layer]["kernel"], old[layer]["kernel"])
-    small = rewrite(KEY, params, schemes.Independent(power=1.0), rules=GATED)["block_0"]["mlp"]
+    small = rewrite(KEY, params, schemes.Independent(power=1.0), rules=rules)["block_0"]["mlp"]
     for layer, fan_in in (("fc1", 12), ("up", 12), ("fc2", 48)):
         assert small[layer]["kernel"].std() == pytest.approx(1 / fan_in, rel=0.15)
     assert not np.array_equal(small["fc1"]["kernel"], small["up"]["kernel"])

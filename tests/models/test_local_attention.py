@@ -7,7 +7,7 @@ import pytest
 from scipy.ndimage import correlate
 
 from mimetic_jax import plan
-from mimetic_jax.models import ViT
+from mimetic_jax.models import Attention, ViT
 from mimetic_jax.models.local_attention import ConvAttention, GatedAttention
 from mimetic_jax.schemes import Mimetic
 from tests.golden.originals import gpsa_weights
@@ -41,10 +41,8 @@ def test_gated_attention_is_convits(golden, heads):
     np.testing.assert_allclose(got, original[f"output_{heads}"], atol=1e-5)
 
 
-def plain(params, x, kept=("query", "key", "value", "out")):
-    from mimetic_jax.models import Attention
-
-    params = {name: params[name] for name in kept}
+def plain(params, x):
+    params = {name: params[name] for name in ("query", "key", "value", "out")}
     return jax.jit(Attention(num_heads=4).apply)({"params": params}, x)
 
 
@@ -74,17 +72,12 @@ def test_what_is_added_is_a_convolution_that_wraps_around(front):
     params["out"]["kernel"] = jnp.eye(16).reshape(4, 4, 16)
     got = jax.jit(layer.apply)({"params": params}, x) - plain(params, x)
     value = np.einsum("bnd,dhk->bnhk", x, params["value"]["kernel"])[:, front:]
-    convolved = [
-        [
-            [
-                correlate(one[:, h, k].reshape(4, 5), params["filters"][:, :, h], mode="grid-wrap")
-                for k in range(4)
-            ]
-            for h in range(4)
-        ]
-        for one in value
-    ]
-    expected = 0.7 * np.moveaxis(np.array(convolved), (1, 2), (3, 4)).reshape(2, 20, 16)
+    expected = np.empty((2, 20, 4, 4))
+    for image, head, column in np.ndindex(2, 4, 4):
+        grid = value[image, :, head, column].reshape(4, 5)
+        convolved = correlate(grid, params["filters"][:, :, head], mode="grid-wrap")
+        expected[image, :, head, column] = 0.7 * convolved.ravel()
+    expected = expected.reshape(2, 20, 16)
     np.testing.assert_allclose(got[:, front:], expected, atol=2e-5)
     np.testing.assert_allclose(got[:, :front], 0, atol=1e-6)
 

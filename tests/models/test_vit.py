@@ -149,26 +149,19 @@ def test_is_pytorchs_antialiased_bicubic(golden, case):
     assert difference == pytest.approx({"up": 0.08, "down": 0.59, "finer": 0.07}[case], abs=0.01)
 
 
-def test_class_token_row_is_untouched():
+def test_a_class_token_the_same_grid_and_half_precision():
+    """The token's row and the same grid stay; half precision is computed in single."""
     table = jax.random.normal(jax.random.key(0), (1, 10, 4))
     both = resample(table, (3, 3), (5, 4), prefix=1)
     assert both.shape == (1, 21, 4)
     np.testing.assert_array_equal(both[:, 0], table[:, 0])
     np.testing.assert_array_equal(both[:, 1:], resample(table[:, 1:], (3, 3), (5, 4)))
-
-
-def test_same_grid_and_constants_stay():
-    table = jax.random.normal(jax.random.key(0), (1, 9, 4))
-    np.testing.assert_array_equal(resample(table, (3, 3), (3, 3)), table)
-    np.testing.assert_allclose(resample(jnp.ones((1, 9, 4)), (3, 3), (2, 7)), 1, atol=1e-6)
-
-
-def test_half_precision_is_computed_in_single():
-    table = jax.random.normal(jax.random.key(0), (1, 9, 4)).astype(jnp.bfloat16)
-    ours = resample(table, (3, 3), (6, 6))
-    assert ours.dtype == jnp.bfloat16
-    exact = resample(table.astype(jnp.float32), (3, 3), (6, 6))
-    np.testing.assert_array_equal(ours, exact.astype(jnp.bfloat16))
+    np.testing.assert_array_equal(resample(table, (3, 3), (3, 3), prefix=1), table)
+    half = table[:, 1:].astype(jnp.bfloat16)
+    exact = resample(half.astype(jnp.float32), (3, 3), (6, 6)).astype(jnp.bfloat16)
+    found = resample(half, (3, 3), (6, 6))
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(found, exact)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from mimetic_jax import InputError
 from mimetic_jax.schemes import (
     DCT,
     Block,
@@ -41,7 +40,6 @@ class Given(Scheme):
         return {"mlp_in": jnp.array(self.rows, jnp.float32)}
 
 
-EVERYTHING = {"query", "key", "value", "out"}
 SIX = ("query", "key", "value", "out", "mlp_in", "mlp_out")
 ENDS = ("out", "mlp_out")
 UNIFORM = Independent(0.5, uniform=True, mlp=False)
@@ -58,38 +56,6 @@ def block(dim=24, heads=4, groups=4, head_dim=6, hidden=48):
     return ones(kernels(*sizes) | biases(*sizes) | mlp | {"position": (5, dim)})
 
 
-@pytest.mark.parametrize(
-    ("scheme", "kernels"),
-    [
-        (Zero(), EVERYTHING),
-        (TFixup(), EVERYTHING | {"mlp_in", "mlp_out"}),
-        (ZeroOut(), {"out"}),
-        (UNIFORM, EVERYTHING),
-        (Conditioned(), {"query", "key", "value"}),
-        (DCT(query=True, value=True), {"query", "key", "value"}),
-        (Orthogonal(), EVERYTHING | {"mlp_in", "mlp_out"}),
-        (Sinusoidal(), EVERYTHING | {"mlp_in", "mlp_out"}),
-        (IDInit(), EVERYTHING | {"mlp_in", "mlp_out"}),
-        (Independent(), EVERYTHING | {"mlp_in", "mlp_out"}),
-        (ZeroOut(mlp=True), {"out", "mlp_out"}),
-    ],
-)
-def test_roles(scheme, kernels):
-    written = scheme.writes(frozenset(block()))
-    assert written == kernels | {f"{kernel}_bias" for kernel in kernels}
-    assert not scheme.writes(frozenset({"value", "value_bias", "position"}))
-    # No biases are added; half an attention layer still counts as one.
-    assert scheme.writes(frozenset({"query", "out"})) == kernels & {"query", "out"}
-
-
-def test_zero():
-    new = Zero()(KEY, block(), Context())
-    assert not new["query"].any()
-    assert not new["out"].any()
-    for role in ("key", "value"):
-        np.testing.assert_array_equal(new[role].reshape(24, 24), np.eye(24))
-
-
 def kernel(scheme, role, fan_in, fan_out):
     """A kernel of one head, or of an MLP."""
     shapes = {"mlp_in": (fan_in, fan_out)}
@@ -99,11 +65,16 @@ def kernel(scheme, role, fan_in, fan_out):
     return np.asarray(new, np.float64).reshape(fan_in, fan_out)
 
 
-def test_golden_zero(golden):
+def test_zero_is_a_partial_hadamard_matrix_or_zero(golden):
     """Of layers that narrow and that widen."""
     for name, weight in golden("zero_init").items():
         found = kernel(Zero(), "key", *weight.T.shape)
         np.testing.assert_allclose(found, weight.T, atol=1e-7, err_msg=name)
+    new = Zero()(KEY, block(), Context())
+    for role in ("query", "out"):
+        assert not new[role].any()
+    np.testing.assert_array_equal(new["value"], new["key"])
+    assert not any(array.any() for array in ZeroOut()(KEY, block(), Context()).values())
 
 
 def test_kernels_of_orthogonal_have_no_preferred_direction():
@@ -121,7 +92,6 @@ def test_dct_is_orthonormal_and_by_the_formula(fan_in, fan_out):
     waves = np.sqrt((2 - (k == 0)) / size) * np.cos(np.pi * (2 * i + 1) * k / (2 * size))
     found = kernel(DCT(), "key", fan_in, fan_out)
     np.testing.assert_allclose(found, waves if fan_in == size else waves.T, atol=1e-6)
-    np.testing.assert_allclose(singular_values(found), 1, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -135,16 +105,11 @@ def test_sinusoidal(fan_in, fan_out, rank, constant, variance):
     waves = np.sin(frequency * (2 * np.pi * i / fan_in + 2 * np.pi / fan_out))
     amplitude = np.abs(found).max() / np.abs(waves).max()
     np.testing.assert_allclose(found, amplitude * waves, atol=1e-6)
-    target = 2 / (fan_in + fan_out) if variance == "glorot" else 2 / fan_in
+    target = 2 / (fan_in + (fan_out if variance == "glorot" else 0))
     assert found.var(ddof=1) == pytest.approx(target, rel=1e-5)
     assert np.linalg.matrix_rank(found, tol=1e-4) == rank
     sums = np.abs(found.sum(axis=0))
     assert [f for f, total in zip(frequency, sums, strict=True) if total > 1e-4] == constant
-
-
-def test_a_sinusoidal_kernel_of_zeros_is_an_error():
-    with pytest.raises(InputError, match="mlp_in of 1 x 2 is zero"):
-        kernel(Sinusoidal(), "mlp_in", 1, 2)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(12, 12), (9, 4), (3, 8)])
@@ -155,22 +120,15 @@ def test_polar_is_the_factor_of_the_svd(rows, columns):
     right, _ = np.linalg.qr(rng.normal(size=(columns, rank)))
     matrix = left * np.geomspace(1, 1e-3, rank) @ right.T
     expected = scipy.linalg.polar(matrix)[0] * (np.linalg.norm(matrix) / rank**0.5)
-    found = Polar(Given(tuple(map(tuple, matrix.tolist()))))(
-        KEY, ones({"mlp_in": matrix.shape}), Context()
-    )["mlp_in"]
-    np.testing.assert_allclose(found, expected, atol=5e-4 * np.abs(expected).max())
+
+    def polar(given):
+        scheme = Polar(Given(tuple(map(tuple, given.tolist()))))
+        return scheme(KEY, ones({"mlp_in": given.shape}), Context())["mlp_in"]
+
+    np.testing.assert_allclose(polar(matrix), expected, atol=5e-4 * np.abs(expected).max())
     half = np.diag([5.0, 5.0, 0.0])
-    found = Polar(Given(tuple(map(tuple, half.tolist()))))(
-        KEY, ones({"mlp_in": half.shape}), Context()
-    )["mlp_in"]
-    np.testing.assert_allclose(found, half, atol=1e-5)
-    zeros = Polar(ZeroOut(mlp=True))(KEY, ones({"mlp_out": (2, 3)}), Context())
-    assert not zeros["mlp_out"].any()
-
-
-def test_zero_out_makes_a_layer_the_identity():
-    new = ZeroOut()(KEY, block(), Context())
-    assert not any(array.any() for array in new.values())
+    np.testing.assert_allclose(polar(half), half, atol=1e-5)
+    assert not polar(np.zeros((2, 3))).any()
 
 
 @pytest.mark.parametrize(
@@ -190,19 +148,13 @@ def test_tfixup_bounds(decoder, scale):
 
 # Standard deviations at D = 96, H·K = 144, F = 384 and L = 12, as their authors write them.
 RULES = {
-    Independent(): dict(zip(SIX, (96**-0.5,) * 3 + (144**-0.5, 96**-0.5, 384**-0.5), strict=True)),
+    Independent(): {**dict.fromkeys(SIX, 96**-0.5), "out": 144**-0.5, "mlp_out": 384**-0.5},
     Independent(0.02, 0.0): dict.fromkeys(SIX, 0.02),
     Independent.gpt2(): dict.fromkeys(SIX, 0.02) | dict.fromkeys(ENDS, 0.02 / 24**0.5),
-    Independent(power=0.8): dict(
-        zip(SIX, (96**-0.8,) * 3 + (144**-0.8, 96**-0.8, 384**-0.8), strict=True)
-    ),
-    Independent(spectral=True): dict(
-        zip(SIX, (96**-0.5,) * 3 + (96**0.5 / 144, 96**-0.5, 96**0.5 / 384), strict=True)
-    ),
-    CompleteP(): dict(
-        zip(SIX, (96**-0.5,) * 3 + (144**-0.5 / 6, 96**-0.5, 384**-0.5 / 6), strict=True)
-    ),
-    Independent(0.5, uniform=True): {"query": 0.5 * 96**-0.5, "mlp_in": 0.5 * 96**-0.5},
+    Independent(power=0.8): dict.fromkeys(SIX, 96**-0.8) | {"out": 144**-0.8, "mlp_out": 384**-0.8},
+    Independent(spectral=True): dict.fromkeys(SIX, 96**-0.5)
+    | {"out": 96**0.5 / 144, "mlp_out": 96**0.5 / 384},
+    CompleteP(): dict.fromkeys(SIX, 96**-0.5) | {"out": 144**-0.5 / 6, "mlp_out": 384**-0.5 / 6},
     UNIFORM: dict.fromkeys(SIX[:3], 0.5 * 96**-0.5) | {"out": 0.5 * 144**-0.5},
 }
 
@@ -227,7 +179,7 @@ def test_idinit_is_a_padded_identity():
     np.testing.assert_array_equal(new["mlp_out"], np.float32(1e-6) * np.tile(np.eye(24), 2).T)
 
 
-@pytest.mark.parametrize("scheme", [TFixup(), UNIFORM, Conditioned()])
+@pytest.mark.parametrize("scheme", [TFixup(), UNIFORM, Conditioned(), Orthogonal()])
 def test_kernels_do_not_depend_on_other_roles(scheme):
     whole = scheme(KEY, block(), Context())
     part = Block.of({role: block()[role] for role in ("query", "value")})
@@ -262,7 +214,6 @@ def test_conditioned_per_head(head_dim):
         assert together.max() > 1.2  # independent heads aren't orthogonal to each other
     for head in new["value"].transpose(1, 0, 2):
         np.testing.assert_array_equal(head, np.eye(D, head_dim))
-    assert np.abs(new["query"] - new["key"]).max() > 0.1
 
 
 @pytest.mark.parametrize("head_dim", [3, 6, 9])
@@ -285,7 +236,6 @@ def test_orthogonal():
     assert flat.keys() == {"query", "key", "value", "out", "mlp_in", "mlp_out", "token_in"}
     for kernel in flat.values():
         np.testing.assert_allclose(singular_values(kernel), 0.5, atol=1e-5)
-    assert np.abs(flat["query"] - flat["key"]).max() > 0.1
 
 
 def test_products_of_sinusoidal_lean_to_plus_the_identity():

@@ -141,15 +141,21 @@ def test_every_scheme_is_here():
     assert OURS.keys() == {type(scheme).__name__ for scheme in EVERY}
 
 
+DENSE = "query key value out mlp_in mlp_in_bias mlp_out"
+OF_ALL_KERNELS = [
+    *(schemes.TFixup(), schemes.IDInit(), schemes.Orthogonal(), schemes.Sinusoidal()),
+    *(schemes.Independent(), schemes.CompleteP()),
+]
 WRITES = [
-    (schemes.Zero(), "query key key_bias position", "query key key_bias"),
-    (schemes.TFixup(), "mlp_in mlp_in_bias mlp_out", "mlp_in mlp_in_bias mlp_out"),
-    (schemes.ZeroOut(), "query key value out out_bias", "out out_bias"),
-    (schemes.IDInit(), "mlp_in mlp_in_bias mlp_out", "mlp_in mlp_in_bias mlp_out"),
-    (schemes.Orthogonal(), "mlp_in mlp_in_bias mlp_out", "mlp_in mlp_in_bias mlp_out"),
-    (schemes.Conditioned(), "query key value out out_bias", "query key value"),
-    (schemes.DCT(), "query key value out", "key"),
-    (schemes.Sinusoidal(), "query key mlp_in mlp_in_bias", "query key mlp_in mlp_in_bias"),
+    # Half an attention layer still counts as one, and no biases are added.
+    (schemes.Zero(), "query key key_bias mlp_in position", "query key key_bias"),
+    *((scheme, DENSE, DENSE) for scheme in OF_ALL_KERNELS),
+    (schemes.ZeroOut(), f"{DENSE} out_bias", "out out_bias"),
+    (schemes.ZeroOut(mlp=True), f"{DENSE} out_bias", "out out_bias mlp_out"),
+    (schemes.Conditioned(), f"{DENSE} out_bias", "query key value"),
+    (schemes.DCT(), DENSE, "key"),
+    (schemes.DCT(query=True, key=False, value=True), "query value", "query value"),
+    (schemes.Independent(mlp=False), f"{DENSE} value_bias", "query key value value_bias out"),
     (schemes.ContentHeads(10_000), "query key query_bias", "query"),
     (schemes.InductionCircuit(10_000), "query key value out", "query key value out"),
     (schemes.HeadIdentity(), "query key value query_bias", "query key"),
@@ -157,8 +163,6 @@ WRITES = [
     (schemes.OrthogonalValueOut(), "query value out out_bias", "value out out_bias"),
     (schemes.ImpulseBias(), "query key relative_bias", "relative_bias"),
     (schemes.ImpulseMixing(), "token_in token_in_bias token_out", "token_in token_out"),
-    (schemes.Independent(), "mlp_in mlp_in_bias mlp_out", "mlp_in mlp_in_bias mlp_out"),
-    (schemes.CompleteP(), "mlp_in mlp_in_bias mlp_out", "mlp_in mlp_in_bias mlp_out"),
     (schemes.SameNoise(), "query key mlp_in", "query key"),
     (schemes.MeanShift(), "mlp_in mlp_in_bias mlp_out", "mlp_in"),
     (schemes.AntiCorrelated(), "mlp_in mlp_in_bias mlp_out", "mlp_in"),
@@ -174,6 +178,7 @@ WRITES = [
 @pytest.mark.parametrize(("scheme", "roles", "written"), WRITES, ids=str)
 def test_what_it_writes_of_a_block(scheme, roles, written):
     assert scheme.writes(frozenset(roles.split())) == set(written.split())
+    assert not scheme.writes(frozenset({"value", "value_bias"})), "a lone layer is no attention"
 
 
 @every_scheme

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import scipy.signal
 
-import mimetic_jax
 from mimetic_jax import InputError
 from mimetic_jax.schemes import Block, Context, ConvFilters, ConvMimetic
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
@@ -20,10 +19,8 @@ def filters(scheme, size, channels, context=None):
 def formula(size, sigma):
     """The closed form before clipping, written out pixel by pixel."""
     center = size // 2
-    bump = np.empty((size, size))
-    for i in range(size):
-        for j in range(size):
-            bump[i, j] = np.exp(-((i - center) ** 2 + (j - center) ** 2) / (2 * sigma))
+    i, j = np.indices((size, size)) - center
+    bump = np.exp(-(i**2 + j**2) / (2 * sigma))
     half = np.empty((size,) * 4)
     for i, j in np.ndindex(size, size):
         moved = np.roll(bump, (i - center, j - center), axis=(0, 1))
@@ -72,9 +69,8 @@ def energies(filters):
 
 @pytest.mark.parametrize("size", [1, 8])
 def test_impulse_and_box_have_the_energy_of_random_filters(size):
-    impulse, box, random = (
-        filters(ConvFilters(kind), size, 40) for kind in ("impulse", "box", "random")
-    )
+    kinds = ("impulse", "box", "random")
+    impulse, box, random = (filters(ConvFilters(kind), size, 40) for kind in kinds)
     np.testing.assert_allclose(energies(impulse), 1 / 3, rtol=1e-5)
     np.testing.assert_allclose(energies(box), 1 / 3, rtol=1e-5)
     assert (np.count_nonzero(impulse, axis=(0, 1)) == 1).all()
@@ -111,32 +107,16 @@ def test_fixed_filters_restore_what_a_block_makes_unless_they_are_one():
     assert rests["box"] > 0.5
 
 
-def mlps(dim=8, hidden=16, layers=2):
-    def layer(index):
-        keys = jax.random.split(jax.random.key(index))
-        return {
-            "fc1": {
-                "kernel": jax.random.normal(keys[0], (dim, hidden)),
-                "bias": jnp.ones(hidden),
-            },
-            "fc2": {
-                "kernel": jax.random.normal(keys[1], (hidden, dim)),
-                "bias": jnp.ones(dim),
-            },
-        }
+def test_formulas_of_mlps():
+    draws = np.random.default_rng(0)
+    first, second = (np.float32(draws.normal(size=size)) for size in ((8, 16), (16, 8)))
+    block = Block.of({"mlp_in": first, "mlp_in_bias": jnp.ones(16), "mlp_out": second})
 
-    return {f"block_{i}": {"mlp": layer(i)} for i in range(layers)} | {"norm": jnp.ones(dim)}
+    def drawn(scheme, role="mlp_in"):
+        return np.asarray(scheme(KEY, block, Context())[role])
 
-
-def test_values():
-    first, second = (np.asarray(mlps()["block_1"]["mlp"][n]["kernel"]) for n in ("fc1", "fc2"))
-
-    def kernel(scheme):
-        return mimetic_jax.rewrite(KEY, mlps(), scheme)["block_1"]["mlp"]["fc1"]["kernel"]
-
-    np.testing.assert_allclose(kernel(MeanShift(-0.5)), first - 0.5 * first.std(), atol=1e-6)
-    rows = np.asarray(kernel(MeanShift(0.5, per_input=True))) - first
+    np.testing.assert_allclose(drawn(MeanShift(-0.5)), first - 0.5 * first.std(), atol=1e-6)
+    rows = drawn(MeanShift(0.5, per_input=True)) - first
     np.testing.assert_allclose(rows, rows[:, :1].repeat(16, axis=1), atol=1e-6)
-    np.testing.assert_allclose(kernel(AntiCorrelated()), (first - second.T) / 2, atol=1e-6)
-    tree = mimetic_jax.rewrite(KEY, mlps(), ConstantBias(0.02))
-    np.testing.assert_allclose(tree["block_1"]["mlp"]["fc1"]["bias"], 0.02)
+    np.testing.assert_allclose(drawn(AntiCorrelated()), (first - second.T) / 2, atol=1e-6)
+    np.testing.assert_allclose(drawn(ConstantBias(0.02), "mlp_in_bias"), 0.02)

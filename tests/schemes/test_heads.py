@@ -22,10 +22,9 @@ KEY = jax.random.key(0)
 SIZES = [(24, 4, 2, 6), (24, 4, 4, 9), (24, 2, 2, 5)]
 
 
-def drawn(dim: int, heads: int, groups: int, head_dim: int) -> Block:
-    shapes = kernels(dim, heads, groups, head_dim) | biases(dim, heads, groups, head_dim)
-    keys = dict(zip(shapes, jax.random.split(jax.random.key(1), len(shapes)), strict=True))
-    return Block.of({role: jax.random.normal(keys[role], shape) for role, shape in shapes.items()})
+def drawn(*sizes: int) -> Block:
+    draws, shapes = np.random.default_rng(1), kernels(*sizes) | biases(*sizes)
+    return Block.of({role: np.float32(draws.normal(size=s)) for role, s in shapes.items()})
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)

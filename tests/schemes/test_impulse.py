@@ -173,16 +173,13 @@ def test_family(same_noise, family):
     start, expected = flax(same_noise, "before"), flax(same_noise, family)
     found = mimetic_jax.rewrite(jax.random.key(0), start, FAMILIES[family])
     ours, theirs = (
-        {
-            role: np.asarray(tree["block_0"]["attention"][role]["kernel"], np.float64)
-            for role in ("query", "key", "value", "out")
-        }
+        {role: np.float64(leaf["kernel"]) for role, leaf in tree["block_0"]["attention"].items()}
         for tree in (found, expected)
     )
 
-    def assert_close(of, tolerance=1e-5):
+    def assert_close(of):
         got, want = of(ours), of(theirs)
-        np.testing.assert_allclose(got, want, atol=tolerance * np.abs(want).max())
+        np.testing.assert_allclose(got, want, atol=1e-5 * np.abs(want).max())
 
     # Singular vectors have arbitrary signs: products and norms are what both must share.
     assert_close(lambda k: np.einsum("dhk,ehk->hde", k["query"], k["key"]))

@@ -5,29 +5,24 @@ import pytest
 
 from mimetic_jax import InputError, rewrite
 from mimetic_jax.models import Mixer
-from mimetic_jax.schemes import ImpulseMixing
+from mimetic_jax.schemes import Context, ImpulseMixing
 from mimetic_jax.tree.rewrite import blocks
 from tests.models.values import drawn
+from tests.schemes.blocks import ones
 
 KEY = jax.random.key(0)
-ROWS, COLUMNS, WIDTH = 5, 4, 12
+ROWS, COLUMNS = 5, 4
 COUNT = ROWS * COLUMNS
 EXACT = ImpulseMixing(noise=0.0)
 
 
-def mixer_params(rows=ROWS, columns=COLUMNS, **fields):
-    """A Mixer's tree with parameters of any values."""
-    model = Mixer(num_classes=3, width=WIDTH, depth=2, patch=2, **fields)
-    return drawn(model, jnp.ones((1, 2 * rows, 2 * columns, 3)))
-
-
 def written(scheme, scan=False):
-    """The new token_in [N, F] and token_out [F, N] of each layer."""
-    new = rewrite(KEY, mixer_params(scan=scan), scheme, grid=(ROWS, COLUMNS))
+    """The new token_in [N, F] and token_out [F, N] of each layer of a Mixer."""
+    model = Mixer(num_classes=3, width=12, depth=2, patch=2, scan=scan)
+    params = drawn(model, jnp.ones((1, 2 * ROWS, 2 * COLUMNS, 3)))
+    new = rewrite(KEY, params, scheme, grid=(ROWS, COLUMNS))
     mixing = [block for _, _, block in blocks(new) if "token_in" in block]
-    return [
-        tuple(np.asarray(block[role]) for role in ("token_in", "token_out")) for block in mixing
-    ]
+    return [(np.asarray(block["token_in"]), np.asarray(block["token_out"])) for block in mixing]
 
 
 def offset_of(shift):
@@ -77,27 +72,20 @@ def test_noise_is_added_and_norms_are_those_of_pytorch():
 
 
 def test_a_square_of_tokens_needs_no_grid():
-    params = mixer_params(4, 4)
-    found, given = rewrite(KEY, params, EXACT), rewrite(KEY, params, EXACT, grid=(4, 4))
+    block = ones({"token_in": (16, 64), "token_out": (64, 16)})
+    found, given = (EXACT(KEY, block, Context(grid=grid)) for grid in (None, (4, 4)))
     jax.tree.map(np.testing.assert_array_equal, found, given)
 
 
-def narrow():
-    params = mixer_params()
-    layer = params["block_0"]["token_mixing"]["fc2"]
-    layer["kernel"] = layer["kernel"][:, :8]
-    return params
-
-
 @pytest.mark.parametrize(
-    ("params", "grid", "words"),
+    ("token_in", "token_out", "grid", "words"),
     [
-        (mixer_params(), (4, 4), r"block_0: token_in \(20, 80\) mixes 20 tokens, which are not"),
-        (mixer_params(), None, r"mixes 20 tokens, which are not a grid of 4x4: give grid=\(h, w\)"),
-        (mixer_params(3, 3, token_ratio=2.5), None, "width 22 is not a multiple of the 9 tokens"),
-        (narrow(), None, r"token_out \(80, 8\) are not \[N, F\] and \[F, N\]"),
+        ((20, 80), (80, 20), (4, 4), r"token_in \(20, 80\) mixes 20 tokens, which are not"),
+        ((20, 80), (80, 20), None, r"which are not a grid of 4x4: give grid=\(h, w\)"),
+        ((9, 22), (22, 9), None, "width 22 is not a multiple of the 9 tokens"),
+        ((20, 80), (80, 8), None, r"token_out \(80, 8\) are not \[N, F\] and \[F, N\]"),
     ],
 )
-def test_bad_input(params, grid, words):
+def test_bad_input(token_in, token_out, grid, words):
     with pytest.raises(InputError, match=words):
-        rewrite(KEY, params, EXACT, grid=grid)
+        EXACT(KEY, ones({"token_in": token_in, "token_out": token_out}), Context(grid=grid))

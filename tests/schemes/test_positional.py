@@ -13,7 +13,8 @@ from mimetic_jax import InputError, Rule, attention_rules, initializers, linen, 
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.gpt import GPT, RULES
 from mimetic_jax.models.vit import ViT
-from mimetic_jax.schemes import Mimetic, NormMatched, PositionalHeads, from_dict, to_dict
+from mimetic_jax.schemes import NormMatched, PositionalHeads, from_dict, to_dict
+from tests.schemes.blocks import biases, kernels
 
 KEY = jax.random.key(0)
 MODERN = {"positions": "rotary", "rms_norm": True, "swiglu": True, "base": "torch"}
@@ -83,9 +84,7 @@ def test_what_the_model_computes_has_the_law():
     values = np.einsum("bnd,dhk->bnhk", x, params["value"]["kernel"])
     expected = np.zeros((10, 32))
     for head, offset in enumerate((1, 3)):
-        distances = np.arange(10)[:, None] - np.arange(10)[None]
-        weight = np.exp(law(distances, offset, 16, base=500.0, sharpness=4.0))
-        weight = np.tril(weight)
+        weight = np.tril(np.exp(law(DISTANCES[:10, :10], offset, 16, base=500.0, sharpness=4.0)))
         weight /= weight.sum(axis=1, keepdims=True)
         expected += weight @ values[0, :, head] @ np.asarray(params["out"]["kernel"])[head]
     np.testing.assert_allclose(ours[0], expected, atol=2e-5)
@@ -126,17 +125,16 @@ def test_the_channel_stays_constant():
 
 
 def test_heads_that_share_a_key_differ_in_the_query():
-    shapes = {"query": (24, 4, 6), "key": (24, 2, 6), "value": (24, 2, 6), "out": (4, 6, 24)}
+    shapes = kernels(24, 4, 2, 6) | biases(24, 4, 2, 6)
     params = {
-        name: {"kernel": jnp.ones(shape), "bias": jnp.ones(shape[1:] if name != "out" else 24)}
-        for name, shape in shapes.items()
+        name: {"kernel": jnp.ones(shapes[name]), "bias": jnp.ones(shapes[f"{name}_bias"])}
+        for name in ("query", "key", "value", "out")
     }
     scheme = PositionalHeads(100, sharpness=(8.0, 2.0, 0.0, 3.0))
     params = rewrite(KEY, {"attention": params}, scheme)["attention"]
     for head, sharpness in enumerate(scheme.sharpness):
         found = logits(params["query"]["bias"][head], params["key"]["bias"][head // 2], 9, 100.0)
-        distances = np.arange(9)[:, None] - np.arange(9)[None]
-        expected = law(distances, head, 6, base=100.0, sharpness=sharpness)
+        expected = law(DISTANCES[:9, :9], head, 6, base=100.0, sharpness=sharpness)
         np.testing.assert_allclose(found, expected, atol=1e-5 * 8)
 
 
@@ -225,15 +223,8 @@ def test_the_gain_of_normalized_queries_keeps_the_sharpness():
 def test_layers_take_the_nearest_row():
     scheme = PositionalHeads(10_000, offsets=((0, 1), (2, 3), (4, 5)), sharpness=((1.0,), (2.0,)))
     depths = [scheme.heads(2, layer, 6) for layer in range(6)]
-    assert [[offset for offset, _ in heads] for heads in depths] == [
-        [0, 1],
-        [0, 1],
-        [2, 3],
-        [2, 3],
-        [4, 5],
-        [4, 5],
-    ]
-    assert [heads[0][1] for heads in depths] == [1, 1, 1, 2, 2, 2]
+    assert [heads[0] for heads in depths] == [(0, 1), (0, 1), (2, 1), (2, 2), (4, 2), (4, 2)]
+    assert [heads[1][0] for heads in depths] == [1, 1, 3, 3, 5, 5]
     params = initial(GPT(vocab=50, width=64, depth=6, heads=4, **MODERN))
     params = rewrite(KEY, params, scheme, rules=RULES)
     bias = params["block_5"]["attention"]["query"]["bias"][1]
@@ -258,24 +249,21 @@ def test_random_phases_keep_the_sizes_alone():
     assert np.abs(layers[0] - layers[1]).max() > 1
 
 
-def test_stored_and_read():
-    scheme = PositionalHeads(100, offsets=(((0, 1), (1, 0)), ((0, 0), (1, 1))), axes=2)
-    assert from_dict(to_dict(scheme)) == scheme
-
-
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("base", "fields", "message"),
     [
-        (lambda: PositionalHeads(), "base is missing: give the base"),
-        (lambda: PositionalHeads(1.0), "base 1.0 is not a finite number of above 1"),
-        (lambda: PositionalHeads(100, offsets=()), "need at least one number"),
-        (lambda: PositionalHeads(100, offsets=(0, (1, 2))), "offsets"),
-        (lambda: PositionalHeads(100, offsets=(0, 1), axes=2), r"pairs of \(rows, columns\)"),
+        (None, {}, "base is missing: give the base"),
+        (1.0, {}, "base 1.0 is not a finite number of above 1"),
+        (100, {"offsets": ()}, "need at least one number"),
+        (100, {"offsets": (0, (1, 2))}, "offsets"),
+        (100, {"offsets": (0, 1), "axes": 2}, r"pairs of \(rows, columns\)"),
     ],
 )
-def test_constants_that_do_not_go_together(make, message):
+def test_constants_that_do_not_go_together(base, fields, message):
+    scheme = PositionalHeads(100, offsets=(((0, 1), (1, 0)), ((0, 0), (1, 1))), axes=2)
+    assert from_dict(to_dict(scheme)) == scheme
     with pytest.raises(InputError, match=message):
-        make()
+        PositionalHeads(base, **fields)
 
 
 @pytest.mark.parametrize(
@@ -299,19 +287,8 @@ def test_trees_that_it_refuses(scheme, fields, message):
 def test_a_channel_needs_the_embedding():
     params = initial(model(bias_free=True))
     rules = tuple(rule for rule in RULES if rule.role != "embedding")
-    with pytest.raises(InputError, match="Rule\\(path, 'embedding', 't d'\\)"):
+    with pytest.raises(InputError, match=r"Rule\(path, 'embedding', 't d'\)"):
         rewrite(KEY, params, PositionalHeads(100, channel=0), rules=rules)
-
-
-def test_beside_mimetic_in_either_order_of_need():
-    """Mimetic sets biases to zero, so it comes first."""
-    params = rewrite(KEY, initial(model()), (Mimetic(), PositionalHeads(10_000)), rules=RULES)
-    alone = rewrite(KEY, initial(model()), PositionalHeads(10_000), rules=RULES)
-    for name in ("query", "key"):
-        np.testing.assert_array_equal(
-            params["block_0"]["attention"][name]["bias"],
-            alone["block_0"]["attention"][name]["bias"],
-        )
 
 
 def test_every_door_gives_the_same_biases():

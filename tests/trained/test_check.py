@@ -9,45 +9,43 @@ import mimetic_jax
 from mimetic_jax import InputError, check, fit
 from mimetic_jax.models import Mamba
 from mimetic_jax.schemes import Mimetic, MimeticSSM
+from tests.products import query_key, value_out
+from tests.schemes.blocks import kernels
 
 D, H, G, K = 48, 4, 2, 12
 
 
 def params(seed=0):
     random = np.random.default_rng(seed)
-    shapes = {"query": (D, H, K), "key": (D, G, K), "value": (D, G, K), "out": (H, K, D)}
     return {
         f"layer_{i}": {
             name: {"kernel": random.normal(size=shape).astype(np.float32)}
-            for name, shape in shapes.items()
+            for name, shape in kernels(D, H, G, K).items()
         }
         for i in range(3)
     }
 
 
 def cosine(product):
-    return np.trace(product) / (np.linalg.norm(product) * np.sqrt(D))
+    return np.trace(product) / (np.linalg.norm(product) * np.sqrt(len(product)))
 
 
 def test_the_lean_is_the_cosine_with_the_identity():
     tree = mimetic_jax.rewrite(jax.random.key(1), params(), Mimetic())
     for i, layer in enumerate(check(tree)):
-        kernels = {n: np.asarray(x["kernel"], np.float64) for n, x in tree[f"layer_{i}"].items()}
-        key, value = (kernels[name].repeat(H // G, axis=1) for name in ("key", "value"))
-        heads = [cosine(kernels["query"][:, h] @ key[:, h].T) for h in range(H)]
-        whole = cosine(value.reshape(D, -1) @ kernels["out"].reshape(-1, D))
-        np.testing.assert_allclose(layer.query_key, heads, atol=1e-6)
-        np.testing.assert_allclose(layer.value_out, whole, atol=1e-6)
+        given = {name: leaf["kernel"] for name, leaf in tree[f"layer_{i}"].items()}
+        heads = query_key(given["query"], given["key"])
+        by_head = value_out(given["value"], given["out"])
+        np.testing.assert_allclose(layer.query_key, [*map(cosine, heads)], atol=1e-6)
+        np.testing.assert_allclose(layer.value_out_by_head, [*map(cosine, by_head)], atol=1e-6)
+        np.testing.assert_allclose(layer.value_out, cosine(by_head.sum(axis=0)), atol=1e-6)
 
 
 def test_noise_has_the_stated_spread_and_structure_shows():
-    alignments = [
-        alignment
-        for seed in range(40)
-        for layer in check(params(seed))
-        for alignment in layer.query_key
-    ]
+    alignments = [layer.query_key for seed in range(40) for layer in check(params(seed))]
     assert np.std(alignments) == pytest.approx(1 / D, rel=0.12)
+    zeros = check(jax.tree.map(np.zeros_like, params()))
+    assert {layer.query_key for layer in zeros} == {(0.0,) * H}
     text = str(check(params()))
     assert "W_Q W_Kᵀ aligned with +I in 0, with -I in 0 of 12 heads" in text
     text = str(check(mimetic_jax.rewrite(jax.random.key(1), params(), Mimetic())))
@@ -59,22 +57,11 @@ def test_stacked_layers_and_half_of_the_kernels():
     tree = jax.tree.map(lambda *x: jnp.stack(x), *params().values())
     found = check({"blocks": {"attention": tree}})
     assert [layer.name for layer in found] == [f"blocks/attention[{i}]" for i in range(3)]
-    alone = check(
-        {
-            "layer": {
-                "query": {"kernel": tree["query"]["kernel"][0]},
-                "key": {"kernel": tree["key"]["kernel"][0]},
-            }
-        }
-    )
+    pair = {name: {"kernel": tree[name]["kernel"][0]} for name in ("query", "key")}
+    alone = check({"layer": pair})
     assert alone[0].value_out is None
     assert len(alone[0].query_key) == H
     assert "W_V W_out aligned" not in str(alone)
-
-
-def test_zeros_have_no_lean():
-    tree = jax.tree.map(np.zeros_like, params())
-    assert {alignment for layer in check(tree) for alignment in layer.query_key} == {0.0}
 
 
 def test_the_picture_has_a_point_for_each_head():
@@ -97,6 +84,15 @@ def test_the_picture_has_a_point_for_each_head():
         ({"qkv": {"kernel": np.ones((4, 12))}}, "no rule describes qkv/kernel"),
         (object(), "is not a tree of parameters"),
         ({role: {"kernel": np.full((4, 1, 4), np.nan)} for role in ("query", "key")}, "^attention"),
+        (
+            {
+                "layer": {
+                    "query": {"kernel": np.ones((8, 2, 4))},
+                    "key": {"kernel": np.ones((9, 2, 4))},
+                }
+            },
+            r"^layer: query \(8, 2, 4\) and key \(9, 2, 4\)",
+        ),
     ],
 )
 def test_bad_input_is_one_line(tree, words):
@@ -108,13 +104,6 @@ def test_traced_weights_have_no_values():
     for read in (check, fit):
         with pytest.raises(InputError, match=r"^layer_0: query has no values yet"):
             jax.jit(read)(jax.tree.map(jnp.asarray, params()))
-
-
-def test_a_product_that_is_not_square_is_named():
-    tree = params()
-    tree["layer_1"]["key"]["kernel"] = np.ones((D + 1, G, K), np.float32)
-    with pytest.raises(InputError, match=r"^layer_1: query \(48, 4, 12\) and key \(49, 2, 12\)"):
-        check(tree)
 
 
 @pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -131,9 +120,8 @@ def test_state_space_layers_show_their_alignment_their_decay_and_their_step(scan
     mixer = new["blocks" if scan else "block_1"]["mixer"]
     b, c = (np.asarray(mixer[x]["kernel"], np.float64) for x in "bc")
     product = (c[1] @ b[1].T) if scan else c @ b.T
-    lean = np.trace(product) / (np.linalg.norm(product) * np.sqrt(32))
     after = check(new).state_spaces[1]
-    assert after.read_write == pytest.approx(lean, abs=1e-6)
+    assert after.read_write == pytest.approx(cosine(product), abs=1e-6)
     assert after.decay == pytest.approx((1e-3, 1e-3), rel=1e-5)
     assert after.step == pytest.approx((1, 1), rel=1e-5)
     assert "W_C W_Bᵀ aligned with +I in 2, with -I in 0 of 2 layers" in str(check(new))

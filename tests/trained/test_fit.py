@@ -10,16 +10,15 @@ import mimetic_jax
 from mimetic_jax import InputError, Rule
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.schemes.mimetic import mimetic_language
+from tests.schemes.blocks import kernels
 
 ROLES = ("query", "key", "value", "out")
 
 
-def layer(dim=96, heads=3, groups=None, seed=0, std=0.1, head_dim=None):
-    groups, width = groups or heads, head_dim or dim // heads
-    shapes = {"query": (dim, heads, width), "key": (dim, groups, width)}
-    shapes |= {"value": (dim, groups, width), "out": (heads, width, dim)}
+def layer(dim=96, heads=3, groups=None, seed=0, head_dim=None):
+    shapes = kernels(dim, heads, groups or heads, head_dim or dim // heads)
     draw = np.random.default_rng(seed).standard_normal
-    return {role: {"kernel": np.float32(std * draw(shape))} for role, shape in shapes.items()}
+    return {role: {"kernel": np.float32(0.1 * draw(shape))} for role, shape in shapes.items()}
 
 
 def check(found, scheme, rel=0.05):
@@ -100,14 +99,10 @@ def test_heads_that_disagree_have_large_errors():
         mimetic_jax.rewrite(jax.random.key(0), layer(64, 1, head_dim=16), Mimetic(beta_qk=beta))
         for beta in (0.7, -0.7)
     )
-    both = {
-        role: {
-            "kernel": np.concatenate(
-                [leaning[role]["kernel"], opposite[role]["kernel"]], axis=int(role != "out")
-            )
-        }
-        for role in ROLES
-    }
+    both = {}
+    for role in ROLES:
+        pair = [leaning[role]["kernel"], opposite[role]["kernel"]]
+        both[role] = {"kernel": np.concatenate(pair, axis=int(role != "out"))}
     (found,) = mimetic_jax.fit(both)
     assert found.query_key.beta == pytest.approx(0, abs=0.1)
     assert found.query_key.beta_error == pytest.approx(0.7, abs=0.1)
@@ -122,10 +117,10 @@ def test_stacked_and_fused_trees_fit_as_single_layers():
     assert [one.name for one in together] == [f"blocks/attention[{i}]" for i in range(3)]
     assert [one.query_key for one in together] == [one.query_key for one in apart]
     assert together.scheme == apart.scheme
-    kernels = single["block_0"]["attention"]
-    qkv = np.concatenate([kernels[role]["kernel"].reshape(48, -1) for role in ROLES[:3]], axis=1)
+    first = single["block_0"]["attention"]
+    qkv = np.concatenate([first[role]["kernel"].reshape(48, -1) for role in ROLES[:3]], axis=1)
     rules = (Rule("qkv/kernel", ROLES[:3], "d (three h k)"), Rule("proj/kernel", "out", "h k d"))
-    tree = {"attention": {"qkv": {"kernel": qkv}, "proj": kernels["out"]}}
+    tree = {"attention": {"qkv": {"kernel": qkv}, "proj": first["out"]}}
     (fused,) = mimetic_jax.fit(tree, rules=rules, num_heads=3)
     assert fused.query_key == apart[0].query_key
     assert fused.value_out == apart[0].value_out
@@ -144,15 +139,15 @@ def test_scheme_gives_the_layers_again():
 
 
 def test_pairs_that_are_missing_or_zero():
-    kernels = layer(48, 3)
-    (found,) = mimetic_jax.fit({"attention": {role: kernels[role] for role in ("value", "out")}})
+    given = layer(48, 3)
+    (found,) = mimetic_jax.fit({"attention": {role: given[role] for role in ("value", "out")}})
     assert found.query_key is None
-    kernels["out"]["kernel"][:] = 0
-    found = mimetic_jax.fit({"attention": kernels})
+    given["out"]["kernel"][:] = 0
+    found = mimetic_jax.fit({"attention": given})
     assert found[0].value_out.alpha == found[0].value_out.beta == 0
     assert found.scheme.alpha_vo is found.scheme.beta_vo is None
     assert found.constant.alpha_vo is None
-    two = {"block_0": layer(48, 3), "block_1": {role: kernels[role] for role in ("query", "key")}}
+    two = {"block_0": layer(48, 3), "block_1": {role: given[role] for role in ("query", "key")}}
     found = mimetic_jax.fit(two)
     assert str(found).endswith("block_1 has no value and out, but other layers do")
     with pytest.raises(InputError, match="block_1 has no value and out"):
@@ -172,10 +167,10 @@ def test_bad_input():
         mimetic_jax.fit(dense)
     with pytest.raises(InputError, match=r"attention or MLP to fit among the paths \(none\)$"):
         mimetic_jax.fit({})
-    kernels = layer(48, 3)
-    kernels["query"]["kernel"][0, 0, 0] = np.nan
+    broken = layer(48, 3)
+    broken["query"]["kernel"][0, 0, 0] = np.nan
     with pytest.raises(InputError, match=r"^block/0: its weights are not finite$"):
-        mimetic_jax.fit({"block": [kernels]})
+        mimetic_jax.fit({"block": [broken]})
     crossed = {**layer(48, 3), "key": layer(24, 3, head_dim=16)["key"]}
     with pytest.raises(InputError, match="have no square product"):
         mimetic_jax.fit({"attention": crossed})

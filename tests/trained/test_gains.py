@@ -4,6 +4,8 @@ Models of the same names differ in where a norm stands and in whether 1 is added
 """
 
 import json
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -30,10 +32,8 @@ def draw(*shape, seed=0):
 
 def kernels(at, attention, mlp=("mlp.fc1", "mlp.fc2")):
     """Attention's weights, output first, of one layer or fused, and those of an MLP."""
-    names, sizes = attention, [(D, D)] * 4
-    if len(attention) == 2:
-        sizes = [(3 * D, D), (D, D)]
-    shapes = dict(zip(names, sizes, strict=True))
+    sizes = [(D, D)] * 4 if len(attention) == 4 else [(3 * D, D), (D, D)]
+    shapes = dict(zip(attention, sizes, strict=True))
     shapes |= dict.fromkeys(mlp[:-1], (F, D)) | dict.fromkeys(mlp[-1:], (D, F))
     return {
         f"{at}{name}" + ("" if name.endswith("_weight") else ".weight"): draw(*shape, seed=i)
@@ -61,126 +61,98 @@ def expected(tree, attention, mlp, before, after):
     heads = [
         cosine(q @ k.T) for q, k in zip(np.split(query, H, 1), np.split(key, H, 1), strict=True)
     ]
-    products = [before[1][:, None] * weight(mlp[-2]) @ weight(mlp[-1]) * after[1]]
-    return heads, cosine(value @ out * after[0]), cosine(products[0])
+    product = before[1][:, None] * weight(mlp[-2]) @ weight(mlp[-1]) * after[1]
+    return heads, cosine(value @ out * after[0]), cosine(product)
 
 
-NEMOTRON = ("mlp.up_proj", "mlp.down_proj")
 LN = ("input_layernorm.weight", "post_attention_layernorm.weight")
 FEED = ("pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight")
 NORMS = ("norm1.weight", "norm2.weight")
-SWIN = ("attn.qkv", "attn.proj")
-ENCODER = "model.encoder.layers.0."
-WHISPER = ("self_attn_layer_norm.weight", "final_layer_norm.weight")
-OUT = tuple(name.replace("o_proj", "out_proj") for name in LLAMA)
-ViT = ("layernorm_before.weight", "layernorm_after.weight")
+DENSE = ("mlp.fc1", "mlp.fc2")
 
-# The layer, attention, MLP, norms; which norm stands before attention and MLP and which after them,
-# what is added to each; other leaves.
+
+class Model(NamedTuple):
+    """The layer, its attention, MLP and norms; which norm stands before attention and MLP and which
+    after them, what is added to each; other leaves."""
+
+    at: str
+    attention: tuple[str, ...]
+    mlp: tuple[str, ...]
+    norms: tuple[str, ...]
+    before: tuple[int | None, int | None] = (0, 1)
+    after: tuple[int | None, int | None] = (None, None)
+    adds: int = 0
+    others: Mapping[str, tuple[int, ...]] = {}
+
+
+def llama(*norms, **fields):
+    return Model(AT, LLAMA, GATED, norms or LN, **fields)
+
+
+def gemma(**fields):
+    return llama(*LN, *FEED, before=(0, 2), after=(1, 3), **fields)
+
+
+def timm(*scales, **fields):
+    return Model("blocks.0.", ("attn.qkv", "attn.proj"), DENSE, (*NORMS, *scales), **fields)
+
+
+def encoder(**fields):
+    names = ("self_attn_layer_norm.weight", "final_layer_norm.weight")
+    attention = (*LLAMA[:3], "self_attn.out_proj")
+    return Model("model.encoder.layers.0.", attention, ("fc1", "fc2"), names, **fields)
+
+
+APART = {"before": (None, None)}
+TOP, EMBEDDED = "../../layer_norm.weight", "../../layernorm_embedding.weight"
 MODELS = {
-    "llama": (AT, LLAMA, GATED, LN, (0, 1), (None, None), 0, {}),
-    "nemotron": (AT, LLAMA, NEMOTRON, LN, (0, 1), (None, None), 1, {"input_layernorm.bias": (D,)}),
-    "gemma 2": (AT, LLAMA, GATED, LN + FEED, (0, 2), (1, 3), 1, {}),
-    "gemma 3n": (
-        *(AT, LLAMA, GATED, LN + FEED, (0, 2), (1, 3), 0),
-        {"per_layer_input_gate.weight": (8, D)},
+    "llama": llama(),
+    "nemotron": llama(adds=1, others={"input_layernorm.bias": (D,)})._replace(mlp=GATED[1:]),
+    "gemma 2": gemma(adds=1),
+    "gemma 3n": gemma(others={"per_layer_input_gate.weight": (8, D)}),
+    "gemma 4": gemma(others={"layer_scalar": (1,)}),
+    "timesfm 2.5": gemma(others={"self_attn.scaling": (K,)}),
+    "olmo 2": llama(LN[1], FEED[1], after=(0, 1), **APART),
+    "glm 4": llama(
+        *(*LN, "post_self_attn_layernorm.weight", "post_mlp_layernorm.weight"), after=(2, 3)
     ),
-    "gemma 4": (AT, LLAMA, GATED, LN + FEED, (0, 2), (1, 3), 0, {"layer_scalar": (1,)}),
-    "timesfm 2.5": (AT, LLAMA, GATED, LN + FEED, (0, 2), (1, 3), 0, {"self_attn.scaling": (K,)}),
-    "olmo 2": (AT, LLAMA, GATED, (LN[1], FEED[1]), (None, None), (0, 1), 0, {}),
-    "glm 4": (
-        *(AT, LLAMA, GATED, (*LN, "post_self_attn_layernorm.weight", "post_mlp_layernorm.weight")),
-        *((0, 1), (2, 3), 0, {}),
+    "phi": Model(AT, (*LLAMA[:3], "self_attn.dense"), DENSE, LN[:1], (0, 0)),
+    "cohere": llama(LN[0], before=(0, 0)),
+    "gpt-j": Model(
+        "transformer.h.0.",
+        ("attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.out_proj"),
+        ("mlp.fc_in", "mlp.fc_out"),
+        ("ln_1.weight",),
+        before=(0, 0),
     ),
-    "phi": (
-        AT,
-        (*LLAMA[:3], "self_attn.dense"),
-        ("mlp.fc1", "mlp.fc2"),
-        LN[:1],
-        (0, 0),
-        (None,) * 2,
-        0,
-        {},
+    "timm": timm(others={"attn.qkv.bias": (3 * D,)}),
+    "deit iii": timm("gamma_1", "gamma_2", after=(2, 3)),
+    "beit": Model(
+        "beit.encoder.layer.0.",
+        BERT,
+        ("intermediate.dense", "output.dense"),
+        ("layernorm_before.weight", "layernorm_after.weight", "lambda_1", "lambda_2"),
+        after=(2, 3),
     ),
-    "cohere": (AT, LLAMA, GATED, LN[:1], (0, 0), (None, None), 0, {}),
-    "gpt-j": (
-        *(
-            "transformer.h.0.",
-            tuple(f"attn.{x}" for x in ("q_proj", "k_proj", "v_proj", "out_proj")),
-        ),
-        *(("mlp.fc_in", "mlp.fc_out"), ("ln_1.weight",), (0, 0), (None, None), 0, {}),
-    ),
-    "timm": (
-        "blocks.0.",
-        SWIN,
-        ("mlp.fc1", "mlp.fc2"),
-        NORMS,
-        (0, 1),
-        (None, None),
-        0,
-        {"attn.qkv.bias": (3 * D,)},
-    ),
-    "deit iii": (
-        *("blocks.0.", SWIN, ("mlp.fc1", "mlp.fc2"), (*NORMS, "gamma_1", "gamma_2")),
-        *((0, 1), (2, 3), 0, {}),
-    ),
-    "beit": (
-        *("beit.encoder.layer.0.", BERT, ("intermediate.dense", "output.dense")),
-        *((*ViT, "lambda_1", "lambda_2"), (0, 1), (2, 3), 0, {}),
-    ),
-    "swin v2": (
-        "layers.0.blocks.0.",
-        SWIN,
-        ("mlp.fc1", "mlp.fc2"),
-        NORMS,
-        (None, None),
-        (0, 1),
-        0,
-        {"attn.logit_scale": (H, 1, 1)},
-    ),
-    "whisper": (
-        ENCODER,
-        OUT,
-        ("fc1", "fc2"),
-        WHISPER,
-        (0, 1),
-        (None, None),
-        0,
-        {"../../layer_norm.weight": (D,)},
-    ),
-    "bart": (
-        ENCODER,
-        OUT,
-        ("fc1", "fc2"),
-        WHISPER,
-        (None,) * 2,
-        (None,) * 2,
-        0,
-        {"../../layernorm_embedding.weight": (D,)},
-    ),
-    "mbart": (
-        *(ENCODER, OUT, ("fc1", "fc2"), WHISPER, (0, 1), (None, None), 0),
-        {"../../layer_norm.weight": (D,), "../../layernorm_embedding.weight": (D,)},
-    ),
+    "swin v2": timm(after=(0, 1), others={"attn.logit_scale": (H, 1, 1)}, **APART),
+    "whisper": encoder(others={TOP: (D,)}),
+    "bart": encoder(others={EMBEDDED: (D,)}, **APART),
+    "mbart": encoder(others={TOP: (D,), EMBEDDED: (D,)}),
     # What can't be told apart: timm's ResPostBlock and a Block without bias; torch.nn's flag.
-    "respost": ("blocks.0.", SWIN, ("mlp.fc1", "mlp.fc2"), NORMS, (None,) * 2, (None,) * 2, 0, {}),
-    "torch.nn": (
-        "layers.0.",
-        ("self_attn.in_proj_weight", "self_attn.out_proj"),
-        ("linear1", "linear2"),
-        NORMS,
-        (None,) * 2,
-        (None,) * 2,
-        0,
-        {},
+    "respost": timm(**APART),
+    "torch.nn": Model(
+        *("layers.0.", ("self_attn.in_proj_weight", "self_attn.out_proj")),
+        *(("linear1", "linear2"), NORMS),
+        **APART,
     ),
 }
 
 
 def tree_of(name):
-    at, attention, mlp, names, *_, others = MODELS[name]
-    tree = kernels(at, attention, mlp) | vectors(at, *names)
-    for path, shape in others.items():
+    model = MODELS[name]
+    at = model.at
+    tree = kernels(at, model.attention, model.mlp) | vectors(at, *model.norms)
+    for path, shape in model.others.items():
         up = path.count("../")
         place = ".".join(at.split(".")[: -1 - up]) + "." if up else at
         tree[f"{place}{path.removeprefix('../' * up)}"] = draw(*shape)
@@ -189,20 +161,24 @@ def tree_of(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_products_are_those_that_the_model_computes(name):
-    at, attention, mlp, names, before, after, adds, _ = MODELS[name]
-    tree, one = tree_of(name), np.ones(D)
-    around = [
-        [one if i is None else np.float64(tree[at + names[i]]) + adds for i in side]
-        for side in (before, after)
-    ]
+    model, tree = MODELS[name], tree_of(name)
+
+    def factors(side):
+        norms = [None if i is None else tree[model.at + model.norms[i]] for i in side]
+        return [np.ones(D) if x is None else np.float64(x) + model.adds for x in norms]
+
     (found,) = check(tree, num_heads=H)
     heads, value_out, product = expected(
-        tree, [at + x for x in attention], [at + x for x in mlp], *around
+        tree,
+        [model.at + layer for layer in model.attention],
+        [model.at + layer for layer in model.mlp],
+        factors(model.before),
+        factors(model.after),
     )
     np.testing.assert_allclose(found.query_key, heads, atol=2e-6)
     assert found.value_out == pytest.approx(value_out, abs=2e-6)
     assert found.mlp == pytest.approx(product, abs=2e-6)
-    assert found.gated == (len(mlp) == 3)
+    assert found.gated == (len(model.mlp) == 3)
 
 
 @pytest.mark.parametrize(
@@ -296,11 +272,7 @@ def test_a_gated_mlp_shows_up_down_and_the_means_of_its_gate():
     assert [name.strip() for name in head.split("  ")[-2:]] == ["gate means", "units"]
     assert "W_1" not in head
     assert "up·down aligned with" in str(found)
-
-
-def test_schemes_and_fit_leave_a_gated_mlp_alone():
-    tree = tree_of("llama")
-    assert fit(tree, num_heads=H)[0].mlp is None
+    assert fit(tree, num_heads=H)[0].mlp is None, "schemes leave a gated MLP alone"
     assert len(fit(tree, num_heads=H).schemes) == 1
 
 
@@ -316,18 +288,6 @@ def test_heads_of_w_v_w_out_lean_apart():
     assert found[0].value_out == pytest.approx(0, abs=1e-6)
     assert "  +1 -1  " in str(found).splitlines()[1]
     assert "W_V W_out of a head aligned with +I in 1, with -I in 1 of 4 heads" in str(found)
-
-
-def test_grouped_values_show_a_product_for_each_head():
-    rng = np.random.default_rng(0)
-    shapes = {"query": (D, H, K), "key": (D, 2, K), "value": (D, 2, K), "out": (H, K, D)}
-    tree = {name: {"kernel": rng.normal(size=shape)} for name, shape in shapes.items()}
-    (found,) = check({"layer": tree})
-    value, out = tree["value"]["kernel"].repeat(2, axis=1), tree["out"]["kernel"]
-    heads = [cosine(value[:, h] @ out[h]) for h in range(H)]
-    np.testing.assert_allclose(found.value_out_by_head, heads, atol=1e-6)
-    whole = cosine(np.einsum("dhk,hke->de", value, out))
-    assert found.value_out == pytest.approx(whole, abs=1e-6)
 
 
 def test_grouped_heads_are_asked_for():

@@ -16,17 +16,8 @@ TOKENS = np.zeros((1, 8), np.int32)
 
 
 def gpt(depth=3, **fields):
-    module = GPT(
-        vocab=50,
-        width=64,
-        depth=depth,
-        heads=4,
-        positions="rotary",
-        rms_norm=True,
-        swiglu=True,
-        base="torch",
-        **fields,
-    )
+    modern = {"positions": "rotary", "rms_norm": True, "swiglu": True, "base": "torch"}
+    module = GPT(vocab=50, width=64, depth=depth, heads=4, **modern, **fields)
     return module.init(KEY, TOKENS)["params"]
 
 
@@ -90,17 +81,11 @@ def test_the_direction_is_that_of_plain_numpy(tmp_path):
     """A model without a structure, gains folded in: the eigenvector by power iteration."""
     rng = np.random.default_rng(0)
     at = "model.layers.0."
-    sizes = {
-        "self_attn.q_proj": (32, 48),
-        "self_attn.k_proj": (16, 48),
-        "self_attn.v_proj": (16, 48),
-        "self_attn.o_proj": (48, 32),
-        "mlp.gate_proj": (96, 48),
-        "mlp.up_proj": (96, 48),
-        "mlp.down_proj": (48, 96),
-        "input_layernorm": (48,),
-        "post_attention_layernorm": (48,),
-    }
+    widths = {"q": 32, "k": 16, "v": 16}
+    sizes = {f"self_attn.{name}_proj": (width, 48) for name, width in widths.items()}
+    sizes |= {"self_attn.o_proj": (48, 32), "mlp.down_proj": (48, 96)}
+    sizes |= dict.fromkeys(("mlp.gate_proj", "mlp.up_proj"), (96, 48))
+    sizes |= dict.fromkeys(("input_layernorm", "post_attention_layernorm"), (48,))
     tensors = {f"{at}{name}.weight": rng.normal(size=size) for name, size in sizes.items()}
     for name in ("q_proj", "k_proj"):
         tensors[f"{at}self_attn.{name}.weight"][:, 7] *= 6
@@ -123,10 +108,7 @@ def test_the_direction_is_that_of_plain_numpy(tmp_path):
     assert found.runner_up == pytest.approx((values[order[1]] / values[order[0]]).real, rel=1e-3)
     rates = 1000.0 ** (-np.arange(4) / 4)
     for head in range(4):
-        q, k = (
-            (u @ query)[8 * head : 8 * head + 8],
-            (u @ key)[8 * (head // 2) : 8 * (head // 2) + 8],
-        )
+        q, k = (u @ query).reshape(4, 8)[head], (u @ key).reshape(2, 8)[head // 2]
         products = (q[:4] + 1j * q[4:]) * (k[:4] - 1j * k[4:])
         curve = [np.sum(products * np.exp(1j * rates * n)).real for n in range(64)]
         assert found.offsets[head] == np.argmax(curve)

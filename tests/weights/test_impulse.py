@@ -139,10 +139,14 @@ def test_noise_is_fresh_by_key_and_head():
 
 def test_sincos_tables_need_a_lower_rank():
     position = sincos_2d(14, 14, 192)
-    with pytest.raises(InputError, match="numerical rank 17 and 64 is needed") as caught:
+    words = r"numerical rank 17 and 64 is needed.* rank=17 or less \(9 keeps"
+    with pytest.raises(InputError, match=words):
         impulse_query_key(KEY, position, (14, 14), 3)
-    assert "\n" not in str(caught.value)
-    assert "rank=17 or less (9 keeps" in str(caught.value)
+    kernels = impulse_query_key(KEY, position, (14, 14), 3, rank=11)
+    attention = attention_maps(*kernels, impulse._layer_norm(position))
+    hit, mass = hit_and_mass(attention, impulse_matrices((14, 14), offsets(3, 3)))
+    assert hit >= 0.85
+    assert mass >= 0.6
     # A concrete table is checked inside a program too.
     with pytest.raises(InputError, match="numerical rank 17"):
         jax.eval_shape(lambda key: impulse_query_key(key, position, (14, 14), 3), KEY)
@@ -161,15 +165,6 @@ def test_lower_rank_leaves_no_dead_units():
     assert (np.linalg.norm(query, axis=0) > 1e-3).all()
     assert ((np.linalg.norm(key, axis=0) > 0).sum(axis=1) == 16).all()
     np.testing.assert_allclose(np.linalg.norm(key, axis=(0, 2)), 7.0, rtol=1e-4)
-
-
-def test_sincos_tables_work_at_a_low_rank():
-    position = sincos_2d(14, 14, 192)
-    kernels = impulse_query_key(KEY, position, (14, 14), 3, rank=11)
-    attention = attention_maps(*kernels, impulse._layer_norm(position))
-    hit, mass = hit_and_mass(attention, impulse_matrices((14, 14), offsets(3, 3)))
-    assert hit >= 0.85
-    assert mass >= 0.6
 
 
 def test_a_weak_traced_table_stays_finite():

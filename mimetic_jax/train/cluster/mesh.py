@@ -108,7 +108,8 @@ def _spec(path: str, shape: tuple[int, ...], mesh: Mesh, placement: Placement) -
 def sharded_activations(mesh: Mesh) -> Iterator[None]:
     """While this lasts, models that are traced shard activations over the batch, as `BATCH` does.
 
-    Our models name the axes of their activations (`models.axes`); here "batch" gets its meaning.
+    Our models name the axes of their activations (`models.layers.by_example`); here "batch" gets
+    its meaning.
     """
     if mesh.size == 1:
         yield
