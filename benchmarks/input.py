@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import functools
 import io
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,31 +22,8 @@ import numpy as np
 
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.feed.streamed import batches, train_example
+from mimetic_jax.data.files.class_folders import FileSource
 from mimetic_jax.data.files.views import View, eval_view, random_crop, train_view
-
-
-@dataclasses.dataclass(frozen=True)
-class Images:
-    """Encoded images held in memory, all of one class."""
-
-    encoded: list[bytes]
-    num_classes: int = 1
-
-    @property
-    def labels(self) -> np.ndarray:
-        return np.zeros(len(self), np.int32)
-
-    def __len__(self) -> int:
-        return len(self.encoded)
-
-    def name(self, index: int) -> str:
-        return str(index)
-
-    def read(self, index: int) -> tuple[bytes, int]:
-        return self.encoded[index], 0
-
-    def outline(self) -> bytes:
-        return self.labels.tobytes()
 
 
 def photograph(seed: int) -> bytes:
@@ -99,7 +76,9 @@ def rate(function: Callable[[bytes, int], object], encoded: list[bytes], seconds
     return count / (time.process_time() - began)
 
 
-def stream_rates(images: Images, size: int, threads: int, seconds: float) -> tuple[float, float]:
+def stream_rates(
+    images: FileSource, size: int, threads: int, seconds: float
+) -> tuple[float, float]:
     """Images per second of wall time through the whole input stream, and the cores it uses."""
     order = TrainOrder(len(images), len(images), 1, jax.random.key(0))
     example = functools.partial(train_example, images, order, View(size), 0)
@@ -114,17 +93,26 @@ def stream_rates(images: Images, size: int, threads: int, seconds: float) -> tup
 
 
 def main() -> None:
-    """Print one line per measurement."""
+    """Measure a folder, or images that are made for it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--folder", type=Path, help="a folder with *.JPEG to decode")
     parser.add_argument("--size", type=int, default=224, help="side of the crops in pixels")
     parser.add_argument("--seconds", type=float, default=2.0, help="per measurement")
     flags = parser.parse_args()
-    if flags.folder:
-        encoded = [path.read_bytes() for path in sorted(flags.folder.rglob("*.JPEG"))[:128]]
-    else:
-        encoded = [photograph(seed) for seed in range(64)]
-    size, kilobytes = flags.size, sum(map(len, encoded)) / len(encoded) / 1000
+    with tempfile.TemporaryDirectory() as made:
+        if not flags.folder:
+            flags.folder = Path(made)
+            for seed in range(64):
+                (flags.folder / f"{seed}.JPEG").write_bytes(photograph(seed))
+        measure(flags.folder, flags.size, flags.seconds)
+
+
+def measure(folder: Path, size: int, seconds: float) -> None:
+    """Print one line per measurement."""
+    files = tuple(str(path) for path in sorted(folder.rglob("*.JPEG"))[:128])
+    images = FileSource(folder, files, np.zeros(len(files), np.int32), ("",))
+    encoded = [images.read(index)[0] for index in range(len(images))]
+    kilobytes = sum(map(len, encoded)) / len(encoded) / 1000
     print(f"{len(encoded)} JPEGs of {kilobytes:.0f} kB, crops of {size} pixels")
     for name, theirs, ours in (
         (
@@ -138,16 +126,14 @@ def main() -> None:
             lambda data, n: eval_view(View(size, 0.875), data),
         ),
     ):
-        baseline = rate(theirs, encoded, flags.seconds)
-        measured = rate(ours, encoded, flags.seconds)
+        baseline, measured = (rate(one, encoded, seconds) for one in (theirs, ours))
         print(
             f"{name:<20}{measured:7.0f} images/s per core, Pillow {baseline:.0f}, "
             f"ratio {measured / baseline:.2f}"
         )
-    images = Images(encoded)
     single = 0.0
     for threads in (1, 2):
-        measured, cores = stream_rates(images, size, threads, flags.seconds)
+        measured, cores = stream_rates(images, size, threads, seconds)
         single = single or measured
         print(
             f"{f'stream, {threads} thread(s)':<20}{measured:7.0f} images/s, "

@@ -20,9 +20,7 @@ STEPS = 50
 def medians(functions: Sequence[Callable[[], Any]], pause: float = 0.0) -> list[float]:
     """Median seconds of a call of each function, over `REPEATS` rounds after one that compiles.
 
-    Args:
-        functions: called in turn.
-        pause: seconds before each call, until the threads of the call before stop spinning.
+    The pause before each call lets the threads of the call before stop spinning.
     """
 
     def measured(function: Callable[[], Any]) -> float:
@@ -34,14 +32,9 @@ def medians(functions: Sequence[Callable[[], Any]], pause: float = 0.0) -> list[
 
 
 def seconds_per_step(run: Callable[[int], None], least: float) -> tuple[float, int]:
-    """Median seconds per step over groups of steps, after one group of warm-up.
+    """Median seconds per step and the number of groups of steps, after one group of warm-up.
 
-    Args:
-        run: takes a number of steps and waits until the device is done.
-        least: total seconds of the groups; there are at least three.
-
-    Returns:
-        Seconds per step, and the number of groups.
+    `run` waits until the device is done; the groups, three or more, take `least` seconds together.
     """
     run(STEPS)
     times: list[float] = []

@@ -95,11 +95,7 @@ def side_by_side(
 ) -> Iterator[Sequence[str]]:
     """The lines of a row: its published scores after the default's, each with ours.
 
-    Args:
-        name: the row's name.
-        row: as published.
-        found: what its arms reached.
-        every: whether arms that have no published score follow.
+    With `every` the arms that have no published score follow.
     """
     scores = {arm: printed(score) for arm, score in row.published.items()}
     start = f"{scores.pop(DEFAULT)} → " if DEFAULT in scores and len(scores) > 1 else ""
@@ -135,11 +131,7 @@ def pages(results: Results) -> dict[pathlib.Path, str]:
 
 
 def filled(page: str, results: Results) -> str:
-    """A page with the tables of some results between its markers.
-
-    Raises:
-        InputError: a marker names no table.
-    """
+    """A page with the tables of some results between its markers."""
     return BLOCK.sub(lambda found: f"{found[1]}\n{_block(found[2], results)}\n\n{found[3]}", page)
 
 

@@ -42,22 +42,10 @@ def draw(
     small: bool = False,
     heads: Mapping[str, int] = MappingProxyType({}),
 ) -> list[AnyPath]:
-    """Draw a figure.
+    """Draw a figure into the folder `out`; returns the written files.
 
-    Args:
-        name: such as "attention/figure3".
-        queue: the queue of its rows, trained as far as they are.
-        wanted: its rows.
-        out: folder of the files.
-        file: pretrained weights, for a figure of weights.
-        small: whether it is scaled down, as `wanted` is.
-        heads: num_heads and num_kv_heads of that file, if it doesn't tell them.
-
-    Returns:
-        The written files.
-
-    Raises:
-        InputError: if runs, data or files are missing.
+    `wanted` are its rows, trained as far as they are in `queue`; `file` are pretrained weights, and
+    `heads` its num_heads and num_kv_heads, if it doesn't tell them.
     """
     figure = FIGURES[name]
     starts = rows(name, small, figure.starts) if figure.starts else []

@@ -34,12 +34,9 @@ from papers.record import Row
 
 
 class Chosen(NamedTuple):
-    """An arm in the row that it chose.
+    """An arm's runs in the row that it chose.
 
-    Attributes:
-        row: where it is compared.
-        edge: whether it didn't try both rows next to that one: its best may be beyond.
-        result: its runs there.
+    At an edge it didn't try both rows next to that one: its best may be beyond.
     """
 
     row: Row
@@ -212,11 +209,8 @@ def grid(
     the entrants of the task; † marks an arm whose rate has an untried neighbor. First is who
     gains in the most tasks, then who beats the most others.
 
-    Args:
-        tasks: those without a run are left out.
-        results: the results of their runs.
-        intervals: whether gains have theirs, and scores their deviation.
-        most: entrants to show, the default among them; None for all.
+    Tasks without a run are left out. With `intervals` gains have theirs, and scores their
+    deviation; of more than `most` entrants, the default among them, the first are shown.
     """
     found = {task: shown for task in tasks if (shown := _of_entrants(task, results))}
     head = ["initialization"]

@@ -77,11 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line, checked; `flags` is what follows --.
-
-    Raises:
-        InputError: a value is wrong.
-    """
+    """The options of a command line, checked; `flags` is what follows --."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -214,11 +210,7 @@ def reproduce(given: argparse.Namespace, wanted: Sequence[Row], results: Results
 
 
 def rows_of(given: argparse.Namespace) -> list[Row]:
-    """The rows that a name means; of several tables those that exist in the form asked for.
-
-    Raises:
-        InputError: the name, the row or its scaled form is unknown, or no row takes the file.
-    """
+    """The rows that a name means; of several tables those that exist in the form asked for."""
     name, numbers = given.name, dict.fromkeys(given.row)
     if name.endswith(".py"):
         if len(numbers) < len(given.row):
@@ -264,11 +256,7 @@ def train(
 ) -> tuple[Queue, bool]:
     """Train or list what rows lack; the queue, and whether something failed.
 
-    Args:
-        given: the options; `but` has others in their place.
-        wanted: the rows.
-        results: where runs have their lines.
-        say: prints a line.
+    `but` has options of the queue in the place of those given.
     """
     keep_freed_memory()
     if given.file:

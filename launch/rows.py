@@ -30,12 +30,9 @@ SEEDS = (0, 1, 2)
 
 
 def rows(name: str, small: bool = False, of: Sequence[Row] = ()) -> list[Row]:
-    """The rows of a table or of a figure; with `small` those that have a scaled form, in it.
+    """The rows of a table or of a figure, or `of` others of it such as its untrained networks.
 
-    Args:
-        name: the name of the table or the figure.
-        small: whether they are scaled down.
-        of: others in their place, such as what a figure draws untrained.
+    With `small` those that have a scaled form, in it.
     """
     shown, found = TABLES.get(name) or FIGURES[name], []
     table = TABLES.get(shown.table) if isinstance(shown, Figure) else shown
@@ -46,27 +43,24 @@ def rows(name: str, small: bool = False, of: Sequence[Row] = ()) -> list[Row]:
             if (scale := row.small or shown.small) is None:
                 continue
             arguments, fields = scale.scaled(arguments), {**fields, **scale.fields}
-        complete = dataclasses.replace(
-            row,
-            arguments=arguments,
-            fields=fields,
-            config=row.config or (table.config if table else None),
-            arms=tuple(dict.fromkeys((*row.published, *row.arms, *controls))),
-            table=name,
-            number=number,
-            seeds=(table.seeds if table else ()) or SEEDS,
-            is_small=small,
+        found.append(
+            dataclasses.replace(
+                row,
+                arguments=arguments,
+                fields=fields,
+                config=row.config or (table.config if table else None),
+                arms=tuple(dict.fromkeys((*row.published, *row.arms, *controls))),
+                table=name,
+                number=number,
+                seeds=(table.seeds if table else ()) or SEEDS,
+                is_small=small,
+            )
         )
-        found.append(complete)
     return found
 
 
 def load(row: Row) -> ConfigDict:
-    """The configuration of a row with its arms; of its own arms, if it names none.
-
-    Raises:
-        InputError: for an unknown argument, arm or field.
-    """
+    """The configuration of a row with its arms; with those of the config, if it names none."""
     given = {
         name: row.file if row.file and value in (FILE, FIRST_STAGE) else value
         for name, value in row.arguments.items()
@@ -92,14 +86,11 @@ def folder(row: Row) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Made:
-    """What runs must agree in to be compared: fields of a line of the results.
+    """What makes a run, as fields of a line of the results.
 
-    Attributes:
-        digest: the digest of the arm's configuration: runs of other digests aren't compared.
-        control_of: digests of the arms of which its arm is a control.
-        control: the kind of that control.
-        batch, dtype, base: fields of the configuration.
-        weights: mark of the file or first stage that it started from, if any.
+    Runs of one `digest`, that of the arm's configuration, are compared. `control_of` has the
+    digests of the arms whose control it is, `weights` the mark of the file or first stage that it
+    started from. The others are fields of the configuration.
     """
 
     digest: str
@@ -136,15 +127,7 @@ def made(row: Row, arms: Mapping[str, ConfigDict]) -> dict[str, Made]:
 
 
 def teacher_mark(file: str, start: str) -> str:
-    """The mark of what a run starts from: of a workdir that of the arm which it names.
-
-    Args:
-        file: as of `mark_of`.
-        start: its `init_from`, FILE/runs/ARM/SEED for an arm of a workdir.
-
-    Raises:
-        InputError: as `mark_of`; or the workdir has no such arm.
-    """
+    """`mark_of` what a run starts from; if `start` is FILE/runs/ARM/SEED, the mark of that arm."""
     named = re.match(re.escape(f"{file}/runs/") + "([^/]+)", start)
     if not named:
         return mark_of(file)
@@ -159,9 +142,6 @@ def mark_of(file: str) -> str:
     """12 hexadecimal digits of what runs start from; copies of a file have the same.
 
     A workdir's are those of its configuration without arms: more seeds and arms leave them.
-
-    Raises:
-        InputError: there is no such file, or it can't serve.
     """
     path = pathlib.Path(file)
     if path.is_dir():

@@ -34,15 +34,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line(Record, Made):
-    """The record of a run, with the comparison that it belongs to.
+    """The record of a run, with the key of its row and the command that trained it.
 
-    Attributes:
-        config: the key of its row.
-        small: whether that is scaled down from the paper's.
-        command: the command that trained it.
-        remark: what the same command would do otherwise today, such as draw other noise; or that
-            its commit is in no clone, or its code was changed: nobody can check it out. Empty for
-            most.
+    A remark says what the same command would do otherwise today, such as draw other noise, or that
+    nobody can check out its code.
     """
 
     config: str
@@ -61,11 +56,7 @@ def ours(result: ArmResult | None) -> tuple[str, ...]:
 
 
 class Results:
-    """The lines of a folder; those of a row are checked when they are asked for.
-
-    Raises:
-        InputError: a line isn't JSON.
-    """
+    """The lines of a folder; those of a row are checked when they are asked for."""
 
     def __init__(self, folder: str | pathlib.Path) -> None:
         self.folder = files.path_of(str(folder))
@@ -79,11 +70,7 @@ class Results:
                     self._found[key].append((f"{path} line {number}", line))
 
     def of(self, row: Row) -> list[Line]:
-        """The lines of a row's comparison, of whatever digest.
-
-        Raises:
-            InputError: one lacks a field, or has one of another type.
-        """
+        """The lines of a row's comparison, of whatever digest."""
         key = row.key, row.is_small
         if key not in self._lines:
             found = self._found[key]
@@ -96,14 +83,10 @@ class Results:
         return [(line.get("arm"), line.get("seed")) for _, line in found]
 
     def runs(self, row: Row, arm: str, digest: str = "") -> dict[int, Line]:
-        """The runs of an arm by seed, also those of arms of another name and its configuration.
+        """The runs by seed of an arm's configuration, that of its newest line unless given.
 
-        Of two with the same seed that of its own name, then the first.
-
-        Args:
-            row: the row of the comparison.
-            arm: its name.
-            digest: the digest of its configuration; that of its newest line unless given.
+        Arms of another name may have it too: of two runs with the same seed that of its own name
+        counts, then the first.
         """
         lines = self.of(row)
         digest = digest or next((one.digest for one in reversed(lines) if one.arm == arm), "")
@@ -114,11 +97,7 @@ class Results:
         return found
 
     def reached(self, row: Row) -> dict[str, ArmResult]:
-        """What each arm of a row reached, in its runs of the configuration that it had last.
-
-        Raises:
-            InputError: some were trained on other data.
-        """
+        """What each arm of a row reached, in its runs of the configuration that it had last."""
         runs = {arm: of for arm in row.arms if (of := self.runs(row, arm))}
         last = {arm: next(reversed(of.values())) for arm, of in runs.items()}
         # Lines of older versions don't know their data.
@@ -160,23 +139,13 @@ class Job(NamedTuple):
 class Queue:
     """Rows, their runs, and what is left of them.
 
+    Rows that share a comparison share its runs and its subfolder of `workdir`. Seeds, unless given,
+    are those of a row or of its configuration; `only` are the names of arms, all unless given.
+
     Attributes:
         shown: the rows, with the arms of groups by name.
         rows: a row per comparison, with all arms that the rows need.
         configs: the configurations by comparison.
-
-    Args:
-        rows: those that share a comparison share its runs.
-        results: where finished runs have their lines.
-        workdir: the folder of checkpoints, with a subfolder per comparison.
-        seeds: the seeds of each row; those of its rows or its configuration if none are given.
-        only: names of arms; all that the rows need unless given.
-        data_dir: folder of the data sets, if any.
-        command: recorded in the lines.
-        say: prints a line.
-
-    Raises:
-        InputError: for an arm that no row has, or a row whose configuration can't be read.
     """
 
     def __init__(
@@ -249,14 +218,7 @@ class Queue:
         return [arm for arm in self._made[row.comparison] if not self._only or arm in self._only]
 
     def train(self, jobs: Sequence[Job]) -> dict[str, list[str]]:
-        """Train runs and add a line for each that finishes; returns what failed, by the reason.
-
-        Args:
-            jobs: in this order.
-
-        Raises:
-            Preempted: if `preemption.listening` and stopped; the same call continues.
-        """
+        """Train runs and add a line for each that finishes; returns what failed, by the reason."""
         from mimetic_jax.train.comparison import Comparison  # half a second: lists train nothing
 
         failures: dict[str, list[str]] = defaultdict(list)

@@ -44,9 +44,6 @@ def measure_all(
     """Measure what the results lack.
 
     Failures are reported and left for the next call; everything else still runs.
-
-    Raises:
-        InputError: for damaged results, or, after everything else, if something failed.
     """
     # In another process, so that this one takes no device.
     origin = {**dataclasses.asdict(process.call(Origin.here)), "command": COMMAND}

@@ -24,20 +24,7 @@ def not_installed(task: str) -> Sequence[str]:
 
 
 def throughput(config: ConfigDict, info: Any, device: str, seconds: float) -> dict[str, Any]:
-    """Training speed of the peer on random data.
-
-    Args:
-        config: of an arm, without augmentation.
-        info: the description of its data set.
-        device: "cuda" or "cpu".
-        seconds: how long to measure.
-
-    Returns:
-        Its name with versions, seconds per step and peak memory in bytes.
-
-    Raises:
-        InputError: if PyTorch finds no GPU.
-    """
+    """Speed on random data and peak memory of the peer of an arm without augmentation."""
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
@@ -60,13 +47,7 @@ Peer = tuple[str, Any, Callable[..., Any], tuple[Any, ...]]
 
 
 def model_and_loss(config: ConfigDict, info: Any, device: str) -> Peer:
-    """The library of the peer as in "timm 1.0, " or "", its model, loss and random batch.
-
-    Args:
-        config: of an arm, without augmentation.
-        info: the description of its data set.
-        device: "cuda" or "cpu".
-    """
+    """The library of the peer as in "timm 1.0, " or "", its model, loss and random batch."""
     return (_language if config.task == "text" else _vision)(config, info, device)
 
 

@@ -13,14 +13,9 @@ from mimetic_jax.base.errors import InputError, error_text
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function in another process, which ends before this returns or raises.
+    """The result of an importable function in another process, which ends before this returns.
 
-    Args:
-        function: of an importable module; its output is shown.
-        arguments: picklable, as is the result.
-
-    Raises:
-        InputError: if the function raised anything or the process died, as without enough memory.
+    Whatever it raises becomes an InputError, and so does its death, as without enough memory.
     """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         try:

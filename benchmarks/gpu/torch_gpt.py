@@ -49,14 +49,8 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """A decoder with sinusoidal positions and an output tied to the embedding.
 
-    Args:
-        vocab: V.
-        width: D.
-        depth: L.
-        heads: H, a divisor of D.
-        length: of the longest input.
-        dropout: after positions, attention and MLP layers.
-        embedding_dropout: of whole tokens of the vocabulary, one draw per call.
+    It drops single elements, and by `embedding_dropout` whole tokens of the vocabulary, one draw
+    per call.
     """
 
     def __init__(

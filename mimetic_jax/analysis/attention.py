@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.analysis import style
-from mimetic_jax.analysis.capture import EXAMPLES, chunks, networks, plain
+from mimetic_jax.analysis.capture import EXAMPLES, networks, plain
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.models import Model
 from mimetic_jax.models.attention import Attention
@@ -21,31 +21,22 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.files import AnyPath
 
 _LAYERS = (Attention, WindowAttention, nn.MultiHeadDotProductAttention)
+_PER_CALL = 16
 
 
 def attention_maps(
     model: Model, variables: Mapping[str, Any], inputs: jax.Array
 ) -> list[np.ndarray]:
-    """What every head of every layer mixes, averaged over examples.
+    """What every head of every layer mixes, averaged over examples [B, …] as of a test.
 
     A_l,h[n, m] is the weight of token m in what head h gathers for token n. Attention is linear in
     the values: each layer is called with the identity beside them, and what it then gathers of the
     identity is its map. So masks, biases of positions, gates and convolutions are those of the
     model, whatever its form; its other activations don't change.
 
-    Args:
-        model: with `models.Attention` or one of its forms, `models.windows.WindowAttention`, or
-            Flax's own layer.
-        variables: "params" and the model's other collections.
-        inputs: examples as the model is tested on them, [B, …].
-
     Returns:
         [H, N, N] per layer, from input to output, in float32. Rows sum to 1, except with
         convolutions beside attention. In windows N = W² and the map is also averaged over windows.
-
-    Raises:
-        InputError: if the model has no such layer, or calls it inside `nn.remat`, `nn.scan` or
-            `nn.jit`, out of which no map can be taken.
 
     Example:
         >>> from mimetic_jax.models import Model
@@ -60,7 +51,9 @@ def attention_maps(
     model, variables = plain(model, variables)
     summed = jax.jit(lambda variables, part: _summed(model, variables, part))
     total: list[Any] = []
-    for part in chunks(inputs):
+    # Equal parts, so that one compilation serves all.
+    size = max(size for size in range(1, _PER_CALL + 1) if len(inputs) % size == 0)
+    for part in inputs.reshape(-1, size, *inputs.shape[1:]):
         try:
             maps = [np.asarray(found) for found in summed(variables, part)]
         except jax.errors.UnexpectedTracerError:
@@ -140,13 +133,11 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
 def draw(
     path: AnyPath,
     maps: Mapping[str, Sequence[np.ndarray]],
-    layers: Sequence[int] = (1, 4, 11),
+    layers: Sequence[int],
 ) -> list[AnyPath]:
     """Draw maps averaged over heads: a column per label and a row per layer, one color scale.
 
-    Args:
-        maps: per label, [H, N, N] per layer, from `analysis.attention.attention_maps`.
-        layers: numbers from 1.
+    `maps` are [H, N, N] per label and layer, of `attention_maps`.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 2 and 8.
     """

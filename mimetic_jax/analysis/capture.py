@@ -21,19 +21,12 @@ from mimetic_jax.train.tasks.images import ImageTask
 EXAMPLES = 64
 """Test examples over which a network's numbers are averaged."""
 
-_PER_CALL = 16
 _PLAIN: dict[str, Any] = {"scan": False, "remat": False, "fused_qkv": False, "dtype": "float32"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """The variables of an arm at one moment.
-
-    Attributes:
-        arm: the arm of the comparison.
-        when: "initial" or "step N".
-        variables: "params" and the model's other collections.
-    """
+    """The variables of an arm at one moment, "initial" or "step N"."""
 
     arm: Arm
     when: str
@@ -83,25 +76,11 @@ def plain(model: Model, variables: Mapping[str, Any]) -> tuple[Model, dict[str, 
     Loops over layers become `block_0` … with a slice of the stacked variables each, so that every
     layer is a call of its own; recomputation, the joint projection of query, key and value, and
     half precision are off.
-
-    Raises:
-        InputError: the model isn't written in Linen.
     """
     looped = getattr(model.module, "scan", False)
     return model.with_fields(**_PLAIN), {
         name: _unstacked(tree) if looped else tree for name, tree in variables.items()
     }
-
-
-def chunks(inputs: jax.Array, most: int = _PER_CALL) -> Iterator[jax.Array]:
-    """The inputs in equal parts of at most so many examples: one compilation serves all.
-
-    >>> [len(part) for part in chunks(jax.numpy.zeros((12, 2)), 5)]
-    [4, 4, 4]
-    """
-    size = max(size for size in range(1, most + 1) if len(inputs) % size == 0)
-    for start in range(0, len(inputs), size):
-        yield inputs[start : start + size]
 
 
 def _unstacked(tree: Any) -> Any:

@@ -64,9 +64,6 @@ class Target:
     def of(cls, name: str) -> Target:
         """The target of a name: "v5e:4x4", "v5p:2x2x2", "h200", "h100:16".
 
-        Raises:
-            InputError: for an unknown chip, or a topology that it doesn't come in.
-
         Example:
             >>> Target.of("v5e:4x4").count, Target.of("h200").count, Target.of("h100:16").count
             (16, 1, 16)
@@ -100,9 +97,6 @@ class Target:
         """Devices to compile for; nothing can be computed on them.
 
         Leaves JAX the CPU as its only backend: call this before JAX computes anything.
-
-        Raises:
-            InputError: if the compiler isn't installed or doesn't know the topology.
         """
         tpu, shape = self.kind in _AXES, "x".join(map(str, self.extents))
         module, extra = ("libtpu", "tpu") if tpu else ("jax_cuda12_plugin", "gpu")

@@ -19,11 +19,7 @@ _LARGER = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fo
 
 
 def read(workdir: AnyPath | str) -> tuple[Mapping[str, Any], list[ArmResult]]:
-    """The configuration of a workdir's comparison and the results of its finished runs, arm by arm.
-
-    Raises:
-        InputError: nothing was trained in the workdir, or none of its runs is finished.
-    """
+    """The configuration of a workdir's comparison, and the results of its finished runs by arm."""
     folder = path_of(workdir)
     claim = Claim.of(folder)
     if not (results := Results.of(folder, claim).arms):
@@ -32,7 +28,7 @@ def read(workdir: AnyPath | str) -> tuple[Mapping[str, Any], list[ArmResult]]:
 
 
 def spread(result: ArmResult, since: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and standard deviation of an arm's score over seeds, per evaluated step.
+    """Mean and standard deviation of an arm's score over seeds, per evaluated step from `since` on.
 
     >>> from mimetic_jax.train.record import Record
     >>> curves = [((0, 9.0), (10, 70.0)), ((0, 11.0), (10, 74.0))]
@@ -43,10 +39,6 @@ def spread(result: ArmResult, since: int = 0) -> tuple[np.ndarray, np.ndarray, n
     >>> steps, mean, sd = spread(ArmResult("default", runs))
     >>> steps.tolist(), mean.tolist(), sd.round(2).tolist()
     ([0, 10], [10.0, 72.0], [1.41, 2.83])
-
-    Args:
-        result: the finished runs of an arm.
-        since: the first step that counts.
 
     Returns:
         The steps that all seeds evaluated [S]; the mean score [S]; its standard deviation [S], zero
@@ -66,11 +58,7 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
 
 
 def draw_workdir(workdir: AnyPath) -> list[AnyPath]:
-    """Draw the curves of what is finished in a workdir, for the screen: curves.png and curves.csv.
-
-    Raises:
-        InputError: no run is finished.
-    """
+    """Draw the finished runs of a workdir for the screen: curves.png and curves.csv."""
     config, results = read(workdir)
     with style.canvas(4.6, 3.3, pad=0.1, **_LARGER) as figure:
         panel(figure.subplots(), f"{config['name']}, mean ± sd over seeds", results)
@@ -87,21 +75,17 @@ def draw(
 ) -> list[AnyPath]:
     """Draw the score over training, mean ± sd over seeds: a panel per row of the results.
 
-    Args:
-        results: the finished runs of each arm.
-        title: above a panel whose row has no name.
-        epochs: steps of one epoch, by row; other rows have an axis of steps.
-        since: the first step to draw; scores before training are far from all that follow.
+    The axis has epochs in rows of which `epochs` has the steps of one, else steps. Scores before
+    training are far from all that follow: steps before `since` are left out.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figure 5; Structured Initialization
     for Vision Transformers, figure 4; Mimetic Initialization of MLPs, figure 3.
     """
-    finished = style.finished(results)
-    names = list(dict.fromkeys(result.row for result in finished))
+    names = list(dict.fromkeys(result.row for result in results))
     with style.panels(len(names), 2.5, columns=2) as (figure, panels):
         rows: list[list[object]] = []
         for axes, name in zip(panels, names, strict=True):
-            chosen = [result for result in finished if result.row == name]
+            chosen = [result for result in results if result.row == name]
             epoch = (epochs or {}).get(name, 0.0)
             panel(axes, name or title, chosen, epoch, since)
             rows += _rows(chosen, epoch, since)

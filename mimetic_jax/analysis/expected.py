@@ -22,13 +22,7 @@ def expected_map(
 
     It takes tokens to be N(0, I) plus positions, and W_Q W_Kᵀ to have its diagonal β at full rank.
     At rank K the diagonal is that of `reachable`: .395 instead of .7 for D = 192 and K = 64.
-
-    Args:
-        position: P, [N, D].
-        head_dim: K.
-        beta: diagonal of W_Q W_Kᵀ.
-        content: whether β D I counts: what a token's own content adds. Without it the map is that
-            of positions alone.
+    Without `content`, what a token's own content adds, the map is that of positions P [N, D] alone.
 
     Example:
         >>> expected_map(np.zeros((2, 4)), 4, 0.5).round(2).tolist()
@@ -49,23 +43,16 @@ _LEAST = 1e-4
 def draw(
     path: AnyPath,
     *,
-    grid: tuple[int, int] = (16, 16),
-    dim: int = 192,
-    head_dim: int = 64,
-    betas: Sequence[float] = (0.7, 0.395),
-    gammas: Sequence[float] = (1.0, 2.0),
+    grid: tuple[int, int],
+    dim: int,
+    head_dim: int,
+    betas: Sequence[float],
+    gammas: Sequence[float],
 ) -> list[AnyPath]:
     """Draw softmax((β D I + β P Pᵀ) / √K), with and without the term β D I, on a log color scale.
 
     P are sin-cos positions times γ. Above each panel stand the mean attention of a patch to itself
     and to the ring of its neighbors.
-
-    Args:
-        grid: (h, w) of the patches.
-        dim: D.
-        head_dim: K.
-        betas: diagonals of W_Q W_Kᵀ: the paper's β, and what rank 64 leaves of it.
-        gammas: factors of the positions, a row each.
 
     Reference: Mimetic Initialization of Self-Attention Layers, eq. 8.
     """

@@ -19,12 +19,7 @@ _ROOM = 36
 def describe(config: ConfigDict, words: Sequence[str] = ()) -> str:
     """What `--mode=fields` prints: what the configuration sets, then all other fields by topic.
 
-    Args:
-        config: the configuration of an experiment.
-        words: all of which must be in the name or the meaning of a field that is printed.
-
-    Raises:
-        InputError: for an unknown task or model.
+    All words must be in the name or the meaning of a field that is printed.
     """
     # Fields of the model that the config names; its name differs if it isn't the task's own.
     known = schema(config.task, config.model.name)

@@ -22,12 +22,8 @@ def describe(comparison: Comparison) -> str:
         f"{jax.devices()[0].device_kind} device(s)",
         *filter(None, [comparison.shows()]),
     ]
-    planned: dict[int, float] = {}  # FLOPs by program, which arms share
     for name, arm in comparison.arms.items():
-        mark = id(arm.program)
-        if mark not in planned:
-            planned[mark] = arm.program.flops_per_step
-        lines += ["", f"arm {name}", *_lines(arm, planned[mark])]
+        lines += ["", f"arm {name}", *_lines(arm)]
     return "\n".join(paragraph(line, "      ") for line in lines)
 
 
@@ -41,8 +37,8 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"{len(seeds)} seed{'s' * (len(seeds) > 1)} ({named})"
 
 
-def _lines(arm: Arm, flops: float) -> list[str]:
-    program, config = arm.program, arm.config
+def _lines(arm: Arm) -> list[str]:
+    program, config, flops = arm.program, arm.config, arm.program.flops_per_step
     per_epoch = program.feed.steps_per_epoch
     rates = [float(program.schedule(program.steps * i // 4)) for i in range(5)]
     parameters = sum(leaf.size for leaf in jax.tree.leaves(program.shapes.params))

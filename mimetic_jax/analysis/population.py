@@ -104,12 +104,6 @@ def numbers(found: np.ndarray) -> Numbers:
     covariances include the variance of that mean over entries.) Standard errors are of the delta
     method: those of each estimate's linearization in the 14 averages, from their covariance over
     networks.
-
-    Args:
-        found: [M, 14].
-
-    Raises:
-        InputError: for fewer than two networks.
     """
     members, size = found.shape
     if members < 2:
@@ -188,16 +182,10 @@ class Moments:
 
 
 def add_network(layers: dict[str, Moments], params: Any, **options: Any) -> None:
-    """Add a network to the sums for each of its MLPs.
+    """Add a network to the sums for each of its MLPs, by path, from input to output.
 
-    Args:
-        layers: sums by the path of the MLP, with the index of a layer that `scan` stacks
-            ("block_1/mlp", "blocks/mlp[1]"), from input to output.
-        params: its tree, nested or flat by path ("block_0/mlp/fc1/kernel").
-        **options: of `mimetic_jax.blocks`: rules, num_heads, num_kv_heads.
-
-    Raises:
-        InputError: as `blocks`, or if there is no MLP.
+    The path has the index of a layer that `scan` stacks, "blocks/mlp[1]"; the tree is nested or
+    flat; options are those of `mimetic_jax.blocks`.
     """
     kernels = {
         paths.of_layer(path, layer): (np.asarray(block["mlp_in"]), np.asarray(block["mlp_out"]))
@@ -262,10 +250,6 @@ def draw(path: AnyPath, states: Mapping[str, Mapping[str, Moments]]) -> list[Any
     All are in units of the first state's standard deviations. One color scale ends at the largest
     of the 12 numbers, apart from variances, or at 1/√M; measured entries beyond it saturate. The
     diagonal, which is the variances and far larger than the rest, is blank.
-
-    Args:
-        path: the path of PATH.png, and of PATH.csv with the 12 numbers in the weights' own units.
-        states: sums of `add_network` per label, all of the same layers.
 
     Reference: Mimetic Initialization of MLPs, figure 1.
     """

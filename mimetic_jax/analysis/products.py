@@ -47,10 +47,7 @@ class HeadProducts:
 def head_products(params: Any, clip: int = 64, **options: Any) -> list[HeadProducts]:
     """The weight products of every head of every attention layer with all four kernels, in order.
 
-    Args:
-        params: a parameter tree.
-        clip: C, rows and columns that are kept; all if D is smaller.
-        **options: of `mimetic_jax.blocks`: rules, num_heads, num_kv_heads.
+    C = `clip` rows and columns are kept; options are those of `mimetic_jax.blocks`.
 
     Example:
         >>> kernels = {"query": (4, 2, 2), "key": (4, 2, 2), "value": (4, 2, 2), "out": (2, 2, 4)}
@@ -89,15 +86,7 @@ def draw(
 
     A last row sums W_V W_out over heads. Each of the three has a color scale of its own, which all
     trees, layers and heads share: zero is white, and the largest half percent of the entries
-    saturates.
-
-    Args:
-        trees: parameters per label.
-        clip: rows and columns shown.
-        leaves: options of `mimetic_jax.blocks`, per label: rules, num_heads, num_kv_heads.
-
-    Raises:
-        InputError: as `head_products`; for a tree without attention.
+    saturates. `leaves` are options of `mimetic_jax.blocks` per label.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
     """

@@ -34,11 +34,7 @@ _TEMPLATE = pathlib.Path(__file__).with_name("report.html")
 
 
 def analyze(comparison: Comparison, workdir: AnyPath, command: str) -> str:
-    """Draw what the arms start from, remember the command that trained, and write the page.
-
-    Raises:
-        InputError: no run is finished, or matplotlib or Jinja isn't installed.
-    """
+    """Draw what the arms start from, remember the command that trained, and write the page."""
     need("a report", "plot")
     commands = workdir / _COMMANDS
     if command not in _lines(commands):
@@ -51,8 +47,7 @@ def _draw_starts(
 ) -> dict[str, str]:
     """Draw what `check` says of the first seed of each arm before training, unless it is drawn.
 
-    Returns:
-        Why it isn't drawn, by arm.
+    Returns why it isn't drawn, by arm.
     """
     lacking = [name for name in recorded_arms(config) if not _start(workdir, name).exists()]
     if lacking and jax.process_count() > 1:  # all of them would have to draw
@@ -83,9 +78,7 @@ def _start(workdir: AnyPath, arm: str) -> AnyPath:
 def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
     """Write the page of a workdir, with the curves of what is finished so far, and name it.
 
-    Args:
-        workdir: the comparison's folder.
-        comparison: the comparison that trained there; read from the workdir unless given.
+    The comparison is read from the workdir unless given.
     """
     need("a report", "plot")
     import jinja2

@@ -13,7 +13,6 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
-from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import AnyPath
 
@@ -50,13 +49,7 @@ _SETTINGS = {
 def canvas(width: float, height: float, pad: float = 0.02, **settings: Any) -> Iterator[Any]:
     """A matplotlib figure in this style; draw and save it inside the block.
 
-    Args:
-        width, height: in inches.
-        pad: between panels and what is beside them, in inches.
-        settings: values for matplotlib's rcParams, which replace those of the style.
-
-    Raises:
-        InputError: if matplotlib isn't installed.
+    Sizes are in inches, `pad` that between panels; settings replace those of the style.
     """
     need("drawing", "plot")
     import matplotlib
@@ -70,24 +63,16 @@ def canvas(width: float, height: float, pad: float = 0.02, **settings: Any) -> I
 
 @contextlib.contextmanager
 def panels(
-    count: int, height: float, *, columns: int = 0, sharey: bool = True, alone: float = COLUMN
+    count: int, height: float, *, columns: int = 0, alone: float = COLUMN
 ) -> Iterator[tuple[Any, list[Any]]]:
-    """Panels of lines or points side by side, on the width of a page.
+    """Panels of lines or points, so many `columns` side by side on the width of a page.
 
-    Args:
-        count: the number of panels.
-        height: the height of a row of them, in inches.
-        columns: panels in a row, at most; all in one unless given.
-        sharey: whether they share a vertical axis.
-        alone: width of a single one.
-
-    Yields:
-        The figure and its panels.
+    Sizes are in inches: the height of a row of them, and the width of a single one.
     """
     columns = min(columns or count, count)
     rows = -(-count // columns)
     with canvas(PAGE if columns > 1 else alone, height * rows) as figure:
-        every = figure.subplots(rows, columns, sharey=sharey, squeeze=False).ravel()
+        every = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
         for axes in every[count:]:
             axes.set_visible(False)
         yield figure, list(every[:count])
@@ -97,17 +82,9 @@ def panels(
 def matrices(
     rows: int, columns: int, *, most: float, beside: float, over: float = 0.0, above: float = 0.0
 ) -> Iterator[tuple[Any, Any]]:
-    """Square panels of matrices, as large as a page allows.
+    """Square panels of matrices, as large as a page allows and of a side of at most so many inches.
 
-    Args:
-        rows, columns: the numbers of rows and of columns of panels.
-        most: the side of a panel at most, in inches.
-        beside: space at the left and right of all panels.
-        over: space over each row.
-        above: space above and below all panels.
-
-    Yields:
-        The figure and its panels, [rows, columns].
+    The other sizes are spaces: at the left and right of all, over each row, above and below all.
     """
     side = min(most, (PAGE - beside) / columns)
     with canvas(side * columns + beside, (side + over) * rows + above) as figure:
@@ -208,9 +185,6 @@ def matrix_rows(labels: Sequence[Any], matrix: np.ndarray) -> Iterator[list[Any]
 def by_layer(layers: Sequence[int], items: Sequence[Any], label: str) -> dict[int, Any]:
     """Items by the number of their layer, from 1; all of them if none is chosen.
 
-    Raises:
-        InputError: there is no such layer.
-
     Example:
         >>> by_layer((1, 3), ["first", "second", "third"], "default")
         {1: 'first', 3: 'third'}
@@ -234,17 +208,6 @@ def of_depth(layers: Sequence[int], depth: int) -> str:
     return (
         f"layers {', '.join(first)} and {last} of {depth}" if first else f"layer {last} of {depth}"
     )
-
-
-def finished(results: Sequence[ArmResult]) -> list[ArmResult]:
-    """The results that have a finished run.
-
-    Raises:
-        InputError: if there is none.
-    """
-    if not (found := [result for result in results if result.reached]):
-        raise InputError("no run is finished: nothing to draw")
-    return found
 
 
 def _shown(cell: Any) -> Any:

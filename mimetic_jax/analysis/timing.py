@@ -37,34 +37,23 @@ def timed(function: Callable[[], T]) -> tuple[float, T]:
 def estimate(comparison: Comparison) -> str:
     """How long `train` takes, one run after the other; steps are compiled and timed for it.
 
-    Args:
-        comparison: its data is loaded.
-
-    Returns:
-        A line; it says why if nothing is timed, as without the data.
+    The line says why if nothing is timed, as without the data.
     """
     try:
         comparison.open()
-        known: dict[int, tuple[float, float]] = {}  # of programs, which arms share
-        seconds = 0.0
-        for arm in comparison.arms.values():
-            mark = id(arm.program)
-            if mark not in known:
-                known[mark] = _costs(arm)
-                seconds += known[mark][0]
-            seconds += known[mark][1] * len(comparison.config.seeds)
+        arms = list(comparison.arms.values())
+        costs = {mark: _costs(arm) for mark, arm in {id(arm.program): arm for arm in arms}.items()}
     except InputError as error:
         return paragraph(f"time: not estimated, {error}", "      ")
-    runs = len(comparison.arms) * len(comparison.config.seeds)
+    seeds = len(comparison.config.seeds)
+    runs = len(arms) * seeds
+    seconds = sum(compiled for compiled, _ in costs.values())
+    seconds += seeds * sum(costs[id(arm.program)][1] for arm in arms)
     return f"time: about {_shown(seconds)} for {runs} run{'s' * (runs > 1)} on this machine"
 
 
 def _costs(arm: Arm) -> tuple[float, float]:
-    """Seconds until an arm's functions are compiled, and those of a run, its tests included.
-
-    Raises:
-        InputError: it can't be timed here.
-    """
+    """Seconds until an arm's functions are compiled, and those of a run, its tests included."""
     program, config, seed = arm.program, arm.config, arm.config.seeds[0]
     if not program.feed.resident or jax.process_count() > 1:
         raise InputError("its images are read while it trains, or several processes train it")

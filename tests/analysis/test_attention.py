@@ -143,48 +143,42 @@ def test_text_attends_to_the_past():
     np.testing.assert_allclose(got.sum(-1), 1, atol=1e-5)
 
 
-class Stock(nn.Module):
-    """A user's model with Flax's own layer."""
-
-    @nn.compact
-    def __call__(self, x):
-        return nn.MultiHeadDotProductAttention(num_heads=2)(x)
-
-
-def test_flax_own_layer():
-    tokens = jax.random.normal(jax.random.key(0), (2, 5, 8))
-    model = Model("stock", Stock(), Traits())
-    variables, _ = jax.jit(model.init)(jax.random.key(0), tokens)
-    (got,) = attention_maps(model, variables, tokens)
-    layer = variables["params"]["MultiHeadDotProductAttention_0"]
-    query, key = (jnp.einsum("bnd,dhk->bhnk", tokens, layer[r]["kernel"]) for r in ("query", "key"))
-    expected = jax.nn.softmax(query @ key.swapaxes(2, 3) / 2, axis=-1).mean(0)
-    np.testing.assert_allclose(got, expected, atol=1e-6)
-
-
 class Block(nn.Module):
+    """Of a user's model, with Flax's own layer."""
+
     @nn.compact
     def __call__(self, x, _=None):
         return x + nn.MultiHeadDotProductAttention(num_heads=2)(x), None
 
 
-class Wrapped(nn.Module):
-    """A user's model whose blocks are called inside a transformation."""
+class Own(nn.Module):
+    """A user's model, whose blocks may be called inside a transformation."""
 
-    how: str
+    how: str = ""
 
     @nn.compact
     def __call__(self, x):
         if self.how == "scan":
             split = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}}
             return nn.scan(Block, length=2, **split)()(x, None)[0]
-        return {"remat": nn.remat, "jit": nn.jit}[self.how](Block)()(x)[0]
+        return {"": Block, "remat": nn.remat(Block), "jit": nn.jit(Block)}[self.how]()(x)[0]
+
+
+def test_flax_own_layer():
+    tokens = jax.random.normal(jax.random.key(0), (2, 5, 8))
+    model = Model("own", Own(), Traits())
+    variables, _ = jax.jit(model.init)(jax.random.key(0), tokens)
+    (got,) = attention_maps(model, variables, tokens)
+    layer = variables["params"]["Block_0"]["MultiHeadDotProductAttention_0"]
+    query, key = (jnp.einsum("bnd,dhk->bhnk", tokens, layer[r]["kernel"]) for r in ("query", "key"))
+    expected = jax.nn.softmax(query @ key.swapaxes(2, 3) / 2, axis=-1).mean(0)
+    np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("how", ["remat", "scan", "jit"])
 def test_attention_inside_a_transformation_is_named(how):
     tokens = jax.random.normal(jax.random.key(0), (2, 5, 8))
-    model = Model("wrapped", Wrapped(how), Traits())
+    model = Model("own", Own(how), Traits())
     variables, _ = model.init(jax.random.key(0), tokens)
     with pytest.raises(InputError, match=r"attention inside nn\.remat, nn\.scan or nn\.jit"):
         attention_maps(model, variables, tokens)

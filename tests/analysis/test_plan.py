@@ -1,6 +1,5 @@
 """What is known before a training: which gains it can show, and how long it takes."""
 
-import doctest
 import re
 
 import pytest
@@ -9,10 +8,6 @@ from mimetic_jax.analysis import plan, timing
 from mimetic_jax.train.loop import evaluation_every
 from tests.analysis.networks import small
 from tests.training import quiet
-
-
-def test_doctests():
-    assert doctest.testmod(timing).failed == 0
 
 
 def test_a_plan_says_what_can_be_seen(trained):

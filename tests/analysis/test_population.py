@@ -154,13 +154,8 @@ def test_stacked_layers_and_flat_trees():
         np.testing.assert_allclose(covariance, second_layer.covariance, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: moments(*kernels(1)).numbers(), r"population of 1 network\(s\)"),
-        (lambda: add_network({}, {"norm/scale": np.ones(3)}), "no MLP among .*norm/scale"),
-    ],
-)
-def test_bad_input(call, words):
-    with pytest.raises(InputError, match=words):
-        call()
+def test_bad_input():
+    with pytest.raises(InputError, match=r"population of 1 network\(s\)"):
+        moments(*kernels(1)).numbers()
+    with pytest.raises(InputError, match=r"no MLP among .*norm/scale"):
+        add_network({}, {"norm/scale": np.ones(3)})

@@ -49,28 +49,13 @@ def test_files_of_others_have_the_products_of_the_model(tmp_path, golden, suffix
         np.testing.assert_allclose(ours.value_out, theirs.value_out, rtol=1e-5, atol=1e-5)
 
 
-def analyze(what, comparison, workdir):
-    module = importlib.import_module(f"mimetic_jax.analysis.{what}")
-    return module.analyze(comparison, path_of(workdir))
-
-
-@pytest.fixture
-def copied(request, tmp_path):
-    """A copy of what a fixture trained, with its comparison."""
-
-    def copy(name):
-        comparison, workdir = request.getfixturevalue(name)
-        return comparison, shutil.copytree(workdir, tmp_path / "workdir")
-
-    return copy
-
-
 @typical("what", ["attention"], slow=["products"])
-def test_arms_are_drawn_before_and_after_training(what, trained, copied, tmp_path):
+def test_arms_are_drawn_before_and_after_training(what, trained, tmp_path):
     pytest.importorskip("matplotlib")
+    analysis = importlib.import_module(f"mimetic_jax.analysis.{what}")
     labels = []
-    for workdir in (tmp_path / "new", copied("trained")[1]):
-        said = analyze(what, trained.comparison, workdir)
+    for workdir in (tmp_path / "new", shutil.copytree(trained.workdir, tmp_path / "workdir")):
+        said = analysis.analyze(trained.comparison, path_of(workdir))
         assert said.endswith(f" drawn: {workdir / what}.png")
         with (workdir / f"{what}.csv").open() as file:
             labels.append(list(dict.fromkeys(row["label"] for row in csv.DictReader(file))))

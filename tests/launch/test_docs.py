@@ -37,14 +37,27 @@ def results() -> Results:
 
 
 @pytest.fixture(scope="module")
-def scores() -> dict[str, list[dict[int, float]]]:
+def lines() -> list[dict]:
+    """Those of runs."""
+    texts = (path.read_text() for path in sorted(ROOT.glob("results/*.jsonl")))
+    found = (json.loads(line) for text in texts for line in text.splitlines())
+    return [line for line in found if "digest" in line]
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, str]]:
+    """Those of the CSV; `low` and `high` are those of the first difference, the default's."""
+    head, *every = csv.reader((ROOT / "docs" / "results.csv").read_text().splitlines())
+    return [dict(zip(head[::-1], cells[::-1], strict=True)) for cells in every]
+
+
+@pytest.fixture(scope="module")
+def scores(lines) -> dict[str, list[dict[int, float]]]:
     """Scores by seed of every arm, by what may be compared; arms of one digest share them."""
     arms: dict[tuple, dict[int, float]] = defaultdict(dict)
     others: dict[tuple, dict[int, float]] = defaultdict(dict)
-    for path in sorted(ROOT.glob("results/*.jsonl")):
-        for line in map(json.loads, path.read_text().splitlines()):
-            if "digest" not in line or (line["config"].split(":")[0], line["seed"]) in TRIALS:
-                continue
+    for line in lines:
+        if (line["config"].split(":")[0], line["seed"]) not in TRIALS:
             config, small, digest = line["config"], line["small"], line["digest"]
             key = config, small, line["arm"], digest
             arms[key].setdefault(line["seed"], line["value"])
@@ -90,9 +103,8 @@ def test_every_score_is_that_of_lines(scores, blocks):
     assert set(written) <= known
 
 
-def test_every_mean_of_the_csv_is_that_of_lines(scores):
-    runs = [values for arms in scores.values() for one in arms for values in [list(one.values())]]
-    rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
+def test_every_mean_of_the_csv_is_that_of_lines(scores, rows):
+    runs = [[*one.values()] for arms in scores.values() for one in arms]
     assert len(rows) > 200
     for row in rows:
         if row["table"].endswith("_rates"):  # searches, at seeds that `scores` leaves out
@@ -101,36 +113,27 @@ def test_every_mean_of_the_csv_is_that_of_lines(scores):
         assert np.min(np.abs(np.array(same) - float(row["mean"]))) < 6e-4, row
 
 
-def test_the_csv_says_which_lines_would_be_drawn_otherwise_today():
-    lines = [
-        json.loads(line)
-        for path in ROOT.glob("results/*.jsonl")
-        for line in path.read_text().splitlines()
-    ]
+def test_the_csv_says_which_lines_would_be_drawn_otherwise_today(lines, rows):
     marked = {line["arm"]: line["remark"] for line in lines if line.get("remark")}
-    rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
     said = {row["arm"] for row in rows if any(one in row["commands"] for one in marked.values())}
     assert marked.keys() >= said > {"norm_matched_identity", "norm_matched_conditioned"}
 
 
-def test_lines_that_nobody_can_check_out_say_so():
+def test_lines_that_nobody_can_check_out_say_so(lines):
     """Those of commits that this history lacks, and of code that differed from its commit."""
-    git = ["git", "-C", str(ROOT)]
-    shallow = subprocess.run(
-        [*git, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True
-    )
-    if shallow.stdout.strip() != "false":
+
+    def git(*call: str) -> list[str]:
+        done = subprocess.run(["git", "-C", str(ROOT), *call], capture_output=True, text=True)
+        return done.stdout.split()
+
+    if git("rev-parse", "--is-shallow-repository") != ["false"]:
         pytest.skip("needs the whole history")
-    history = subprocess.run([*git, "rev-list", "HEAD"], capture_output=True, text=True)
-    commits = set(history.stdout.split())
-    for path in ROOT.glob("results/*.jsonl"):
-        for line in map(json.loads, path.read_text().splitlines()):
-            if "digest" not in line or not line.get("commit"):
-                continue
-            known = line["commit"].removesuffix("-dirty") in commits
+    commits = set(git("rev-list", "HEAD"))
+    for line in lines:
+        if commit := line.get("commit"):
             remark = line.get("remark", "")
-            assert ("commit in no clone" in remark) != known, f"{path.name}: {line['commit']}"
-            assert ("changed code" in remark) == line["commit"].endswith("-dirty"), path.name
+            assert ("commit in no clone" in remark) != (commit.removesuffix("-dirty") in commits)
+            assert ("changed code" in remark) == commit.endswith("-dirty"), commit
 
 
 def test_every_difference_is_that_of_lines(scores, blocks):
@@ -149,35 +152,29 @@ def test_every_difference_is_that_of_lines(scores, blocks):
 
 
 @pytest.mark.parametrize("table", ["evidence/images", "evidence/ptb"])
-def test_intervals_have_the_spread_of_all_arms(table):
+def test_intervals_have_the_spread_of_all_arms(table, lines, rows):
     """Against a two-way analysis of variance of the lines; but for arms that vary more."""
     key = rows_of(table)[0].key
     by_arm: dict[str, dict[int, float]] = defaultdict(dict)
-    for path in ROOT.glob("results/*.jsonl"):
-        for line in map(json.loads, path.read_text().splitlines()):
-            if line.get("config") == key and not line["small"] and line["seed"] < 3:
-                by_arm[line["arm"]][line["seed"]] = line["value"]
-    rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
-    shown = {row["arm"] for row in rows if row["table"] == table}
-    names = [name for name in by_arm if name in shown]
+    for line in lines:
+        if line["config"] == key and not line["small"] and line["seed"] < 3:
+            by_arm[line["arm"]][line["seed"]] = line["value"]
+    own = [row for row in rows if row["table"] == table]
+    names = [name for name in by_arm if name in {row["arm"] for row in own}]
     assert len(names) >= 7
     scores = np.array([[by_arm[name][seed] for seed in range(3)] for name in names])
     residual = scores - scores.mean(1, keepdims=True) - scores.mean(0) + scores.mean()
     freedom = 2 * (len(names) - 1)
     error = np.sqrt((residual**2).sum() / freedom * 2 / 3)
     half = error * scipy.stats.t.ppf(0.975, freedom)
-    widths = []
-    for row in csv.reader((ROOT / "docs" / "results.csv").read_text().splitlines()):
-        if row[0] == table and row[9]:
-            widths.append((float(row[11]) - float(row[10])) / 2)
+    widths = [(float(row["high"]) - float(row["low"])) / 2 for row in own if row["low"]]
     assert len(widths) >= len(names) - 1
     assert np.median(widths) == pytest.approx(half, abs=1e-3)
     assert min(widths) == pytest.approx(half, abs=1e-3)
 
 
-def test_counts_are_those_of_lines(scores):
+def test_counts_are_those_of_lines(scores, rows):
     """Of the rows of which every arm is shown: seeds that answer 95 percent."""
-    rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
     runs = [[*one.values()] for arms in scores.values() for one in arms]
     counted = [row for row in rows if row["seeds at the goal"] and "_rates" not in row["table"]]
     assert len(counted) > 50
@@ -212,8 +209,7 @@ def test_a_table_fits_a_page():
             assert len(row) <= 400, f"{path.name}: {row[:80]}"
 
 
-def test_the_csv_has_the_verdict_and_the_commands():
-    rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
+def test_the_csv_has_the_verdict_and_the_commands(rows):
     (mimetic,) = (
         row for row in rows if row["table"] == "evidence/demo" and row["arm"] == "mimetic"
     )

@@ -10,8 +10,6 @@ import pathlib
 import re
 import shutil
 import signal
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -34,6 +32,8 @@ from papers.record import Row, Small, Table
 from tests.launch import tiny
 
 ROOT = pathlib.Path(__file__).parents[2]
+DIGITS = "configs/digits_vit.py"
+PATHS = ("workdir", "results", "file", "data_dir")
 PUBLISHED = {"default": 80.0, "mimetic": 82.5}
 TABLE = Table(
     "tiny",
@@ -67,6 +67,7 @@ STARTED = Table(
 
 @pytest.fixture(autouse=True)
 def a_table_of_ours(monkeypatch):
+    monkeypatch.chdir(ROOT)
     monkeypatch.setitem(papers.TABLES, "tests/tiny", TABLE)
 
 
@@ -102,6 +103,12 @@ def test_a_new_field_that_is_off_leaves_the_digest():
     off = {name for name, value in record.items() if name != "scheme" and not value}
     assert len(off) > 3
     assert digest({name: record[name] for name in record if name not in off}) == digest(record)
+
+
+def mistake(capsys, *call):
+    """The error of a command that can't be carried out."""
+    assert ended(call) == 2
+    return capsys.readouterr().err
 
 
 # Training
@@ -167,7 +174,7 @@ def test_runs_that_train_together_are_one_job_and_a_line_each(tmp_path):
     others = queue("others")
     assert others.train(others.jobs()) == {}  # what is finished gets its lines
     assert others.jobs() == []
-    drawn = list(draw._of_arms(tmp_path / "figure", again, [entry], {}))
+    drawn = list(draw._of_arms(tmp_path / "figure", again, [entry]))
     assert [path.suffix for path in drawn] == [".png", ".csv"]
 
 
@@ -184,15 +191,6 @@ def test_a_line_has_the_run_its_score_and_its_origin(finished):
         assert line["device_kind"] == jax.devices()[0].device_kind
         assert (line["devices"], line["jax"]) == (jax.device_count(), jax.__version__)
         assert line["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", line["commit"])
-
-
-def test_what_has_a_line_is_not_run_again(finished, tmp_path):
-    (tmp_path / "results").mkdir()
-    path = tmp_path / "results" / "tiny.jsonl"
-    path.write_bytes((finished.folder / "results" / "tiny.jsonl").read_bytes())
-    again = Call(tmp_path, seeds=(0, 1))
-    assert again.queue.jobs() == []
-    assert not (tmp_path / "runs").exists()  # the lines alone are enough
 
 
 def test_finished_runs_of_another_configuration_are_not_collected(finished, tmp_path):
@@ -284,9 +282,7 @@ def test_missing_data_stops_its_rows_and_no_others(tmp_path):
     assert [line["arm"] for line in call.lines] == ["default"]
 
 
-def test_an_unknown_arm_and_a_row_that_needs_more(tmp_path):
-    with pytest.raises(InputError, match="did you mean 'mimetic'"):
-        Call(tmp_path, only=("mimetik",))
+def test_a_row_that_needs_more_is_left_out(tmp_path):
     entry = dataclasses.replace(row("tests/tiny", 1)[0], needs="a file of somebody's")
     call = Call(tmp_path, [entry], only=())
     assert call.queue.jobs() == []
@@ -294,8 +290,7 @@ def test_an_unknown_arm_and_a_row_that_needs_more(tmp_path):
     assert said == "tests/tiny row 1 is left out: it needs a file of somebody's, given by --file"
 
 
-def test_runs_that_the_results_have_are_counted(capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(ROOT)
+def test_runs_that_the_results_have_are_counted(capsys, tmp_path):
     write(tmp_path / "r", {"default": [80.0, 81.0], "mimetic": [84.0]})
     call = ["tests/tiny", "--row=1", "--dry-run", f"--results={tmp_path}/r"]
     assert ended(call) == 0
@@ -356,7 +351,6 @@ def test_a_row_starts_from_the_content_of_a_file(rows_that_start, tmp_path):
 
 
 def test_arms_that_choose_their_row_start_from_a_file(capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(ROOT)
     monkeypatch.setitem(
         papers.TABLES, "tests/chosen", dataclasses.replace(STARTED, trials=(9,), first=(1,))
     )
@@ -397,24 +391,6 @@ def test_a_row_starts_from_the_runs_of_a_first_stage(finished, rows_that_start, 
         of_another(arms={"another": {}})
 
 
-def test_students_find_their_runs_when_their_teacher_gets_more_arms(
-    finished, rows_that_start, tmp_path
-):
-    stage = shutil.copytree(next((finished.folder / "runs").iterdir()), tmp_path / "stage")
-    call = started(tmp_path, 2, stage)
-    assert call.train() == {}
-    (line,) = call.lines
-    claim = json.loads((stage / "config.json").read_text())
-    claim["config"]["arms"]["another"] = {"batch": 64}
-    (stage / "config.json").write_text(json.dumps(claim))
-    registry.mark_of.cache_clear()
-    assert started(tmp_path, 2, stage).queue.jobs() == []
-    # And their table, which isn't given the teacher.
-    rows = row("tests/started", 2)
-    (shown,) = cells(docs.table(rows, call.results))[2:]
-    assert shown[:4] == ["2. from a run", "started", "82.00", f"{line['value']:.2f} (1)"]
-
-
 @pytest.mark.parametrize(
     ("call", "file", "words"),
     [
@@ -427,18 +403,14 @@ def test_students_find_their_runs_when_their_teacher_gets_more_arms(
     ],
 )
 def test_weights_that_do_not_serve_are_one_line(
-    call, file, words, finished, rows_that_start, capsys, monkeypatch, tmp_path
+    call, file, words, finished, rows_that_start, capsys, tmp_path
 ):
-    monkeypatch.chdir(ROOT)
     for name in ("vit.npz", "vit.pt"):
         (tmp_path / name).touch()
     (tmp_path / "empty").mkdir()
     (tmp_path / "stage").symlink_to(next((finished.folder / "runs").iterdir()))
     folders = [f"--workdir={tmp_path}/w", f"--results={tmp_path}/r"]
-    assert ended([*call, f"--file={tmp_path / file}", *folders]) == 2
-    error = capsys.readouterr().err
-    assert words in error
-    assert error.count("\n") == 1
+    assert words in mistake(capsys, *call, f"--file={tmp_path / file}", *folders)
 
 
 # Clusters
@@ -461,20 +433,18 @@ def test_shares_are_disjoint_whatever_is_done(finished):
 # Results
 
 
-def test_a_damaged_line_is_named_and_nothing_is_overwritten(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
+def test_a_damaged_line_is_named_and_nothing_is_overwritten(tmp_path, capsys):
     path = tmp_path / "tiny.jsonl"
     whole = Lines(path_of(path))
     whole.rewrite([{"config": "x"}, {"a": 3}])
     path.write_text(path.read_text().replace("\n", "\n<<<<<<<\n", 1))
     call = ["tests/tiny", f"--results={tmp_path}", f"--workdir={tmp_path}/w"]
-    assert ended(call) == 2
-    assert re.search(r"error: .*tiny\.jsonl line 2 is not a JSON object", capsys.readouterr().err)
+    found = mistake(capsys, *call)
+    assert re.search(r"error: .*tiny\.jsonl line 2 is not a JSON object", found)
     key = row("tests/tiny", 1)[0].key
     whole.rewrite([{"config": key, "small": False, "digest": "y", "seed": 0}])
     text = path.read_text()
-    assert ended(call) == 2
-    assert re.search(r"line 1 has no \w+", capsys.readouterr().err)
+    assert re.search(r"line 1 has no \w+", mistake(capsys, *call))
     assert path.read_text() == text
     assert not (tmp_path / "w").exists()
 
@@ -575,7 +545,6 @@ def test_a_score_of_the_best_of_several_arms_is_one_line(tmp_path):
 
 
 def test_the_list_has_every_row_and_number(monkeypatch, tmp_path):
-    monkeypatch.chdir(ROOT)
     monkeypatch.delitem(papers.TABLES, "tests/tiny")
     nothing = Results(tmp_path)
     lines = list(registry.listing(nothing))
@@ -620,42 +589,69 @@ def test_the_list_has_the_state_of_each_row(tmp_path):
         (["attention", "--row=1"], "--row=1 is for one table"),
         (["attention/table3", "--small"], "attention/table3 has no form that a CPU trains"),
         (["attention/figure3", "--small"], "attention/figure3 has no form that a CPU trains"),
-        (["tests/tiny", "--seeds=a"], "--seeds=a: give 0-7"),
         (["tests/tiny", "--seeds=1,1"], "--seeds=1,1 names a seed twice"),
-        (
-            ["tests/tiny", "--seeds=0,4294967296"],
-            "all below 2^32",
-        ),
-        (["tests/tiny", "--workdir="], "--workdir is empty: give a path"),
-        (["tests/tiny", "--results="], "--results is empty: give a path"),
-        (["tests/tiny", "--file="], "--file is empty: give a path"),
-        (["tests/tiny", "--data_dir="], "--data_dir is empty: give a path"),
-        (
-            ["tests/tiny", "--results=gs://b/r"],
-            "lines are files of this machine",
-        ),
+        *((["tests/tiny", f"--{x}="], f"--{x} is empty: give a path") for x in PATHS),
+        (["tests/tiny", "--results=gs://b/r"], "lines are files of this machine"),
         (["tests/tiny", "--arms=mimetik"], "did you mean 'mimetic'"),
+        ([DIGITS, "--share=8/8"], "--share=8/8 is not a share such as 0/8 or 7/8"),
+        ([DIGITS, "--row=widht=1"], "did you mean 'width'"),
+        ([DIGITS, "--row=width=16", "--row=width=16"], "rows must be different"),
+        ([DIGITS, "--", "--config.seeds=(1,)"], "--seeds"),
+        ([DIGITS, "--", "--config.btach=3"], "did you mean 'batch'"),
+        ([DIGITS, "--", "--config.batch"], "--config.batch has no value: write --config.batch="),
+        (["none.py"], "no config file 'none.py'"),
     ],
 )
-def test_bad_input_is_one_line(call, words, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(ROOT)
-    assert ended([f"--workdir={tmp_path}/w", f"--results={tmp_path}/r", *call]) == 2
-    error = capsys.readouterr().err
+def test_bad_input_is_one_line(call, words, capsys, tmp_path):
+    error = mistake(capsys, f"--workdir={tmp_path}/w", f"--results={tmp_path}/r", *call)
+    assert error.startswith("error: ")
     assert words in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("rows", "labels"), [(["2"], ["width 32"]), (["2", "1", "2"], ["width 32", "width 16"])]
-)
-def test_rows_of_a_table_may_be_several(rows, labels, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(ROOT)
-    given = [f"--row={row}" for row in rows]
-    call = ["tests/tiny", *given, "--dry-run", "--seeds=0", "--arms=default"]
-    assert ended([f"--workdir={tmp_path}/w", f"--results={tmp_path}/r", *call]) == 0
-    found = re.findall("width=(..)", capsys.readouterr().out)
-    assert [f"width {width}" for width in found] == labels
+def test_a_config_file_that_cannot_be_read(capsys, tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("def\n")
+    assert "can't be read (SyntaxError" in mistake(capsys, str(path), f"--workdir={tmp_path}/x")
+
+
+def test_rows_of_a_table_may_be_several(capsys, tmp_path):
+    call = ["tests/tiny", *("--row=2", "--row=1", "--row=2"), "--dry-run", "--arms=default"]
+    folders = [f"--workdir={tmp_path}/w", f"--results={tmp_path}/r"]
+    assert ended([*call, "--seeds=0", *folders]) == 0
+    assert re.findall("width=(..)", capsys.readouterr().out) == ["32", "16"]
+
+
+# Rows of one's own
+
+
+def own(workdir, *more):
+    """A command of two rows of a config file, one arm and seed."""
+    rows = [f"--row=width={width},depth=1,heads=2,steps=8" for width in (16, 32)]
+    return [DIGITS, *rows, f"--workdir={workdir}", "--arms=default", "--seeds=0", *more]
+
+
+def test_a_dry_run_lists_what_is_left_and_writes_nothing(tmp_path, capsys):
+    assert ended(own(tmp_path / "x", "--dry-run", "--share=1/2")) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "digits_vit:width=32,depth=1,heads=2,steps=8, default seed 0"
+    assert said[-1] == "no finished run yet"
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.slow
+def test_rows_of_ones_own_from_calls_to_a_table(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # compiling is most of their time
+    call = own(tmp_path)
+    assert ended(call) == 0
+    text = (tmp_path / "table.md").read_text()
+    assert text in capsys.readouterr().out
+    assert len(re.findall(r"\(1\)", text)) == 2
+    trained = sorted(tmp_path.glob("digits_vit*/runs/*/*"))
+    assert [str(path.relative_to(path.parents[1])) for path in trained] == ["default/0"] * 2
+    assert ended(call) == 0
+    assert "starts" not in capsys.readouterr().out
 
 
 def test_a_workdir_in_a_bucket_keeps_its_scheme():
@@ -664,23 +660,16 @@ def test_a_workdir_in_a_bucket_keeps_its_scheme():
     assert str(flags.workdir / folder(*row("tests/tiny", 1))).startswith("gs://bucket/runs/tiny")
 
 
-def test_elsewhere_than_at_the_root_is_one_line(tmp_path):
-    script = ROOT / "launch" / "reproduce.py"
-    done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=100
-    )
-    assert (done.returncode, done.stderr) == (
-        2,
-        "error: run this from the root of the repository: there is no main.py here\n",
-    )
+def test_elsewhere_than_at_the_root_is_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = "error: run this from the root of the repository: there is no main.py here\n"
+    assert mistake(capsys, "tests/tiny") == said
 
 
 # Figures
 
 
-def test_a_figure_of_formulas_takes_no_training(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    monkeypatch.delitem(papers.TABLES, "tests/tiny")
+def test_a_figure_of_formulas_takes_no_training(tmp_path, capsys):
     assert ended(["attention/equation8", f"--results={tmp_path}"]) == 0
     drawn = tmp_path / "figures" / "attention_equation8"
     assert f"drawn: {drawn}.png" in capsys.readouterr().out
@@ -697,26 +686,24 @@ def test_a_scaled_figure_of_starts_is_of_a_scaled_network(monkeypatch):
     assert list(config.arms) == ["default", "mimetic"]
 
 
-def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
+def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys):
     options = [f"--results={tmp_path}", f"--workdir={tmp_path}/w"]
-    assert ended(["attention/figure7", *options]) == 2
-    assert "attention/figure7 needs a file" in capsys.readouterr().err
+    figure = ["attention/figure7", *options]
+    assert "attention/figure7 needs a file" in mistake(capsys, *figure)
     file = tmp_path / "gpt2.npz"
     draws = np.random.default_rng(0)
     shapes = {"h.0.attn.c_attn.weight": (96, 288), "h.0.attn.c_proj.weight": (96, 96)}
     np.savez(file, **{name: draws.normal(size=shape) for name, shape in shapes.items()})
-    assert ended(["attention/figure7", *options, f"--file={file}"]) == 2
-    assert "--heads" in capsys.readouterr().err
+    assert "--heads" in mistake(capsys, *figure, f"--file={file}")
     for heads in (6, 12):  # whatever the paper's figure has
-        assert ended(["attention/figure7", *options, f"--file={file}", f"--heads={heads}"]) == 0
+        assert ended([*figure, f"--file={file}", f"--heads={heads}"]) == 0
         lines = (tmp_path / "figures" / "attention_figure7.csv").read_text().splitlines()
         drawn = [line.split(",") for line in lines[1:]]
         assert {int(line[3]) for line in drawn if line[1] == "query_key"} == {*range(1, heads + 1)}
-    assert ended(["attention/figure7", *options, "--heads=6"]) == 2
-    assert "--heads and --kv-heads are of the --file" in capsys.readouterr().err
-    assert ended(["attention/figure3", *options, f"--file={file}"]) == 2
-    assert "isn't drawn from the weights of a file" in capsys.readouterr().err
+    found = mistake(capsys, *figure, "--heads=6")
+    assert "--heads and --kv-heads are of the --file" in found
+    found = mistake(capsys, "attention/figure3", *options, f"--file={file}")
+    assert "isn't drawn from the weights of a file" in found
 
 
 def test_panels_of_a_grid_are_read_off_the_schemes(tmp_path):

@@ -14,17 +14,11 @@ def draw(
 ) -> list[AnyPath]:
     """Draw a line per arm, mean ± sd over seeds, and a panel per number.
 
-    A hollow dot is the mean of some seeds only, as the others never reached the goal.
-
-    Args:
-        results: the results of finished runs; of the same arm in several rows, the first counts.
-        numbers: "" for the score, or what `ArmResult.at` takes, by the label of the panel.
-
-    Raises:
-        InputError: if no run is finished, or a run lacks a number.
+    A number is "" for the score, or what `ArmResult.at` takes. A hollow dot is the mean of some
+    seeds only, as the others never reached the goal. Of an arm in several rows the first counts.
     """
     arms: dict[str, ArmResult] = {}
-    for result in style.finished(results):
+    for result in results:
         arms.setdefault(result.arm, result)
     rows: list[list[object]] = []
     with style.panels(len(numbers), 0.6 + 0.16 * len(arms), alone=style.PAGE) as (figure, panels):

@@ -20,21 +20,17 @@ def draw(
     *,
     panels: Mapping[str, Mapping[str, tuple[float, float]]],
 ) -> list[AnyPath]:
-    """Draw the mean score over α and β: a panel per pair of matrices.
+    """Draw the mean score over α and β by arm: a panel per pair of matrices, "vo" and "qk".
 
     Both panels share one color scale, whose bright end is the better one. Cells without a finished
     run stay empty. The means of other arms are written above.
 
-    Args:
-        panels: α and β by arm, of "vo" and of "qk".
-
     Reference: Mimetic Initialization of Self-Attention Layers, figure 10.
     """
-    finished = style.finished(results)
     cells: dict[str, dict[tuple[float, float], ArmResult]] = {}
     rows: list[list[object]] = []
     above = []
-    for result in finished:
+    for result in results:
         own = {name: arms[result.arm] for name, arms in panels.items() if result.arm in arms}
         numbers = result.mean, result.sd, len(result.reached)
         for name, at in own.items():
@@ -47,7 +43,7 @@ def draw(
         raise InputError("no arm of the grid is finished")
     chosen = [name for name in _PAIRS if name in cells]
     means = [result.mean for name in chosen for result in cells[name].values()]
-    score = finished[0].score
+    score = results[0].score
     low, high = (min(means), max(means)) if score.higher else (max(means), min(means))
     with style.canvas(style.PAGE if len(chosen) > 1 else style.COLUMN + 0.4, 2.9) as figure:
         axes_of = figure.subplots(1, len(chosen), squeeze=False)[0]

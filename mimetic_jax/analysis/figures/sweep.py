@@ -37,21 +37,17 @@ def draw(
         lines: arms without a number, drawn as horizontal lines.
         log: whether numbers that are multiples of one another stand at equal distances.
 
-    Raises:
-        InputError: if no run is finished, or none has a number.
-
     Reference: Mimetic Initialization of Self-Attention Layers, figures 4 and 6; Mimetic
     Initialization of MLPs, figures 2 and 4.
     """
-    finished = style.finished(results)
     boards = (
-        _of_rows(finished, panels, at or {}) if panels else {"": _of_arms(finished, series or {})}
+        _of_rows(results, panels, at or {}) if panels else {"": _of_arms(results, series or {})}
     )
     boards = {title: found for title, found in boards.items() if found}
     if not boards:
-        names = ", ".join(f"{result.row} {result.arm}".strip() for result in finished)
+        names = ", ".join(f"{result.row} {result.arm}".strip() for result in results)
         raise InputError(f"none of these has a number for {label}: {names}")
-    flat = [result for result in finished if result.arm in lines]
+    flat = [result for result in results if result.arm in lines]
     rows: list[list[object]] = []
     with style.panels(len(boards), 2.4) as (figure, axes_of):
         for axes, (title, found) in zip(axes_of, boards.items(), strict=True):
@@ -76,7 +72,7 @@ def draw(
                 axes.set_xticks(numbers, labels=[f"{x:g}" for x in numbers])
                 axes.minorticks_off()
         style.legend(figure)
-        axes_of[0].set_ylabel(finished[0].score.label)
+        axes_of[0].set_ylabel(results[0].score.label)
         return style.write(figure, path, ["panel", "series", "x", "mean", "sd", "n"], rows)
 
 
