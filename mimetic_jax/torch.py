@@ -70,22 +70,12 @@ def initialize(
 
 
 def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
-    """The parameters of a module as arrays by name, for `plan`, `check`, `fit` and `blocks`.
-
-    Raises:
-        InputError: for parameters without values here.
-    """
+    """The parameters of a module as arrays by name, for `plan`, `check`, `fit` and `blocks`."""
     return _arrays(_parameters(module))
 
 
 def read_tensors(path: str) -> dict[str, np.ndarray]:
-    """The tensors of the state dict in a file that `torch.save` wrote.
-
-    Code in them isn't run, as with `weights_only`.
-
-    Raises:
-        InputError: without torch, or for a file that is damaged or holds no state dict.
-    """
+    """The tensors of the state dict in a file that `torch.save` wrote, whose code isn't run."""
     return _arrays(_state_dict(path, _load(path)))
 
 
@@ -98,13 +88,7 @@ def rewrite_saved(
 ) -> None:
     """Copy files that `torch.save` wrote, with a scheme in their state dict; all else stays.
 
-    Args:
-        copies: the new path of each file.
-        key, scheme, **options: those of `rewrite`.
-        join: makes one state dict of those of the files.
-
-    Raises:
-        InputError: as `read_tensors` and `initialize`.
+    `copies` has the new path of each file, and `join` makes one state dict of theirs.
     """
     import torch
 

@@ -90,11 +90,7 @@ class Layout:
         beside: Mapping[str, int],
     ) -> dict[str, int]:
         """The size of each axis of a stored shape, by the numbers of heads "h" and "g" or None, and
-        for parts of different sizes by those of other leaves of the block.
-
-        Raises:
-            InputError: if the shape doesn't fit the layout, or a number of heads is missing.
-        """
+        for parts of different sizes by those of other leaves of the block."""
         problem = f"{path} has shape {shape}, which doesn't fit layout {self.text!r}"
         if len(self.axes) != len(shape):
             raise InputError(f"{problem}: {self._advice(shape)}")

@@ -21,16 +21,10 @@ from mimetic_jax.weights.checks import is_here
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """One role of one leaf of a tree.
+    """One role of one leaf of a tree, with its stored shape and its place among the leaves.
 
-    Attributes:
-        index: its place among the leaves of the tree.
-        path: its path.
-        role: one of the rule's roles.
-        rule: the rule that describes the leaf.
-        shape: the stored shape.
-        sizes: the size of each axis; none if the shape doesn't fit the rule.
-        problem: why it doesn't fit, which is an error if the leaf is used; else "".
+    There are no sizes of axes if the shape doesn't fit the rule: `problem` says why, and is an
+    error if the leaf is used.
     """
 
     index: int
@@ -43,11 +37,9 @@ class Leaf:
 
     @property
     def fits(self) -> bool:
-        """Whether the stored shape fits the rule."""
         return not self.problem
 
     def check(self) -> None:
-        """Raise InputError if the stored shape doesn't fit the rule."""
         if self.problem:
             raise InputError(self.problem)
 

@@ -527,11 +527,8 @@ def _drawn_in_loop(
 def _layers_to_write(
     tree: Tree, scheme: Scheme, grid: tuple[int, int] | None, blocks: Sequence[str]
 ) -> dict[str, list[int | None]]:
-    """The layers that a scheme writes in each of these blocks; computes nothing.
-
-    Raises:
-        InputError: the draw would raise it.
-    """
+    """The layers that a scheme writes in each of these blocks; computes nothing, but refuses what
+    the draw would refuse."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     # As an argument of a program has: 32 bits, unless JAX has 64 enabled.
     canonical = functools.partial(jax.dtypes.canonicalize_dtype, allow_extended_dtype=True)

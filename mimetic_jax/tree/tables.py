@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 from mimetic_jax.tree.layout import GROUPED
-from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.rules import ATTENTION, Rule
 
-QKV = ("query", "key", "value")
+QKV = ATTENTION[:3]
 
 CROSS_ATTENTION = (
     r"(?i:cross_?att|encoder_attn|enc_?dec_?att|encoder_decoder_att|xattn"
@@ -151,6 +151,18 @@ def mlp_rules(
             partner=partner,
         )
         for path, role, axes, partner in leaves
+    )
+
+
+def layer_names(pattern: str, names: Iterable[str] = ATTENTION) -> dict[str, Any]:
+    """The names of the four layers, each in the place of {} in a pattern."""
+    return {role: pattern.format(name) for role, name in zip(ATTENTION, names, strict=True)}
+
+
+def out_as_query(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules for a kernel of the output that is stored [D, H, K], as that of the query."""
+    return tuple(
+        dataclasses.replace(rule, layout=rule.layout.replace("h k d", "d h k")) for rule in rules
     )
 
 

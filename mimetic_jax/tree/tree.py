@@ -159,11 +159,7 @@ class Tree:
         return jax.tree.unflatten(self._treedef, self.leaves)
 
     def stored(self, leaf: Leaf) -> Any:
-        """The stored array of a leaf.
-
-        Raises:
-            InputError: it has no values.
-        """
+        """The stored array of a leaf; an error if it has no values."""
         value = self.leaves[leaf.index]
         if self.is_shape(leaf):
             raise InputError(f"{leaf.path} is a shape without values")
@@ -173,11 +169,9 @@ class Tree:
         return value
 
     def is_shape(self, leaf: Leaf) -> bool:
-        """Whether a leaf is a `jax.ShapeDtypeStruct`."""
         return isinstance(self.leaves[leaf.index], jax.ShapeDtypeStruct)
 
     def dtype(self, leaf: Leaf) -> Any:
-        """The dtype of a leaf."""
         return dtype_of(self.leaves[leaf.index])
 
     def view(self, block: str, layer: int | jax.Array | None) -> Block:
@@ -225,11 +219,7 @@ class Tree:
         return found
 
     def _norms_around(self, block: str, roles: Collection[str]) -> dict[str, Leaf]:
-        """The gains and scales of a block's attention and MLP, by role: those of the nearest place.
-
-        Raises:
-            InputError: one has another shape than its rule says.
-        """
+        """The gains and scales of a block's attention and MLP, by role: those of the nearest place."""
         kinds = [kind for kind, kernels in _KINDS.items() if not kernels.isdisjoint(roles)]
         found = {}
         for role in (f"{kind}_{what}" for kind in kinds for what in ("gain", "scale")):
@@ -322,11 +312,7 @@ class Tree:
         return names.of_text(table.path, others, self.beside)
 
     def matches(self, scheme: Scheme) -> list[tuple[str, list[Leaf]]]:
-        """Every block that a scheme writes, sorted, with the leaves to write.
-
-        Raises:
-            InputError: there is none, or one that the scheme can't write.
-        """
+        """Every block that a scheme writes, sorted, with the leaves to write; refuses all others."""
         found = []
         for block in sorted(self.blocks, key=paths.natural_order):
             try:

@@ -1,42 +1,40 @@
 """axlearn."""
 
-import functools
+from typing import Any
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import QKV, biases_of, mlp_rules
+from mimetic_jax.tree.tables import (
+    QKV,
+    attention_rules,
+    biases_of,
+    layer_names,
+    mlp_rules,
+    out_as_query,
+)
 
-_ATTENTION = "i_proj/(?:i_proj/)?"
+_PROJECTIONS = (*(f"i_proj/(?:i_proj/)?{letter}" for letter in "qkv"), "o")
 
 
-def _stack(fused: str, stacked: bool) -> tuple[Rule, ...]:
-    layers = "l " * stacked
-    within = "repeat/layer/self_attention/attention$" if stacked else "self_attention/attention$"
-
-    def rule(path: str, role: str | tuple[str, ...], layout: str) -> Rule:
-        return Rule(path, role, f"{layers}{layout}", within=within)
-
-    axes = fused.replace("d ", "")
+def _layers(fused: str, stack: str, path: str) -> tuple[Rule, ...]:
+    within = f"{path}self_attention/attention$"
+    options: dict[str, Any] = {"kernel": "weight", "stacked": bool(stack)}
     return (
-        rule(f"{_ATTENTION}qkv_proj/weight", QKV, fused),
-        rule(f"{_ATTENTION}qkv_proj/bias", biases_of(QKV), axes),
-        *(
-            rule(f"{_ATTENTION}{role[0]}_proj/{leaf}", f"{role}{suffix}", f"{layout}{heads} k")
-            for role, heads in (("query", "h"), ("key", "g"), ("value", "g"))
-            for leaf, suffix, layout in (("weight", "", "d "), ("bias", "_bias", ""))
+        Rule("i_proj/(?:i_proj/)?qkv_proj/weight", QKV, f"{stack}{fused}", within=within),
+        Rule(
+            "i_proj/(?:i_proj/)?qkv_proj/bias",
+            biases_of(QKV),
+            f"{stack}{fused.replace('d ', '')}",
+            within=within,
         ),
-        rule("o_proj/weight", "out", "d h k"),
-        rule("o_proj/bias", "out_bias", "d"),
+        *out_as_query(
+            attention_rules(**layer_names("{}_proj", _PROJECTIONS), within=within, **options)
+        ),
+        *mlp_rules(first="linear1", second="linear2", within=f"{path}feed_forward$", **options),
     )
 
 
 def _table(fused: str) -> tuple[Rule, ...]:
-    mlp = functools.partial(mlp_rules, first="linear1", second="linear2", kernel="weight")
-    return (
-        *_stack(fused, stacked=True),
-        *_stack(fused, stacked=False),
-        *mlp(stacked=True, within="repeat/layer/feed_forward$"),
-        *mlp(within="feed_forward$"),
-    )
+    return (*_layers(fused, "l ", "repeat/layer/"), *_layers(fused, "", ""))
 
 
 AXLEARN: tuple[Rule, ...] = _table("three d h k")

@@ -1,13 +1,11 @@
 """bonsai, the NNX models of jax-ml."""
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.tree.tables import attention_rules, layer_names, mlp_rules
 from mimetic_jax.zoo.norms import gated, hugging_face_norms
 
 BONSAI: tuple[Rule, ...] = (
-    *attention_rules(
-        query="attn/q_proj", key="attn/k_proj", value="attn/v_proj", out="attn/o_proj"
-    ),
+    *attention_rules(**layer_names("attn/{}_proj", "qkvo")),
     *attention_rules(within=r"layers/\d+/(attention|self_attn)$"),
     *mlp_rules(first="linear1", second="linear2", within=r"layers/\d+$"),
     *mlp_rules(within=r"layers/\d+$"),

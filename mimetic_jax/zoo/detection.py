@@ -29,11 +29,8 @@ def best_table(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
     rank is that of the layout; leaves of rules without a role count too, as they show whose names
     these are; norms and what no scheme writes don't. Of tables that describe as much, those are
     left out by which an attention layer would have several widths; the first one of the rest is
-    preferred. The first of all tables is that of stock names.
-
-    Raises:
-        InputError: if others describe as much as the best, in other ways; or if they describe
-            attention that the best doesn't.
+    preferred. The first of all tables is that of stock names. Others that describe as much in other
+    ways, or attention that the best doesn't, are an error.
     """
     leaves = tuple((path, np.shape(leaf)) for path, leaf in paths.flatten(params)[0])
     found = _found(leaves, tuple((name, tuple(rules)) for name, rules in tables.items()))

@@ -1,11 +1,11 @@
 """diffusers."""
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules
+from mimetic_jax.tree.tables import attention_rules, layer_names
 
 DIFFUSERS_UNET: tuple[Rule, ...] = (
     *attention_rules(
-        query="to_q", key="to_k", value="to_v", out="to_out_0", flat=True, within=r"(^|/)attn1$"
+        **layer_names("to_{}", ("q", "k", "v", "out_0")), flat=True, within=r"(^|/)attn1$"
     ),
     Rule("norm1/scale", "attention_gain", "d", beside="attn1/to_q/kernel"),
     Rule("norm2/scale", (), beside="attn2/to_q/kernel"),

@@ -1,15 +1,11 @@
 """Equinox."""
 
-import functools
-
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import torch_attention
+from mimetic_jax.tree.tables import layer_names, torch_attention
 
-_attention = functools.partial(
-    torch_attention, query="query_proj", key="key_proj", value="value_proj", out="output_proj"
-)
+_NAMES = layer_names("{}_proj", ("query", "key", "value", "output"))
 
-EQUINOX: tuple[Rule, ...] = _attention()
+EQUINOX: tuple[Rule, ...] = torch_attention(**_NAMES)
 """Modules with `equinox.nn.MultiheadAttention`.
 
 Leaves are named by the attributes of the modules, blocks by the attribute that holds the attention.
@@ -25,5 +21,5 @@ Cross-attention is the same class: the attribute's name must identify it. The tw
 Read from: equinox 0.13.8, equinox/nn/{_attention,_linear}.py.
 """
 
-EQUINOX_STACKED: tuple[Rule, ...] = _attention(stacked=True)
+EQUINOX_STACKED: tuple[Rule, ...] = torch_attention(**_NAMES, stacked=True)
 """`EQUINOX` in layers that `equinox.filter_vmap` stacks along axis 0, to be scanned over."""

@@ -1,7 +1,7 @@
 """llama.cpp."""
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import torch_attention, torch_mlp
+from mimetic_jax.tree.tables import layer_names, torch_attention, torch_mlp
 from mimetic_jax.zoo.norms import gains, gated, scales
 
 _BLOCK = r"(?:^|/)blk/\d+$"
@@ -11,9 +11,7 @@ _KERNELS = ("ffn_up/weight", "ffn_gate/weight", "ffn_down/weight")
 
 GGUF: tuple[Rule, ...] = (
     Rule("attn_qkv/weight", (), within=_BLOCK, beside="ssm_out/weight"),  # gated delta nets
-    *torch_attention(
-        query="attn_q", key="attn_k", value="attn_v", out="attn_output", within=_BLOCK
-    ),
+    *torch_attention(**layer_names("attn_{}", ("q", "k", "v", "output")), within=_BLOCK),
     *torch_attention(fused="attn_qkv", out="attn_output", grouped=True, within=_BLOCK),
     *gated(*_KERNELS, transposed=True, within=_BLOCK, beside=_KERNELS[1]),
     *torch_mlp(first="ffn_up", second="ffn_down", within=_BLOCK),

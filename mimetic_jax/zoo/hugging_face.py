@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import CROSS_ATTENTION, attention_rules, mlp_rules
+from mimetic_jax.tree.tables import CROSS_ATTENTION, QKV, attention_rules, layer_names, mlp_rules
 from mimetic_jax.zoo.norms import adding_one, gated, hugging_face_norms
 
 # Parts beside a text model or an encoder, with another number of heads.
@@ -21,6 +21,8 @@ _RECURRENT = (
     "gk_proj/0/{}",
     "g_norm_swish_gate/{}",
 )
+_QKV = ("q_proj", "k_proj", "v_proj")
+_QKV_OUT = ("q", "k", "v", "out")
 
 
 def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ...]:
@@ -31,18 +33,6 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
     mlp = functools.partial(mlp_rules, transposed=transposed, kernel=kernel, exclude=EXCLUDED)
     position = functools.partial(Rule, role="position", exclude=EXCLUDED)
 
-    def letters(
-        prefix: str, suffix: str, out: str, *, undivided: bool = False, within: str = ""
-    ) -> tuple[Rule, ...]:
-        return attention(
-            query=f"{prefix}q{suffix}",
-            key=f"{prefix}k{suffix}",
-            value=f"{prefix}v{suffix}",
-            out=f"{prefix}{out}",
-            undivided=undivided,
-            within=within,
-        )
-
     return (
         *(
             Rule(f"[qkvo]_proj/(?:{kernel}|bias)", (), beside=mark.format(kernel))
@@ -50,13 +40,14 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
         ),
         # Linear attention of MiniMax
         Rule(f"(?:qkv|out)_proj/{kernel}", (), beside=f"output_gate/{kernel}"),
-        *letters("attn/attention/", "_proj", "out_proj", undivided=True),  # GPT-Neo
+        *attention(**layer_names("attn/attention/{}_proj", _QKV_OUT), undivided=True),  # GPT-Neo
         # Llama, Mistral, Qwen, Gemma, OPT, Whisper, BART, Phi, GPT-J, CLIP's text, ViT, DINO, Swin;
         # Nemotron-H, whose mixers may also be Mamba's.
-        *letters(
-            "(?:(?<=attn/)|(?<=attention/)|(?<=mixer/))",
-            "_proj",
-            "(?:o_proj|(?<!mixer/)out_proj|(?<=attn/)dense)",
+        *attention(
+            **layer_names(
+                "(?:(?<=attn/)|(?<=attention/)|(?<=mixer/)){}",
+                (*_QKV, "(?:o_proj|(?<!mixer/)out_proj|(?<=attn/)dense)"),
+            )
         ),
         Rule(f"visual/.*/qkv/{kernel}", ()),
         # Phi-3, MPT, DBRX, ModernBERT.
@@ -64,23 +55,17 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
             fused="(?:(?<=self_attn/)qkv_proj|(?<=attn/)Wqkv)", out="(?<=attn/)Wo", grouped=True
         ),
         *attention(  # BERT, RoBERTa, ViT before transformers 5
-            query="attention/(?:self|attention)/query",
-            key="attention/(?:self|attention)/key",
-            value="attention/(?:self|attention)/value",
-            out="attention/output/dense",
+            **layer_names("attention/(?:self|attention)/{}") | {"out": "attention/output/dense"}
         ),
         *attention(fused="attention/query_key_value", out="attention/dense"),  # GPT-NeoX
-        *letters("attention/", "_lin", "out_lin"),  # DistilBERT
-        *letters(
-            r"layer/\d+/(?:Local|TransientGlobal)?SelfAttention/", "", "o", undivided=True
-        ),  # T5
-        *letters("", "_proj", "attn_out", within=r"blocks/\d+$"),  # LLaDA
+        *attention(**layer_names("attention/{}_lin", _QKV_OUT)),  # DistilBERT
+        *attention(  # T5
+            **layer_names(r"layer/\d+/(?:Local|TransientGlobal)?SelfAttention/{}", "qkvo"),
+            undivided=True,
+        ),
+        *attention(**layer_names("{}", (*_QKV, "attn_out")), within=r"blocks/\d+$"),  # LLaDA
         *attention(  # V-JEPA 2
-            query="attention/query",
-            key="attention/key",
-            value="attention/value",
-            out="attention/proj",
-            within=r"encoder/layer/\d+$",
+            **layer_names("attention/{}", (*QKV, "proj")), within=r"encoder/layer/\d+$"
         ),
         *(  # Nemotron, DINOv3
             dataclasses.replace(rule, beside=f"!mlp/gate_proj/{kernel}")

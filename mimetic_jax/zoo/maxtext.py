@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.tree.tables import attention_rules, layer_names, mlp_rules
 from mimetic_jax.zoo.norms import gains, gated, scales
 
 # A lookbehind has a fixed width, hence one for each name of the module. Lookbehinds keep that name
@@ -29,10 +29,7 @@ def _attention(
     rules: list[Rule] = []
     for module, stacked in ((scanned, True), (apart, False)):
         rules += attention_rules(
-            query=f"{module}query",
-            key=f"{module}key",
-            value=f"{module}value",
-            out=f"{module}out",
+            **layer_names(f"{module}{{}}"),
             fused=fused and f"{module}{fused}",
             undivided=undivided,
             stacked=stacked,

@@ -7,32 +7,26 @@ is folded.
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 from mimetic_jax.tree.rules import Rule
 
 
-def gains(
-    first: str, second: str, *beside: str, layout: str = "d", **options: Any
-) -> tuple[Rule, ...]:
-    """The norms before attention and before the MLP, by the paths of their leaves in the block."""
-    return _pair("gain", first, second, *beside, layout=layout, **options)
-
-
-def scales(
-    first: str, second: str, *beside: str, layout: str = "d", **options: Any
-) -> tuple[Rule, ...]:
-    """What multiplies the outputs of attention and of the MLP before they are added."""
-    return _pair("scale", first, second, *beside, layout=layout, **options)
-
-
 def _pair(
-    what: str, first: str, second: str, *beside: str, layout: str, **options: Any
+    what: str, first: str, second: str, *beside: str, layout: str = "d", **options: Any
 ) -> tuple[Rule, ...]:
+    """The rules for two leaves of a block, by their paths."""
     return tuple(
         Rule(path, f"{kind}_{what}", layout, beside=beside, **options)
         for path, kind in ((first, "attention"), (second, "mlp"))
     )
+
+
+gains = functools.partial(_pair, "gain")
+"""The norms before attention and before the MLP."""
+scales = functools.partial(_pair, "scale")
+"""What multiplies the outputs of attention and of the MLP before they are added."""
 
 
 def gated(

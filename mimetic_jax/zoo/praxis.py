@@ -1,20 +1,14 @@
 """praxis."""
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import QKV, biases_of, mlp_rules
+from mimetic_jax.tree.tables import QKV, attention_rules, biases_of, mlp_rules, out_as_query
 from mimetic_jax.zoo.norms import gains, gated, scales
 
 _FIRST, _GATE, _SECOND = (f"ff_layer/ffn_layer{name}" for name in ("1", "1_gate", "2"))
 
 
 def _layer(stack: str, within: str) -> tuple[Rule, ...]:
-    attention = (
-        ("combined_qkv", QKV, biases_of(QKV), "three d h k", "three h k"),
-        ("query", "query", "query_bias", "d h k", "h k"),
-        ("key", "key", "key_bias", "d g k", "g k"),
-        ("value", "value", "value_bias", "d g k", "g k"),
-        ("post", "out", "out_bias", "d h k", "d"),
-    )
+    module = f"{within[:-1]}/self_attention$"
     hybrid = (
         rule
         for beside, adds in (("pre_layer_norm/bias", True), ("!pre_layer_norm/bias", False))
@@ -29,12 +23,10 @@ def _layer(stack: str, within: str) -> tuple[Rule, ...]:
     )
     kernels = (f"{name}/linear/w" for name in (_FIRST, _GATE, _SECOND))
     return (
-        *(
-            Rule(
-                f"{name}/{leaf}", role, f"{stack}{layout}", within=f"{within[:-1]}/self_attention$"
-            )
-            for name, kernel, bias, kernel_axes, bias_axes in attention
-            for leaf, role, layout in (("w", kernel, kernel_axes), ("b", bias, bias_axes))
+        Rule("combined_qkv/w", QKV, f"{stack}three d h k", within=module),
+        Rule("combined_qkv/b", biases_of(QKV), f"{stack}three h k", within=module),
+        *out_as_query(
+            attention_rules(out="post", kernel="w", bias="b", stacked=bool(stack), within=module)
         ),
         *gated(*kernels, axis=0 if stack else None, within=within, beside=f"{_GATE}/linear/w"),
         *mlp_rules(

@@ -1,7 +1,7 @@
 """simply."""
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import mlp_rules
+from mimetic_jax.tree.tables import attention_rules, layer_names, mlp_rules, out_as_query
 from mimetic_jax.zoo.norms import gains, gated, scales
 
 _ARRAY = "(?:/0)?"
@@ -9,17 +9,17 @@ _ARRAY = "(?:/0)?"
 
 
 def _table(*, plus_one: bool) -> tuple[Rule, ...]:
-    heads = (("q", "query", "h k"), ("k", "key", "g k"), ("v", "value", "g k"))
     gate = "ffn/ffn_0_gate/w"
     kernels = ("ffn/ffn_0/w", gate, "ffn/ffn_1/w")
     return (
-        *(
-            Rule(f"{name}_proj/{leaf}{_ARRAY}", role, layout, within=r"(?:^|/)attn$")
-            for name, kernel, axes in heads
-            for leaf, role, layout in (("w", kernel, f"d {axes}"), ("b", f"{kernel}_bias", axes))
+        *out_as_query(
+            attention_rules(
+                **layer_names("{}_proj", "qkvo"),
+                kernel=f"w{_ARRAY}",
+                bias=f"b{_ARRAY}",
+                within=r"(?:^|/)attn$",
+            )
         ),
-        Rule(f"o_proj/w{_ARRAY}", "out", "d h k", within=r"(?:^|/)attn$"),
-        Rule(f"o_proj/b{_ARRAY}", "out_bias", "d", within=r"(?:^|/)attn$"),
         *(
             rule
             for leaf in ("", "/0")

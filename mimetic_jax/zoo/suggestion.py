@@ -9,10 +9,9 @@ from typing import Any
 
 from mimetic_jax.base.arguments import argument
 from mimetic_jax.tree import names
-from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.rules import ATTENTION, Rule
 from mimetic_jax.tree.tables import attention_rules
 
-_APART = ("query", "key", "value", "out")
 _STORAGE: tuple[dict[str, Any], ...] = tuple(
     {**stack, **dict.fromkeys(flags, True)}
     for stack in ({}, {"stacked": True}, {"stacked": True, "axis": 1})
@@ -61,8 +60,8 @@ def suggestion(
     for block, layers in blocks.items():
         options = [] if not beside else [f'within=r"^{numbered(block)}$"']
         options += ["undivided=True"] * undivided
-        if set(_APART) <= layers.keys():
-            return _apart({role: layers[role] for role in _APART}, options, beside)
+        if set(ATTENTION) <= layers.keys():
+            return _apart({role: layers[role] for role in ATTENTION}, options, beside)
         if {"fused", "out"} <= layers.keys():
             return _fused(layers["fused"], layers["out"], options, beside)
     return ""
@@ -110,7 +109,7 @@ def _apart(layers: Mapping[str, _Layer], options: list[str], beside: str) -> str
     leaf = layers["out"][1]
     fitting = []
     for storage in _STORAGE:
-        rules = attention_rules(**apart, **storage, kernel=leaf)[: len(_APART)]
+        rules = attention_rules(**apart, **storage, kernel=leaf)[: len(ATTENTION)]
         if sizes := _agreeing(rules, [shape for _, _, shape, _ in layers.values()]):
             fitting.append((storage, sizes))
     if len(fitting) > 1:  # square kernels
@@ -153,25 +152,17 @@ def _fused(fused: _Layer, out: _Layer, options: list[str], beside: str) -> str:
     (name, _, shape, _), (out_name, _, out_shape, _) = fused, out
     if len(shape) != 2 or len(out_shape) != 2:
         return ""
-    given = [
-        f'fused="{name}"',
-        f'out="{out_name}"',
-        *_leaves(out if out[3] else fused),
-        "flat=True",
-    ]
-    given += ["transposed=True"] * (shape[0] > shape[1])
-    if max(shape) != 3 * min(shape):
-        call = f"attention_rules({', '.join([*given, 'grouped=True', *options])})"
-        return (
-            f"{_given(call, beside)}, {_heads(grouped=True)}, if the model's code shows that "
-            f"{name} holds all of query, then all of key and of value; no rule describes others"
-        )
-    call = f"attention_rules({', '.join([*given, *options])})"
-    return (
-        f"{_given(call, beside)}, {_heads(grouped=False)}, if the model's code shows that {name} "
-        "holds all heads of query, then those of key and of value; with by_head=True in the call "
-        "if it holds query, key and value of one head after the other"
+    given = [f'fused="{name}"', f'out="{out_name}"', *_leaves(out if out[3] else fused)]
+    given += ["flat=True"] + ["transposed=True"] * (shape[0] > shape[1])
+    order = (
+        "all heads of query, then those of key and of value; with by_head=True in the call if it "
+        "holds query, key and value of one head after the other"
     )
+    if grouped := max(shape) != 3 * min(shape):
+        given += ["grouped=True"]
+        order = "all of query, then all of key and of value; no rule describes others"
+    call = _given(f"attention_rules({', '.join([*given, *options])})", beside)
+    return f"{call}, {_heads(grouped=grouped)}, if the model's code shows that {name} holds {order}"
 
 
 def _given(rules: str, beside: str) -> str:

@@ -1,17 +1,11 @@
 """tunix."""
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules
+from mimetic_jax.tree.tables import attention_rules, layer_names
 from mimetic_jax.zoo.norms import gains, gated
 
 TUNIX: tuple[Rule, ...] = (
-    *attention_rules(
-        query="attn/q_proj",
-        key="attn/k_proj",
-        value="attn/v_proj",
-        out="attn/o_proj",
-        kernel="w",
-    ),
+    *attention_rules(**layer_names("attn/{}_proj", "qkvo"), kernel="w"),
     Rule("attn/q_bias", "query_bias", "(h k)"),
     Rule("attn/k_bias", "key_bias", "(g k)"),
     Rule("attn/v_bias", "value_bias", "(g k)"),

@@ -1,7 +1,7 @@
 """Vision transformers of google-research: vision_transformer (vit_jax), scenic and big_vision."""
 
 from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.tree.tables import attention_rules, layer_names, mlp_rules
 from mimetic_jax.zoo.norms import gains
 
 _ATTENTION = r"MultiHeadDotProductAttention_\d+/"
@@ -14,13 +14,7 @@ _SCANNED_MLP = f"(?<=encoderblock/){_MLP}"
 
 def _block(attention: str, mlp: str, *, stacked: bool = False) -> tuple[Rule, ...]:
     return (
-        *attention_rules(
-            query=f"{attention}query",
-            key=f"{attention}key",
-            value=f"{attention}value",
-            out=f"{attention}out",
-            stacked=stacked,
-        ),
+        *attention_rules(**layer_names(f"{attention}{{}}"), stacked=stacked),
         *mlp_rules(first=f"{mlp}Dense_0", second=f"{mlp}Dense_1", stacked=stacked),
         # Submodules that are numbered together have 2 for the second norm.
         *(
