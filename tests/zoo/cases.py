@@ -22,8 +22,9 @@ KEY = jax.random.key(5)
 D, F, N, L, V = 32, 48, 17, 2, 11
 SCHEME = Mimetic(alpha_vo=0.1, beta_vo=(-0.4, 0.4))
 
-# By the names of axes: t tokens, d width, h and g heads, k their width, q and p the flattened heads
-# of query and key, w all flattened heads, m all heads, s three, c two, l layers, f hidden width.
+# By the names of axes: t tokens, d width, h and g heads, u heads of a group, k their width, q and p
+# the flattened heads of query and key, x those of both, w all flattened heads, m all heads,
+# s three, c two, l layers, f hidden width, n positions.
 FLAT = ("td,dq->tq", "td,dp->tp", "td,dp->tp", "tq,qd->td")
 OUT_FIRST = ("td,qd->tq", "td,pd->tp", "td,pd->tp", "tq,dq->td")
 HEADS = ("td,dhk->thk", "td,dgk->tgk", "td,dgk->tgk", "thk,hkd->td")
@@ -33,11 +34,58 @@ JOINED_OUT_FIRST = ("td,wd->tw", "tq,dq->td")
 
 
 @dataclasses.dataclass(frozen=True)
+class Axis:
+    name: str
+    size: int
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(frozen=True)
+class Haliax:
+    """A node with one child and its axes, as haliax.NamedArray."""
+
+    array: jax.Array
+    axes: tuple[Axis, ...]
+
+    def tree_flatten(self):
+        return (self.array,), self.axes
+
+    @classmethod
+    def tree_unflatten(cls, axes, children):
+        return cls(*children, axes)
+
+    @classmethod
+    def of(cls, array, names):
+        return cls(array, tuple(map(Axis, names, array.shape)))
+
+
+@jax.tree_util.register_pytree_with_keys_class
+@dataclasses.dataclass(frozen=True)
+class Penzai:
+    """A node with the attribute data_array, as penzai's NamedArray."""
+
+    named_axes: dict[str, int]
+    data_array: jax.Array
+
+    def tree_flatten_with_keys(self):
+        key = jax.tree_util.GetAttrKey("data_array")
+        return ((key, self.data_array),), tuple(self.named_axes.items())
+
+    @classmethod
+    def tree_unflatten(cls, axes, children):
+        return cls(dict(axes), *children)
+
+    @classmethod
+    def of(cls, array, names):
+        return cls(dict(zip(names, array.shape, strict=True)), array)
+
+
+@dataclasses.dataclass(frozen=True)
 class Case:
     """The tree of a model. Other paths are those in a layer, or those in the tree after a "/".
 
     Attributes:
-        table: the name of the table that must be found.
+        table: the name of the table that must be found, if there is one.
         block: the path of attention in a layer, {} for the number of the layer.
         attention: leaves of attention and how they multiply, in the order query, key, value, out.
         layer: the path of the layer, unless it ends with its number.
@@ -45,15 +93,17 @@ class Case:
         norms: paths of gains and scales, with what each multiplies.
         adds: what the model adds to these.
         position: path and axes of the position table.
-        others: paths and shapes of leaves that must stay.
+        others: paths and axes, or shapes, of leaves that must stay.
         bias: the name of biases of attention and MLP.
         axis: along which layers are stacked.
         undivided: whether the model doesn't divide logits by √K.
         heads_inside: whether query, key and value of one head stand beside each other.
         dots: whether names are flat, as PyTorch's.
+        node, names: for arrays whose axes have names, what holds them, and the names by letters.
+        end: what follows the path of such a node in that of its array.
     """
 
-    table: str
+    table: str | None
     block: str
     attention: dict[str, str]
     _: dataclasses.KW_ONLY
@@ -65,32 +115,36 @@ class Case:
     norms: dict[str, str] = dataclasses.field(default_factory=dict)
     adds: int = 0
     position: tuple[str, str] | None = None
-    others: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    others: dict[str, str | tuple[int, ...]] = dataclasses.field(default_factory=dict)
     bias: str = ""
     axis: int | None = None
     undivided: bool = False
     heads_inside: bool = False
     dots: bool = False
+    node: Any = None
+    names: dict[str, str] = dataclasses.field(default_factory=dict)
+    end: str = ""
 
     @property
     def numbers(self) -> dict[str, int]:
-        flattened = any(set("qpwm") & set(form) for form in self.attention.values())
+        flattened = any(set("qpwxm") & set(form) for form in self.attention.values())
         return {"num_heads": self.H, "num_kv_heads": self.G} if flattened else {}
 
     def at(self, name: str) -> str:
         layer = self.layer or self.block.partition("}")[0] + "}"
         return name[1:] if name.startswith("/") else f"{layer}/{name}"
 
-    def stacked(self, axes: Iterable[Any], layers: Any = "l") -> list[Any]:
-        """The axes or the shape of a leaf with that of layers, if they are stacked."""
+    def stacked(self, axes: Iterable[Any]) -> list[Any]:
+        """The axes of a leaf with that of layers, if they are stacked."""
         axes = list(axes)
-        return axes if self.axis is None else [*axes[: self.axis], layers, *axes[self.axis :]]
+        return axes if self.axis is None else [*axes[: self.axis], "l", *axes[self.axis :]]
 
-    def shape(self, axes: Iterable[str]) -> tuple[int, ...]:
+    def shape(self, axes: Iterable[str] | tuple[int, ...]) -> tuple[int, ...]:
         H, G, K = self.H, self.G, self.K
-        joint = {"q": H * K, "p": G * K, "w": (H + 2 * G) * K, "m": H + 2 * G}
+        joint = {"q": H * K, "p": G * K, "w": (H + 2 * G) * K, "x": 2 * H * K}
+        joint |= {"m": H + 2 * G, "u": H // G}
         sizes = {"1": 1, "d": D, "h": H, "g": G, "k": K, "l": L, "s": 3, "c": 2, "f": F, "n": N}
-        return tuple((sizes | joint)[axis] for axis in axes)
+        return tuple((sizes | joint).get(axis, axis) for axis in axes)
 
     def attention_kernels(self) -> dict[str, str]:
         """Paths of all layers' kernels, {} for the number, and how they multiply."""
@@ -107,21 +161,16 @@ class Case:
         axes = self.stacked(form.split("->")[1].replace("t", ""))
         return f"{path.rsplit('/', 1)[0]}/{self.bias}", axes
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    def axes(self) -> dict[str, list[Any]]:
         """Those of all but the norms, by paths with slashes."""
-        found = {}
+        found: dict[str, Any] = {"readout/kernel": [D, V]}
         for path, form in (self.attention_kernels() | self.mlp_kernels()).items():
-            found[path] = self.shape(self.kernel_axes(form))
-            if self.bias:
-                name, axes = self.bias_of(path, form)
-                found[name] = self.shape(axes)
-        for name, shape in self.others.items():
-            alone = name.startswith("/")
-            found[self.at(name)] = shape if alone else tuple(self.stacked(shape, L))
-        if self.position:
-            found[self.position[0]] = self.shape(self.position[1])
-        found["readout/kernel"] = (D, V)
-        return {path.format(i): shape for path, shape in found.items() for i in range(L)}
+            found |= dict([self.bias_of(path, form)] if self.bias else [])
+            found[path] = self.kernel_axes(form)
+        for name, axes in self.others.items():
+            found[self.at(name)] = list(axes) if name.startswith("/") else self.stacked(axes)
+        found |= dict([self.position] if self.position else [])
+        return {path.format(i): axes for path, axes in found.items() for i in range(L)}
 
     def gains(self, factors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The norms that multiply by factors[place] [L, D], else by 1."""
@@ -138,15 +187,34 @@ class Case:
 
     def params(self):
         rng = np.random.default_rng(0)
-        leaves = {path: rng.normal(size=s).astype(np.float32) for path, s in self.shapes().items()}
+        leaves = {
+            path: rng.normal(size=self.shape(axes)).astype(np.float32)
+            for path, axes in self.axes().items()
+        }
         return self.tree(leaves | self.gains({}))
 
     def tree(self, leaves: Mapping[str, Any]) -> dict[str, Any]:
         """The model's, of leaves by paths with slashes."""
-        return {self.path(name): x for name, x in leaves.items()} if self.dots else nested(leaves)
+        if self.dots:
+            return {self.path(name): leaf for name, leaf in leaves.items()}
+        if self.node:
+            axes = self.axes() | {name: self.stacked("d") for name in self.gains({})}
+            leaves = {
+                f"{name}{self.end.rpartition('/')[0]}": self.node.of(
+                    leaf, [self.names.get(axis, "other") for axis in axes[name]]
+                )
+                for name, leaf in leaves.items()
+            }
+        return nested(leaves)
+
+    def leaves(self, tree) -> dict[str, np.ndarray]:
+        """Those of the tree by paths with slashes."""
+        found = leaves_of(tree)
+        names = [*self.axes(), *self.gains({})]
+        return {name: np.asarray(found[self.path(name)]) for name in names}
 
     def path(self, name: str) -> str:
-        return name.replace("/", ".") if self.dots else name
+        return (name.replace("/", ".") if self.dots else name) + self.end
 
     def apply(self, leaves, path, form, layer, x):
         """What a layer gives for x."""
@@ -173,6 +241,8 @@ class Case:
             return list(np.moveaxis(y.reshape(len(y), H, 3, K), 2, 0))
         if result in ("tw", "tm", "tmk"):
             return np.split(y.reshape(len(y), -1, K), [H, H + G], axis=1)
+        if result == "tx":
+            return np.split(y.reshape(len(y), -1, K), 2, axis=1)
         return [y.reshape(len(y), -1, K)]
 
     def products(self, leaves, layer):
@@ -187,7 +257,7 @@ class Case:
         query, key, value = parts
         key, value = (array.repeat(self.H // self.G, 1) for array in (key, value))
         query = query * self.K**0.5 if self.undivided else query
-        value = value.reshape(D, -1) if out[1].startswith("tq") else value
+        value = value.reshape(D, *self.shape(out[1].partition(",")[0][1:]))
         return np.einsum("ihk,jhk->hij", query, key), self.apply(leaves, *out, layer, value)
 
     def drawn(self, layer):
@@ -195,7 +265,7 @@ class Case:
         H, G, K = self.H, self.G, self.K
         shapes = {"query": (D, H, K), "key": (D, G, K), "value": (D, G, K), "out": (H, K, D)}
         block = Block.of({role: jnp.zeros(shape) for role, shape in shapes.items()})
-        place = self.path(self.block.format(layer))
+        place = self.path(self.block.format(layer)).removesuffix(self.end)
         key = block_key(KEY, place, None if self.axis is None else layer)
         new = SCHEME(key, block, Context(layer, L))
         value_out = products.value_out(new["value"], new["out"]).sum(axis=0)
@@ -236,7 +306,8 @@ BOTH = ("before both",)
 
 def layers(pattern: str, names: Iterable[str], forms: Iterable[str], leaf="kernel"):
     """How the leaves of layers multiply; a name stands for the * in the pattern."""
-    return {f"{pattern.replace('*', n)}/{leaf}": form for n, form in zip(names, forms, strict=True)}
+    leaf = leaf and f"/{leaf}"
+    return {f"{pattern.replace('*', n)}{leaf}": form for n, form in zip(names, forms, strict=True)}
 
 
 def torch_layers(pattern: str, names: Iterable[str] = "qkvo") -> dict[str, str]:
@@ -267,8 +338,9 @@ def without(names: str, prefix="", shape=(D, D)) -> dict[str, tuple[int, ...]]:
     return {f"{prefix}{name}": shape for name in names.split()}
 
 
-def scanned(case: Case, layer: str, **changes) -> Case:
-    return dataclasses.replace(case, block=layer, layer=layer, axis=0, **changes)
+def scanned(case: Case, layer: str, module="", **changes) -> Case:
+    block = f"{layer}/{module}".rstrip("/")
+    return dataclasses.replace(case, block=block, layer=layer, axis=0, **changes)
 
 
 def hugging_face(block, attention, **options) -> Case:
@@ -500,7 +572,65 @@ EQUINOX = Case(
     K=20,
 )
 
+HALIAX = {
+    "node": Haliax,
+    "end": "/0",
+    "names": {"d": "embed", "h": "heads", "g": "kv_head", "u": "q_heads_per_group", "s": "qkv"}
+    | {"k": "head_size", "f": "mlp", "l": "layers", "n": "position"},
+}
+LEVANTER = Case(
+    None,
+    "transformer/layers/{}/self_attn",
+    torch_layers("*_proj")
+    | {"q_proj/weight": "td,gukd->tguk", "o_proj/weight": "thk,dhk->td"}
+    | dict.fromkeys(("k_proj/weight", "v_proj/weight"), "td,gkd->tgk"),
+    norms=norms(LLAMA, leaf="weight"),
+    others=without("mlp/gate_proj/weight mlp/up_proj/weight", shape="fd")
+    | {"mlp/down_proj/weight": "df"},
+    bias="bias",
+    **GROUPED,
+    **HALIAX,
+)
+
+
+def penzai(query: str, key: str, **sizes) -> Case:
+    """The query and the key by their axes between d and k."""
+    forms = [f"td,d{axes}k->t{axes}k" for axes in (query, key, key)]
+    return Case(
+        None,
+        "transformer/block_{}/attention",
+        layers("*", (*STOCK[:3], "output"), (*forms, f"t{query}k,{query}kd->td"), ""),
+        norms=norms("pre_attention_norm pre_ffw_norm", leaf="scale")
+        | norms("post_attention_norm post_ffw_norm", AFTER, "scale"),
+        others=without("mlp/gating_linear mlp/value_linear", shape="df") | {"mlp/out_linear": "fd"},
+        node=Penzai,
+        end=".weights/data_array",
+        names={"d": "embedding", "g": "head_groups", "h": "heads", "u": "query_heads"}
+        | {"k": "projection", "f": "neurons"},
+        **sizes,
+    )
+
+
 CASES = {
+    "levanter_llama": LEVANTER,
+    "levanter_llama_stacked": scanned(LEVANTER, "transformer/layers/stacked", "self_attn"),
+    "levanter_gpt2": scanned(
+        Case(
+            None,
+            "",
+            layers("*", ("c_attn", "c_proj"), ("td,dshk->tshk", HEADS[-1]), "weight"),
+            mlp=in_out("mlp/c_fc", "mlp/c_proj", "weight"),
+            norms=norms("ln_1 ln_2", leaf="weight"),
+            position=("embeddings/position_embeddings/weight", "nd"),
+            bias="bias",
+            **HALIAX,
+        ),
+        "transformer/blocks/stacked",
+        "attn",
+    ),
+    "penzai_grouped": penzai("gu", "g", **GROUPED),
+    "penzai": penzai("h", "h"),
+    "penzai_one_key": penzai("u", "", G=1),
     "flax_stacked": Case(
         "FLAX_STACKED",
         "layers/attention",
@@ -779,6 +909,11 @@ CASES = {
     "gguf_olmo2": gguf(GGUF, "post_attention_norm post_ffw_norm", AFTER, mlp=False),
     "gguf_gpt2": gguf(joined("attn_qkv", "attn_output"), bias="bias"),
     "gguf_phi2": gguf(GGUF, "attn_norm", BOTH, bias="bias"),
+    "convit": pytorch(
+        "blocks/{}",
+        layers("attn/*", ("qk", "v", "proj"), ("td,xd->tx", *OUT_FIRST[2:]), "weight"),
+        bias="bias",
+    ),
     "timm": pytorch("blocks/{}", position=("pos_embed", "1nd"), **TIMM),
     "equimo": pytorch(
         "blocks/0/blocks/{}", position=("global_pos_embed/weight", "nd"), **TIMM | {"dots": False}
@@ -841,7 +976,11 @@ CASES = {
         "text_model/encoder/layers/{}/self_attn",
         torch_layers("*_proj", QKV_OUT),
         norms=norms("layer_norm1 layer_norm2", leaf="weight"),
-        others=without("q_proj/weight", "/vision_model/encoder/layers/{}/self_attn/"),
+        mlp=out_in("mlp/fc1", "mlp/fc2"),
+        others=without(
+            "self_attn/q_proj/weight mlp/fc1/weight mlp/fc2/weight",
+            "/vision_model/encoder/layers/{}/",
+        ),
         position=("text_model/embeddings/position_embedding/weight", "nd"),
     ),
     "bert": pytorch(

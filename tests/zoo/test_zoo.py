@@ -81,7 +81,9 @@ def test_mlps_and_positions(case):
     params = case.params()
     mlp = Numbered(frozenset({"mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias"}))
     if case.mlp:
-        new = leaves_of(rewrite(KEY, params, mlp, **case.numbers))
+        old, new = leaves_of(params), leaves_of(rewrite(KEY, params, mlp, **case.numbers))
+        written = {path for path in old if not np.array_equal(old[path], new[path])}
+        assert len(written) == (4 if case.bias else 2) * (L if case.axis is None else 1)
         for i in range(L):
             kernels = zip(case.mlp_kernels().items(), (D, F), (F, D), strict=True)
             for (path, form), width, outputs in kernels:
@@ -132,8 +134,7 @@ def test_fit_reads_the_scheme_under_any_gains_and_scales(name):
         for place in case.norms.values()
         if place
     }
-    leaves = {path.replace(".", "/"): np.asarray(leaf) for path, leaf in leaves_of(drawn).items()}
-    other = case.tree(absorbed(case, leaves, factors) | case.gains(factors))
+    other = case.tree(absorbed(case, case.leaves(drawn), factors) | case.gains(factors))
     found = fit(other, **case.numbers)
     assert len(found) == L
     for one, right, beta in zip(found, fresh, betas, strict=True):
@@ -361,6 +362,20 @@ def test_a_key_without_an_axis_of_heads_has_one():
         assert np.trace(query[:, head] * 8**0.5 @ key.T) / 8 > 0.5
     with pytest.raises(InputError, match="must have the axes 'd h k'"):
         Rule("query/kernel", "query", "d k")
+
+
+def test_axes_that_nobody_knows_are_refused():
+    tree = CASES["levanter_llama_stacked"].params()
+    query = tree["transformer"]["layers"]["stacked"]["self_attn"]["q_proj"]
+    axes = [f"my_{axis.name}" for axis in query["weight"].axes]
+    query["weight"] = type(query["weight"]).of(query["weight"].array, axes)
+    with pytest.raises(InputError, match="only key was found"):
+        rewrite(KEY, tree, SCHEME)
+
+
+def test_axes_by_names_tell_gated_mlps():
+    rules = zoo.named_rules(CASES["penzai"].params())
+    assert {rule.role for rule in rules if rule.read_only} == {"mlp_in", "mlp_gate", "mlp_out"}
 
 
 SQUARE, APART = (D, D), (D, 4, 8)
