@@ -201,7 +201,7 @@ class Case:
             axes = self.axes() | {name: self.stacked("d") for name in self.gains({})}
             leaves = {
                 f"{name}{self.end.rpartition('/')[0]}": self.node.of(
-                    leaf, [self.names.get(axis, "other") for axis in axes[name]]
+                    leaf, [self.names.get(axis, f"other_{axis}") for axis in axes[name]]
                 )
                 for name, leaf in leaves.items()
             }

@@ -20,6 +20,7 @@ from flax import nnx
 
 from mimetic_jax import block_key, rewrite, zoo
 from mimetic_jax.schemes import Block, Context, Mimetic
+from tests.zoo.cases import CASES, Haliax
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -41,7 +42,6 @@ class Model:
         causal: whether a token sees only those before it.
         normalized: whether queries and keys are divided by their root mean square.
         without_out: whether what is called lacks the output projection.
-        stacked: whether `block` is a stack of layers.
     """
 
     table: str | None
@@ -54,7 +54,6 @@ class Model:
     causal: bool = False
     normalized: bool = False
     without_out: bool = False
-    stacked: bool = False
 
 
 def alone(call):
@@ -103,68 +102,6 @@ def haiku():
     model = hk.without_apply_rng(hk.transform(both))
     params = model.init(jax.random.key(0), jnp.ones((T, D)))
     return Model("HAIKU", params, alone(model.apply), "multi_head_attention")
-
-
-def levanter(G=2):
-    """levanter's attention, layer by layer as its code, of haliax's arrays in a stack."""
-    eqx = pytest.importorskip("equinox")
-    hax = pytest.importorskip("haliax", exc_type=ImportError)
-    nn = pytest.importorskip("haliax.nn")
-    Embed, Groups, Queries = hax.Axis("embed", D), hax.Axis("kv_head", G), H // G
-    Queries = hax.Axis("q_heads_per_group", Queries)
-    Heads, Size = hax.Axis("heads", H), hax.Axis("head_size", D // H)
-
-    class Attention(eqx.Module):
-        q_proj: Any
-        k_proj: Any
-        v_proj: Any
-        o_proj: Any
-
-        @staticmethod
-        def init(key):
-            made = [
-                nn.Linear.init(In, Out, key=key, use_bias=False, out_first=True)
-                for In, Out in (
-                    (Embed, (Groups, Queries, Size)),
-                    (Embed, (Groups, Size)),
-                    (Embed, (Groups, Size)),
-                    ((Heads, Size), Embed),
-                )
-            ]
-            return Attention(*made)
-
-        def __call__(self, x):
-            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-            k, v = (one.rename({"position": "key_position"}) for one in (k, v))
-            logits = hax.dot(q, k, axis=Size) / (D // H) ** 0.5
-            y = hax.dot(hax.nn.softmax(logits, "key_position"), v, axis="key_position")
-            return self.o_proj(y.flatten_axes(("kv_head", "q_heads_per_group"), "heads"))
-
-    class Block(eqx.Module):
-        self_attn: Attention
-
-        @staticmethod
-        def init(key):
-            return Block(Attention.init(key))
-
-    stack = nn.Stacked.init(hax.Axis("layers", 2), Block)(jax.random.split(jax.random.key(0), 2))
-
-    def call(new, x):
-        layer = jax.tree.map(lambda leaf: leaf[0], new.stacked)
-        first = jax.tree.map(
-            lambda one: hax.named(
-                one.array, [axis.name for axis in one.axes if axis.name != "layers"]
-            ),
-            layer,
-            is_leaf=lambda one: isinstance(one, hax.NamedArray),
-        )
-        return (
-            first.self_attn(hax.named(x, ("position", "embed")))
-            .rearrange(("position", "embed"))
-            .array
-        )
-
-    return Model(None, stack, alone(call), "stacked/self_attn", G=G, stacked=True)
 
 
 def penzai(G):
@@ -404,8 +341,6 @@ MODELS = {
     "equinox": equinox,
     "equimo": equimo,
     "haiku": haiku,
-    "levanter": levanter,
-    "levanter_one_head_a_group": lambda: levanter(H),
     **{f"penzai_{G}": functools.partial(penzai, G) for G in (1, 2, H)},
     "keras": keras,
     "keras_grouped": lambda: keras(2),
@@ -449,10 +384,22 @@ def test_a_layer_computes_with_what_the_scheme_drew(build):
     shapes = {"query": (D, H, model.K), "key": (D, model.G, model.K)}
     shapes |= {"value": shapes["key"], "out": (H, model.K, D)}
     block = Block.of({role: jnp.zeros(shape) for role, shape in shapes.items()})
-    key = block_key(KEY, model.block, 0 if model.stacked else None)
-    drawn = SCHEME(key, block, Context(0, 2))
+    drawn = SCHEME(block_key(KEY, model.block), block, Context(0, 2))
     drawn = {role: np.asarray(array, np.float64) for role, array in drawn.items()}
     if model.without_out:
         drawn["out"] = np.eye(D).reshape(shapes["out"])
     expected = attend(drawn, np.asarray(x, np.float64), model.causal, model.normalized)
     np.testing.assert_allclose(output, expected, atol=1e-4)
+
+
+def test_haliaxs_arrays_are_read_as_those_of_the_cases():
+    hax = pytest.importorskip("haliax", exc_type=ImportError)
+    tree = CASES["levanter_llama_stacked"].params()
+    real = jax.tree.map(
+        lambda one: hax.named(one.array, [axis.name for axis in one.axes]),
+        tree,
+        is_leaf=lambda one: isinstance(one, Haliax),
+    )
+    new, expected = (rewrite(KEY, params, SCHEME) for params in (real, tree))
+    jax.tree.map(np.testing.assert_array_equal, *map(jax.tree.leaves, (new, expected)))
+    assert jax.tree.structure(new) == jax.tree.structure(real)
