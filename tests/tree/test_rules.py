@@ -17,6 +17,7 @@ from mimetic_jax.command.expressions import parse_rules
 from mimetic_jax.schemes import MeanShift, Mimetic
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.tables import FLAX
+from tests.zoo.cases import ones
 
 KEY = jax.random.key(3)
 D, H, K = 16, 2, 8
@@ -27,72 +28,54 @@ def stock(seed=0):
     return layer.init(jax.random.key(seed), jnp.ones((1, 5, D)))["params"]
 
 
-def stored(params, names, *, flat, transposed, stacked):
-    """A stock layer's parameters as another model would store them, by hand."""
-    tree = {}
-    for role, name in zip(("query", "key", "value", "out"), names, strict=True):
-        kernel, bias = params[role]["kernel"], params[role]["bias"]
-        if flat:
-            kernel = kernel.reshape(-1, D) if role == "out" else kernel.reshape(D, -1)
-            bias = bias.reshape(-1)
-        if transposed:
-            kernel = (
-                kernel.T if flat else jnp.moveaxis(kernel, *((2, 0) if role == "out" else (0, 2)))
-            )
-        tree[name] = {"weight": kernel, "b": bias}
-    return jax.tree.map(lambda x: x[None], tree) if stacked else tree
+# Canonical arrays of four heads, two of key and of value, and how many axes are of their inputs.
+SHAPES = {"query": (D, 4, K), "key": (D, 2, K), "value": (D, 2, K), "out": (4, K, D)}
+SHAPES |= {"mlp_in": (D, 5), "mlp_out": (5, D)}
+INPUTS = dict.fromkeys(SHAPES, 1) | {"out": 2}
 
 
 @pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("transposed", [True, False])
 @pytest.mark.parametrize("stacked", [True, False])
-def test_other_names_and_storage_hold_the_same_arrays(flat, transposed, stacked):
-    form = {"flat": flat, "transposed": transposed, "stacked": stacked}
-    names = ("q_proj", "k_proj", "v_proj", "o_proj")
+@pytest.mark.parametrize("grouped", [True, False])
+def test_other_names_and_storage_hold_the_same_arrays(flat, transposed, stacked, grouped):
+    """Stored as other models do, by hand; the second of stacked layers is twice the first."""
+    rng = np.random.default_rng(0)
+    arrays = {role: rng.normal(size=shape) for role, shape in SHAPES.items()}
+    biases = {role: rng.normal(size=a.shape[INPUTS[role] :]) for role, a in arrays.items()}
+
+    def stored(kernel, bias, inputs=1):
+        shapes = kernel.shape[:inputs], kernel.shape[inputs:]
+        kernel = kernel.reshape(*map(math.prod, shapes))
+        kernel = kernel.T if transposed else kernel
+        if not flat:
+            kernel = kernel.reshape(*sum(shapes[::-1] if transposed else shapes, ()))
+        leaves = {"weight": kernel, "b": bias.reshape(-1) if flat else bias}
+        return {n: np.stack([x, 2 * x]) if stacked else x for n, x in leaves.items()}
+
+    layers = {role: stored(arrays[role], biases[role], INPUTS[role]) for role in SHAPES}
+    if grouped:
+        parts = ("query", "key", "value")
+        kernel = np.concatenate([arrays[role] for role in parts], axis=1)
+        layers["fused"] = stored(kernel, np.concatenate([biases[role] for role in parts]))
+        layers = {role: leaves for role, leaves in layers.items() if role not in parts}
+    tree = {"h": {f"my_{name}": leaves for name, leaves in layers.items()}}
+    tree["other"] = {name: leaves for name, leaves in tree["h"].items() if "mlp" in name}
+    names = [name for name in layers if not name.startswith("mlp")]
+    form = {"transposed": transposed, "stacked": stacked, "kernel": "weight", "bias": "b"}
     rules = attention_rules(
-        **dict(zip(("query", "key", "value", "out"), names, strict=True)),
-        **form,
-        kernel="weight",
-        bias="b",
+        **{name: f"my_{name}" for name in names}, grouped=grouped, flat=flat, **form
     )
-    tree = {"attn": stored(stock(), names, **form)}
-    [(path, _, found)] = mimetic_jax.blocks(tree, rules=rules, num_heads=H)
-    [(_, _, expected)] = mimetic_jax.blocks({"attn": stock()})
-    assert path == "attn"
-    assert found.keys() == expected.keys()
-    for role in expected:
-        np.testing.assert_array_equal(found[role], expected[role])
-
-
-@pytest.mark.parametrize("transposed", [True, False])
-@pytest.mark.parametrize("stacked", [True, False])
-def test_the_layers_of_an_mlp_by_other_names(transposed, stacked):
-    shapes = {"mlp_in": (D, 5), "mlp_in_bias": (5,), "mlp_out": (5, D), "mlp_out_bias": (D,)}
-    arrays = {
-        role: np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
-        for role, shape in shapes.items()
-    }
-    leaves = {role: array.T if transposed else array for role, array in arrays.items()}
-    if stacked:
-        leaves = {role: leaf[None] for role, leaf in leaves.items()}
-    tree = {
-        "up": {"weight": leaves["mlp_in"], "b": leaves["mlp_in_bias"]},
-        "down": {"weight": leaves["mlp_out"], "b": leaves["mlp_out_bias"]},
-    }
-    rules = mlp_rules(
-        first="up",
-        second="down",
-        transposed=transposed,
-        stacked=stacked,
-        kernel="weight",
-        bias="b",
-        within="^h$",
+    rules += mlp_rules(first="my_mlp_in", second="my_mlp_out", within="^h$", **form)
+    found = mimetic_jax.blocks(tree, rules=rules, num_heads=4, num_kv_heads=2)
+    assert [(path, layer) for path, layer, _ in found] == (
+        [("h", 0), ("h", 1)] if stacked else [("h", None)]
     )
-    [(path, _, found)] = mimetic_jax.blocks({"h": tree, "other": tree}, rules=rules)
-    assert path == "h"
-    assert found.keys() == arrays.keys()
-    for role in arrays:
-        np.testing.assert_array_equal(found[role], arrays[role])
+    for scale, (_, _, block) in enumerate(found, 1):
+        assert block.keys() == {*SHAPES, *(f"{role}_bias" for role in SHAPES)}
+        for role in SHAPES:
+            np.testing.assert_array_equal(block[role], np.float32(scale * arrays[role]))
+            np.testing.assert_array_equal(block[f"{role}_bias"], np.float32(scale * biases[role]))
 
 
 def test_within_keeps_the_block_where_it_is():
@@ -104,18 +87,6 @@ def test_within_keeps_the_block_where_it_is():
     part = mimetic_jax.rewrite(KEY, tree, Mimetic(), rules=rules)
     jax.tree.map(np.testing.assert_array_equal, part["encoder"], every["encoder"])
     jax.tree.map(np.testing.assert_array_equal, part["decoder"], tree["decoder"])
-
-
-def test_within_leaves_out_the_rest_whatever_its_names():
-    names = ("q_proj", "k_proj", "v_proj", "o_proj")
-    layer = {name: {"kernel": jnp.zeros((D, D))} for name in names}
-    layer_names = dict(zip(("query", "key", "value", "out"), names, strict=True))
-    rules = attention_rules(**layer_names, flat=True, within="^encoder/")
-    tree = {"encoder": {"0": layer}, "decoder": {"0": layer}}
-    writes = mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)
-    assert {write.path.split("/")[0] for write in writes} == {"encoder"}
-    [(path, _, _)] = mimetic_jax.blocks(tree, rules=rules, num_heads=H)
-    assert path == "encoder/0"
 
 
 def test_a_rule_without_a_role_says_that_a_layer_is_no_attention():
@@ -157,16 +128,22 @@ def test_the_first_of_several_layers_may_have_no_number():
     np.testing.assert_allclose(found.beta_qk.values, [1, 2, 3, 4], rtol=1e-3)
 
 
-def test_the_table_that_fits_is_chosen_and_named():
-    names = ("q_proj", "k_proj", "v_proj", "o_proj")
-    layer = {name: {"kernel": jnp.zeros((D, D))} for name in names}
-    tree = {"model": {"layers": {"0": {"self_attn": layer}}}}
+def test_within_leaves_out_the_rest_whatever_its_names():
+    names = dict(zip(("query", "key", "value", "out"), (f"{x}_proj" for x in "qkvo"), strict=True))
+    rules = attention_rules(**names, flat=True, within="^encoder/")
+    leaves = {f"{name}/kernel": (D, D) for name in names.values()}
+    tree = ones({f"{side}/0/{n}": s for n, s in leaves.items() for side in ("encoder", "decoder")})
+    [(path, _, _)] = mimetic_jax.blocks(tree, rules=rules, num_heads=H)
+    assert path == "encoder/0"
+
+
+def test_the_table_that_fits_is_named():
+    tree = ones({f"model/layers/0/self_attn/{x}_proj/kernel": (D, D) for x in "qkvo"})
     planned = mimetic_jax.plan(tree, Mimetic(), num_heads=H)
     assert planned == mimetic_jax.plan(tree, Mimetic(), rules=zoo.HUGGING_FACE, num_heads=H)
-    assert planned.table == zoo.detect(tree) == "HUGGING_FACE"
     assert str(planned).startswith("rules: zoo.HUGGING_FACE\n")
     assert mimetic_jax.plan({"attn": stock()}, Mimetic()).table is None
-    assert zoo.detect({"mlp": {"kernel": jnp.zeros((D, D))}}) is None
+    assert zoo.detect(ones({"mlp/kernel": (D, D)})) is None
 
 
 def test_half_of_the_names_are_stock_ones():
@@ -213,35 +190,6 @@ def test_modules_are_there_after_a_plain_import():
     assert set(dir(mimetic_jax)) == later | set(mimetic_jax.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'lines'"):
         mimetic_jax.lines
-
-
-@pytest.mark.parametrize("flat", [True, False])
-@pytest.mark.parametrize("transposed", [True, False])
-@pytest.mark.parametrize("stacked", [True, False])
-def test_grouped_heads_in_one_layer_are_the_parts_put_in(flat, transposed, stacked):
-    """Query heads, then key heads, then value heads, as a model splits them."""
-    heads, groups = 4, 2
-    rng = np.random.default_rng(0)
-    parts = [rng.normal(size=(D, n, K)).astype(np.float32) for n in (heads, groups, groups)]
-    biases = [rng.normal(size=(n, K)).astype(np.float32) for n in (heads, groups, groups)]
-    kernel, bias = np.concatenate(parts, 1), np.concatenate(biases, 0)
-    if flat:
-        kernel, bias = kernel.reshape(D, -1), bias.reshape(-1)
-    if transposed:
-        kernel = np.moveaxis(kernel, 0, -1)
-    if stacked:
-        kernel, bias = (np.stack([array, 2 * array]) for array in (kernel, bias))
-    tree = {"layer": {"qkv": {"kernel": kernel, "bias": bias}}}
-    rules = attention_rules(
-        fused="qkv", grouped=True, flat=flat, transposed=transposed, stacked=stacked
-    )
-    counts = {"num_heads": heads, "num_kv_heads": groups}
-    found = mimetic_jax.blocks(tree, rules=rules, **counts)
-    assert len(found) == 1 + stacked
-    for scale, (_, _, block) in enumerate(found, 1):
-        for role, kernel, bias in zip(("query", "key", "value"), parts, biases, strict=True):
-            np.testing.assert_array_equal(block[role], scale * kernel)
-            np.testing.assert_array_equal(block[f"{role}_bias"], scale * bias)
 
 
 class Kernels(NamedTuple):
