@@ -197,13 +197,9 @@ def test_rules_are_arguments_too():
 
 
 def test_rngs_give_the_next_key():
-    tree, rngs = params(), nnx.Rngs(params=3)
-    first, second = nnx.Rngs(params=3).params(), None
-    assert_equal(rewrite(rngs, tree, SameNoise()), rewrite(first, tree, SameNoise()))
-    same = nnx.Rngs(params=3)
-    same.params()
-    second = same.params()
-    assert_equal(draw(rngs, tree, SameNoise()), draw(second, tree, SameNoise()))
+    tree, rngs, same = params(), nnx.Rngs(params=3), nnx.Rngs(params=3)
+    for call in (rewrite, draw):
+        assert_equal(call(rngs, tree, SameNoise()), call(same.params(), tree, SameNoise()))
     one, other = (nnx.MultiHeadAttention(H, D, decode=False, rngs=nnx.Rngs(0)) for _ in range(2))
     initialize(one, nnx.Rngs(3), Mimetic())
     initialize(other, nnx.Rngs(3).params(), Mimetic())

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import traverse_util
+from flax import serialization, traverse_util
 
 import mimetic_jax
 from mimetic_jax import InputError, Rule, block_key, rewrite, weights
@@ -23,6 +23,7 @@ from mimetic_jax.schemes import (
 from mimetic_jax.tree.rewrite import rewrite_in_place
 from mimetic_jax.tree.tables import FLAX
 from tests.products import of_layer as products
+from tests.products import query_key
 
 KEY = jax.random.key(3)
 DIM, HEADS = 16, 2
@@ -293,39 +294,22 @@ def test_only_a_part_of_a_fused_kernel():
     assert (new[:, :32] != tree["qkv"]["kernel"][:, :32]).all()
 
 
-SEED = jax.random.key(0)
-D, H, K = 32, 2, 16
-
-
 def test_names_in_tuples_are_those_of_the_tree():
-    tree = nn.MultiHeadDotProductAttention(H).init(SEED, jnp.ones((1, 2, D)))
-    flat = rewrite(SEED, traverse_util.flatten_dict(tree), Mimetic())
-    jax.tree.map(
-        np.testing.assert_array_equal,
-        traverse_util.unflatten_dict(flat),
-        rewrite(SEED, tree, Mimetic()),
-    )
+    tree = stock(1)
+    found = rewrite(KEY, traverse_util.flatten_dict(tree), Mimetic())
+    expected = traverse_util.flatten_dict(rewrite(KEY, tree, Mimetic()))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 def stacked(layers):
     """Attention and an MLP of so many layers along the first axis."""
-    one = traverse_util.unflatten_dict(
-        {
-            ("attention", "query", "kernel"): (DIM, HEADS, 8),
-            ("attention", "key", "kernel"): (DIM, HEADS, 8),
-            ("attention", "value", "kernel"): (DIM, HEADS, 8),
-            ("attention", "out", "kernel"): (HEADS, 8, DIM),
-            ("mlp", "fc1", "kernel"): (DIM, 4 * DIM),
-            ("mlp", "fc2", "kernel"): (4 * DIM, DIM),
-        }
-    )
-    draw = np.random.default_rng(0).normal
+    shapes = dict.fromkeys((f"attention/{n}" for n in ("query", "key", "value")), (DIM, HEADS, 8))
+    shapes |= {"attention/out": (HEADS, 8, DIM)}
+    shapes |= {"mlp/fc1": (DIM, 4 * DIM), "mlp/fc2": (4 * DIM, DIM)}
+    random = np.random.default_rng(0)
     return {
-        "blocks": jax.tree.map(
-            lambda x: draw(size=(layers, *x)).astype(np.float32),
-            one,
-            is_leaf=lambda x: isinstance(x, tuple),
-        )
+        f"blocks/{name}/kernel": random.standard_normal((layers, *shape), np.float32)
+        for name, shape in shapes.items()
     }
 
 
@@ -342,16 +326,13 @@ def test_a_loop_over_layers_draws_what_each_layer_would_draw():
     params = stacked(3)
     inside = jax.jit(rewrite, static_argnums=2)(KEY, params, (Mimetic(), MeanShift()))
     alone = rewrite(KEY, params, (Mimetic(), MeanShift()))
-    for ours, theirs in zip(mimetic_jax.blocks(inside), mimetic_jax.blocks(alone), strict=True):
-        for role in {"mlp_in", "mlp_out"} & set(ours[2]):
-            np.testing.assert_allclose(ours[2][role], theirs[2][role], atol=1e-6)
-        if "query" in ours[2]:
-            product = functools.partial(np.einsum, "dhk,ehk->hde")
-            np.testing.assert_allclose(
-                product(ours[2]["query"], ours[2]["key"]),
-                product(theirs[2]["query"], theirs[2]["key"]),
-                atol=1e-5,
-            )
+    both = zip(mimetic_jax.blocks(inside), mimetic_jax.blocks(alone), strict=True)
+    for (_, _, ours), (_, _, theirs) in both:
+        for role in {"mlp_in", "mlp_out"} & set(ours):
+            np.testing.assert_allclose(ours[role], theirs[role], atol=1e-6)
+        if "query" in ours:
+            found, expected = (query_key(one["query"], one["key"]) for one in (ours, theirs))
+            np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_a_scheme_that_hides_its_dependence_on_depth_fails_in_a_loop():
@@ -367,3 +348,33 @@ def test_a_scheme_that_hides_its_dependence_on_depth_fails_in_a_loop():
 
     with pytest.raises(jax.errors.TracerBoolConversionError):
         jax.jit(lambda key: rewrite(key, stacked(2), Hidden()))(KEY)
+
+
+@pytest.mark.parametrize(
+    "names", [("tower1", "tower2"), ("towers/0", "towers/1"), ("Encoder_0", "Encoder_1")]
+)
+def test_towers_have_a_depth_each(names):
+    scheme, layer = Mimetic(beta_vo=(-0.2, -0.4)), jax.eval_shape(lambda: stock(1))["layer_0"]
+    layers = [f"{name}/block_{number}" for name in names for number in range(2)]
+    planned = mimetic_jax.plan(dict.fromkeys(layers, layer), scheme)
+    assert [of for _, of in planned.depth] == [tuple(layers[:2]), tuple(layers[2:])]
+    stages = [f"stage_{stage}/block_{number}" for stage in range(2) for number in range(2)]
+    with pytest.raises(InputError, match="2 values for 4 layers"):
+        mimetic_jax.plan(dict.fromkeys(stages, layer), scheme)
+
+
+@pytest.mark.parametrize("partitioned", ["kernel_init", "bias_init"])
+def test_boxes_that_a_checkpoint_gives_back_as_dictionaries(partitioned):
+    """Restored without a target, a box is the key "value" above its array: the draws are equal."""
+    given = {"kernel_init": nn.initializers.lecun_normal(), "bias_init": nn.initializers.ones}
+    axes = ("embed", "heads", "kv") if partitioned == "kernel_init" else ("heads", "kv")
+    given[partitioned] = nn.with_partitioning(given[partitioned], axes)
+    if partitioned == "bias_init":
+        given["out_bias_init"] = nn.initializers.ones
+    layer = nn.MultiHeadDotProductAttention(HEADS, **given)
+    boxed = layer.init(jax.random.key(0), jnp.ones((1, 5, DIM)))["params"]
+    restored = serialization.msgpack_restore(serialization.to_bytes(boxed))
+    plain = rewrite(KEY, nn.unbox(boxed), Mimetic())
+    new = rewrite(KEY, restored, Mimetic())
+    assert "value" in new["query"][partitioned.removesuffix("_init")]
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(new), jax.tree.leaves(plain))

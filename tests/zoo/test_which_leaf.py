@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from mimetic_jax import InputError, attention_rules, mlp_rules, plan
+from mimetic_jax import InputError, attention_rules, check, mlp_rules, plan, rewrite
 from mimetic_jax.schemes import MeanShift, Mimetic
 from tests.zoo.cases import ones
 
@@ -139,3 +139,38 @@ def test_an_mlp_can_be_left_out():
         "encoder/fc1/kernel",
         "other/fc1/kernel",
     }
+
+
+@pytest.mark.parametrize("part", ["visual", "audio_tower", "resampler", "vision_tower", "qformer"])
+def test_a_part_beside_text_stays(part):
+    """It has a number of heads of its own, or is attention between two models."""
+    attention = "resblocks.0.attn."
+    layer = {f"{attention}in_proj_weight": (3 * D, D), f"{attention}out_proj.weight": (D, D)}
+    other = {f"{part}.{name}": shape for name, shape in layer.items()}
+    assert written(ones(layer | other), num_heads=H) == layer.keys()
+    with pytest.raises(InputError, match="left out by its name"):
+        plan(ones(other), Mimetic(), num_heads=H)
+
+
+@pytest.mark.parametrize("prefix", ["", "0.", "mha.", "layer."])
+def test_attention_of_torch_has_any_name(prefix):
+    shapes = {"in_proj_weight": (3 * D, D), "in_proj_bias": (3 * D,), "out_proj.bias": (D,)}
+    shapes["out_proj.weight"] = (D, D)
+    layer = {prefix + name: shape for name, shape in shapes.items()}
+    tree = ones(layer | {"mixer.out_proj.weight": (D, D)})
+    assert written(tree, num_heads=H) == layer.keys()
+    new = rewrite(KEY, tree, Mimetic(), num_heads=H)
+    assert check(new, num_heads=H)[0].value_out < -0.3
+
+
+@pytest.mark.parametrize(
+    "scale",
+    ["weight_scale", "weight_scale_inv", "weight.absmax", "SCB", "scales", "input_scale"],
+)
+def test_kernels_with_scales_beside_them_are_refused(scale):
+    tree = LLAMA | {"self_attn.logit_scale": (H,), "self_attn.scale": (1,)}
+    assert plan(ones(tree), Mimetic(), num_heads=H)
+    for name in ("q_proj", "o_proj"):
+        scaled = ones(tree | {f"self_attn.{name}.{scale}": (D,)})
+        with pytest.raises(InputError, match=f"scaled by self_attn.{name}.{scale}, which"):
+            plan(scaled, Mimetic(), num_heads=H)
