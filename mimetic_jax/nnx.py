@@ -12,7 +12,7 @@ from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.typed import shown
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.tree.placement import one_key
-from mimetic_jax.tree.rewrite import Plan, rewrite_and_plan
+from mimetic_jax.tree.rewrite import Plan, plan, rewrite
 
 
 def initialize(
@@ -50,6 +50,7 @@ def initialize(
         key = one_key(key)
         if not isinstance(module, nnx.Pytree):
             raise InputError(f"the module must be an nnx.Module, not {shown(module)}")
-    params, written = rewrite_and_plan(key, nnx.state(module, nnx.Param), scheme, **options)
-    nnx.update(module, params)
+    params = nnx.state(module, nnx.Param)
+    written = plan(params, scheme, **options)
+    nnx.update(module, rewrite(key, params, scheme, **options))
     return written

@@ -50,11 +50,7 @@ def natural_order(path: str) -> tuple[tuple[tuple[int, int | str], ...], ...]:
 
 
 def of_layer(path: str, layer: int | None) -> str:
-    """The name of a block: its path, with the index of a layer if several are stacked.
-
-    >>> of_layer("blocks/mlp", 3), of_layer("block_3/mlp", None)
-    ('blocks/mlp[3]', 'block_3/mlp')
-    """
+    """The name of a block: its path, with the index of a layer if several are stacked."""
     return path if layer is None else f"{path}[{layer}]"
 
 
@@ -83,11 +79,7 @@ def family(path: str) -> str:
 
 
 def parent(path: str) -> str:
-    """The path without its last name.
-
-    >>> parent("h.0.attn"), parent("kernel")
-    ('h.0', '')
-    """
+    """The path without its last name."""
     return re.sub(r"(^|[/.])[^/.]*$", "", path)
 
 
@@ -104,11 +96,7 @@ def above(path: str) -> list[str]:
 
 
 def is_layer(path: str) -> bool:
-    """Whether a path is that of a layer or a block by its name.
-
-    >>> is_layer("decoder/EncoderBlock_3"), is_layer("decoder")
-    (True, False)
-    """
+    """Whether a path is that of a layer or a block by its name."""
     return _LAYER.search(re.split(r"[/.]", path)[-1]) is not None
 
 

@@ -219,21 +219,6 @@ def rewrite(
     return tree.params
 
 
-def rewrite_and_plan(
-    key: Any,
-    params: Any,
-    scheme: Scheme | Sequence[Scheme],
-    *,
-    grid: tuple[int, int] | None = None,
-    **options: Any,
-) -> tuple[Any, Plan]:
-    """What `rewrite` and `plan` give; nothing is drawn that `plan` refuses."""
-    tree = Tree(params, **options)
-    planned = _planned(tree, as_tuple(scheme), grid)
-    _write(tree, key, scheme, grid)
-    return tree.params, planned
-
-
 def draw(
     key: Any,
     shapes: Any,
@@ -342,24 +327,8 @@ def rewrite_in_place(
     """Write what `rewrite` would give into NumPy's arrays, one block after the other.
 
     Arrays may be memory maps of a file, or share their memory with another library's: no more than
-    the blocks that are being drawn are held beside them. What `plan` refuses is refused before
-    anything is written; if it fails later, some blocks are written.
-
-    Args:
-        key: a `jax.random` key.
-        arrays: the arrays by path, or by flat names; writable.
-        scheme, grid, **options: as for `plan`.
-        check: is given what will be written, and may refuse it.
-
-    Returns:
-        What was written.
-
-    Example:
-        >>> from mimetic_jax.schemes import Mimetic
-        >>> layer = {f"attn.{name}.weight": np.ones((8, 8)) for name in ("q_proj", "k_proj")}
-        >>> written = rewrite_in_place(jax.random.key(0), layer, Mimetic(), num_heads=2)
-        >>> [write.path for write in written], bool((layer["attn.q_proj.weight"] == 1).any())
-        (['attn.k_proj.weight', 'attn.q_proj.weight'], False)
+    the blocks that are being drawn are held beside them. What `plan` or `check` refuses is refused
+    before anything is written; if it fails later, some blocks are written.
     """
     tree = Tree(dict(arrays), **options)
     check(planned := _planned(tree, as_tuple(scheme), grid))

@@ -219,7 +219,7 @@ class Tree:
         return found
 
     def _norms_around(self, block: str, roles: Collection[str]) -> dict[str, Leaf]:
-        """The gains and scales of a block's attention and MLP, by role: those of the nearest place."""
+        """The gains and scales of a block by role: those of the nearest place."""
         kinds = [kind for kind, kernels in _KINDS.items() if not kernels.isdisjoint(roles)]
         found = {}
         for role in (f"{kind}_{what}" for kind in kinds for what in ("gain", "scale")):
@@ -312,7 +312,7 @@ class Tree:
         return names.of_text(table.path, others, self.beside)
 
     def matches(self, scheme: Scheme) -> list[tuple[str, list[Leaf]]]:
-        """Every block that a scheme writes, sorted, with the leaves to write; refuses all others."""
+        """Every block that a scheme writes, sorted, with the leaves to write; an error if none."""
         found = []
         for block in sorted(self.blocks, key=paths.natural_order):
             try:

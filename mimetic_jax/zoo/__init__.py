@@ -183,9 +183,6 @@ def rules_of(params: Any, model_type: str = "") -> tuple[Rule, ...]:
 
     If axes have names (haliax, penzai), these give the rules. `model_type` is that of Hugging
     Face's config.json, if there is one.
-
-    Raises:
-        InputError: as `detect`.
     """
     if rules := named_rules(params):
         return rules
