@@ -144,7 +144,8 @@ class Fit(Listing[LayerFit]):
         kinds = {paths.family(layer.path): layer.path for layer in attention}
         if len(kinds) > 1:
             first, *others = sorted(kinds)
-            left_out = without(self.rules, *(part_of(kinds[one], kinds[first]) for one in others))
+            parts = (part_of(kinds[one], kinds[first]) for one in others)
+            left_out = without(self.rules, *parts, keep=True)
             raise InputError(
                 f"no single scheme describes {' and '.join(sorted(kinds))}: to fit {first} alone, "
                 f"leave the rest out with {left_out}"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _UNDIVIDED = re.compile(r"(^|[/.])(relative_attention_bias|relpos_bias)[/.]")
 
 
-def rules_without(tree: Tree, *parts: str, keep: str = "") -> str:
+def rules_without(tree: Tree, *parts: str, keep: bool = False) -> str:
     """The rules of a tree, without these leaves: see `without`."""
     return without(tree.name_of_rules, *parts, keep=keep)
 
@@ -153,7 +153,7 @@ def _finds(tree: Tree, scheme: Scheme, rules: Sequence[Rule]) -> bool:
         return False
 
 
-def without(rules: str, *parts: str, keep: str = "") -> str:
+def without(rules: str, *parts: str, keep: bool = False) -> str:
     """Rules that leave out these leaves, or all below a path that ends in a slash.
 
     They are for all layers: numbers stand for any, but for those in the last name if kept.
@@ -161,9 +161,11 @@ def without(rules: str, *parts: str, keep: str = "") -> str:
     >>> without("zoo.PYTORCH", "model.decoder/")
     'rules=(Rule(r"^model/decoder/.*", ()), *zoo.PYTORCH)'
     """
-    end = f"{keep}/" if keep else ""
-    names = (f"{numbered(part.removesuffix(end))}{end}" for part in parts)
-    left = (f'Rule(r"^{name}{".*" * name.endswith("/")}", ())' for name in names)
+    left = []
+    for part in parts:
+        last = re.split("[/.]", part.removesuffix("/"))[-1] + "/" if keep else ""
+        name = numbered(part.removesuffix(last)) + last
+        left.append(f'Rule(r"^{name}{".*" * name.endswith("/")}", ())')
     return argument("rules", f"({', '.join(left)}, *{rules})")
 
 

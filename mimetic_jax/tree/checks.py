@@ -84,7 +84,7 @@ def check_one_per_layer(tree: Tree, blocks: Iterable[str]) -> None:
     layers = Counter(paths.family(layer) for layer, _ in several)
     for (layer, _), (first, second, *_) in several.items():
         if layers[paths.family(layer)] > 1 or tree.layers(first) != [None] or paths.is_layer(layer):
-            one = rules_without(tree, f"{second}/", keep=re.split("[/.]", second)[-1])
+            one = rules_without(tree, f"{second}/", keep=True)
             raise InputError(
                 f"{first} and {second} are in one layer, and their names don't tell "
                 "self-attention from cross-attention: give "
@@ -147,13 +147,12 @@ def check_one_width(tree: Tree, blocks: Iterable[tuple[str, Iterable[Leaf]]]) ->
     for leaf in divided:
         first = divided[0]
         if leaf.axes["d"] != first.axes["d"]:
-            part = part_of(leaf.path, first.path)
             raise InputError(
                 f"{first.path} has width {first.axes['d']} and {leaf.path} width "
                 f"{leaf.axes['d']}, which may have other numbers of heads than "
                 f"{tree.heads['h']}: leave one of them out with "
-                f"{rules_without(tree, part, keep=part.split('/')[-2])}, or give a rule for each "
-                "with its own heads=…"
+                f"{rules_without(tree, part_of(leaf.path, first.path), keep=True)}, or give a "
+                "rule for each with its own heads=…"
             )
 
 

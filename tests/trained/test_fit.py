@@ -1,6 +1,7 @@
 """Constants read off trees, whatever the storage; `fit` undoes `rewrite` with `Mimetic`."""
 
 import math
+import re
 
 import jax
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import mimetic_jax
 from mimetic_jax import InputError, Rule
+from mimetic_jax.command.expressions import parse_rules
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.schemes.mimetic import mimetic_language
 from tests.schemes.blocks import kernels
@@ -154,11 +156,17 @@ def test_pairs_that_are_missing_or_zero():
         _ = found.scheme
 
 
-def test_several_kinds_of_layers_are_several_schemes():
-    found = mimetic_jax.fit({"encoder": {"0": layer()}, "decoder": {"0": layer(), "1": layer()}})
+@pytest.mark.parametrize("names", [("decoder", "encoder"), ("tower_1", "tower_2")])
+def test_several_kinds_of_layers_are_several_schemes(names):
+    one, other = names
+    tree = {one: {"block_0": layer(), "block_1": layer()}, other: {"block_0": layer()}}
+    found = mimetic_jax.fit(tree)
     assert len(found) == 3
-    with pytest.raises(InputError, match="no single scheme describes decoder/# and encoder/#"):
+    words = f"no single scheme describes {one}/block and {other}/block: .*out with rules=(.*)$"
+    with pytest.raises(InputError, match=words) as refused:
         _ = found.scheme
+    alone = mimetic_jax.fit(tree, rules=parse_rules(re.search(words, str(refused.value))[1]))
+    assert alone.scheme == mimetic_jax.fit({one: tree[one]}).scheme
 
 
 def test_bad_input():
