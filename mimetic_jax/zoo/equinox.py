@@ -1,11 +1,10 @@
 """Equinox."""
 
-from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import layer_names, torch_attention
 
 _NAMES = layer_names("{}_proj", ("query", "key", "value", "output"))
 
-EQUINOX: tuple[Rule, ...] = torch_attention(**_NAMES)
+EQUINOX = torch_attention(**_NAMES)
 """Modules with `equinox.nn.MultiheadAttention`.
 
 Leaves are named by the attributes of the modules, blocks by the attribute that holds the attention.
@@ -21,5 +20,5 @@ Cross-attention is the same class: the attribute's name must identify it. The tw
 Read from: equinox 0.13.8, equinox/nn/{_attention,_linear}.py.
 """
 
-EQUINOX_STACKED: tuple[Rule, ...] = torch_attention(**_NAMES, stacked=True)
+EQUINOX_STACKED = torch_attention(**_NAMES, stacked=True)
 """`EQUINOX` in layers that `equinox.filter_vmap` stacks along axis 0, to be scanned over."""

@@ -1,9 +1,8 @@
 """Haiku."""
 
-from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import attention_rules
 
-HAIKU: tuple[Rule, ...] = attention_rules(out="linear", flat=True, kernel="w", bias="b")
+HAIKU = attention_rules(out="linear", flat=True, kernel="w", bias="b")
 """Modules with `haiku.MultiHeadAttention`.
 
 Parameters are {"…/multi_head_attention/query": {"w": …, "b": …}}; the output projection is the

@@ -1,9 +1,8 @@
 """Keras 3 with the JAX backend."""
 
-from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import POOLING, attention_rules
 
-KERAS: tuple[Rule, ...] = (*POOLING, *attention_rules(out="attention_output"))
+KERAS = (*POOLING, *attention_rules(out="attention_output"))
 """Models with `keras.layers.MultiHeadAttention` or `keras.layers.GroupQueryAttention`.
 
 The tree is the dictionary of variables by path, {"…/multi_head_attention/query/kernel": array}:

@@ -80,11 +80,10 @@ def hugging_face_norms(leaf: str, kernel: str) -> tuple[Rule, ...]:
     def at(*names: str) -> tuple[str, ...]:
         return tuple(f"{name}/{leaf}" for name in names)
 
-    def before(first: str, second: str, *beside: str, plus_one: bool = False) -> tuple[Rule, ...]:
-        return gains(*at(first, second), *beside, plus_one=plus_one)
+    def pair(what: str, *names: str, plus_one: bool = False) -> tuple[Rule, ...]:
+        return _pair(what, *at(*names[:2]), *names[2:], plus_one=plus_one)
 
-    def after(first: str, second: str, *beside: str, plus_one: bool = False) -> tuple[Rule, ...]:
-        return scales(*at(first, second), *beside, plus_one=plus_one)
+    before, after = functools.partial(pair, "gain"), functools.partial(pair, "scale")
 
     def other(role: str | tuple[()], name: str, *beside: str) -> Rule:
         return Rule(f"{name}/{leaf}", role, "d" if role else "", beside=beside)
