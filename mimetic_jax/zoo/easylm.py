@@ -1,13 +1,10 @@
 """EasyLM."""
 
-from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import attention_rules, layer_names
 from mimetic_jax.zoo.norms import gains, gated
 
-EASYLM_LLAMA: tuple[Rule, ...] = (
-    Rule(r"attention/wq/kernel", "query", "d (h k)"),
-    Rule(r"attention/wk/kernel", "key", "d (g k)"),
-    Rule(r"attention/wv/kernel", "value", "d (g k)"),
-    Rule(r"attention/wo/kernel", "out", "(h k) d"),
+EASYLM_LLAMA = (
+    *attention_rules(**layer_names("attention/w{}", "qkvo"), flat=True),
     *gated("feed_forward/w3/kernel", "feed_forward/w1/kernel", "feed_forward/w2/kernel"),
     *gains("attention_norm/kernel", "ffn_norm/kernel"),
 )
