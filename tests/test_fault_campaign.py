@@ -15,7 +15,6 @@ import jax
 import numpy as np
 import pytest
 
-from launch.runs import Results
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
 from tests.images import class_folders
@@ -65,57 +64,6 @@ def get_config(kind):
         config.data.augment.crop_scale = (0.3, 1.0)
     return config
 """
-SEEDS = range(100)
-SIMULATED = """
-import contextlib, dataclasses, pathlib, sys, time
-import papers
-from launch import reproduce, runs
-from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.record import Record
-from tests.launch.test_reproduce import TABLE
-
-
-@dataclasses.dataclass
-class Instant:
-    config: object
-    say: object
-
-    def claimed(self, workdir):
-        pass
-
-    def train_all(self, trained, ended):
-        for run in trained:
-            if preemption.should_stop():
-                raise preemption.Preempted("stopped between two runs")
-            time.sleep(0.01)
-            run.path.parent.mkdir(parents=True, exist_ok=True)
-            run.path.touch()
-            ended(run)
-        return []
-
-
-@dataclasses.dataclass
-class Run:
-    workdir: object
-    arm: str
-    seed: int
-
-    of = classmethod(lambda cls, *which: cls(*which))
-
-    @property
-    def path(self):
-        return pathlib.Path(str(self.workdir)) / self.arm / str(self.seed)
-
-    def record(self):
-        record = Record(arm=self.arm, seed=self.seed, score="accuracy", value=50.0)
-        return record if self.path.exists() else None
-
-
-papers.TABLES["tests/tiny"] = TABLE
-runs.Comparison, runs.Run = Instant, Run
-sys.exit(reproduce.main(sys.argv[1:]))
-"""
-"""launch/reproduce.py with a training that is instant; its queue and its lines are real."""
 
 
 @pytest.fixture(scope="module")
@@ -205,27 +153,3 @@ def test_runs(kind, mix, tmp_path, data):
     assert all("train s" in lines[0] for lines in tables)
     # The last column is the time, which is measured.
     assert len({tuple(line[: line.rindex(" | ")] for line in lines) for lines in tables}) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("mix", MIXES)
-def test_lines_of_results(mix, tmp_path):
-    seeds = ",".join(map(str, SEEDS))
-    flags = ["tests/tiny", "--row=1", f"--seeds={seeds}"]
-    whole, stopped = campaign(
-        tmp_path,
-        MIXES[mix],
-        lambda folder: [
-            *("-c", SIMULATED, *flags),
-            *(f"--workdir={folder}/runs", f"--results={folder}/results"),
-        ],
-    )
-    for folder in (whole, *stopped):
-        text = (folder / "results" / "tiny.jsonl").read_text()
-        assert text.endswith("\n")
-        lines = [json.loads(line) for line in text.splitlines()]
-        assert sorted((line["arm"], line["seed"]) for line in lines) == [
-            (arm, seed) for arm in ("default", "mimetic", "norm_matched") for seed in SEEDS
-        ]
-        Results(folder / "results")
