@@ -36,7 +36,7 @@ from mimetic_jax.train.program import Program
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
-from mimetic_jax.train.sensitivity import expected
+from mimetic_jax.train.sensitivity import visible
 from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.start import source_digest, source_path
 from mimetic_jax.train.state import TrainState
@@ -120,7 +120,7 @@ class Comparison:
         """Which gains the runs can show, as far as their number and the test images tell."""
         score = next(iter(self.arms.values())).program.task.score
         tests = self.info.num_test if score is ACCURACY else 0
-        return expected(score, len(self.config.seeds), len(self.arms), tests)
+        return visible(score, None, len(self.config.seeds), len(self.arms), tests)
 
     def train(self, workdir: AnyPath | str) -> Results:
         """Train what isn't finished, arm by arm within a seed.

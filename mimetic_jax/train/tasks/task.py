@@ -40,6 +40,15 @@ class Evaluation:
         )
 
 
+def counted(right: jax.Array, losses: jax.Array, counts: jax.Array) -> Sums:
+    """The sums of what counts: `correct` and `count` as int32, exact for any number; `loss`."""
+    return {
+        "correct": (right & counts).sum(dtype=jnp.int32),
+        "count": counts.sum(dtype=jnp.int32),
+        "loss": jnp.where(counts, losses, 0).sum(),
+    }
+
+
 class Task:
     """A model with its loss. Subclasses give the data, the loss, the test and their words.
 
