@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import random
-import runpy
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
 from tests.images import class_folders
+from tests.processes import small
 from tests.words import penn_treebank
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -35,35 +35,16 @@ MIXES = {
         (signal.SIGTERM, signal.SIGKILL),
     ],
 }
-KINDS = ("vision", "text", "streamed", "together")
-CONFIG = """
-from mimetic_jax.schemes import Mimetic, SinCos
-from configs.default import default
-
-
-def get_config(kind):
-    config = default("text") if kind == "text" else default()
-    config.name = kind
-    config.batch, config.steps, config.max_dispatch = 32, 2400, 3
-    config.eval.batch, config.eval.every = 360, 36
-    config.log_every, config.checkpoint_every = 6, 24
-    if kind == "text":
-        config.data.update(name="text_char", length=12, valid=8)
-        config.model.update(width=18, depth=1, heads=2, dropout=0.1)
-        config.scheme = (Mimetic(),)
-        return config
-    config.model.update(width=16, depth=1, heads=2, dropout=0.1)
-    config.scheme = (SinCos(), Mimetic())
-    if kind == "together":
-        config.together, config.seeds, config.steps = 2, (0, 1), 1200
-    if kind != "streamed":
-        config.data.augment.crop = 1
-    else:
-        config.batch, config.steps, config.eval.batch, config.model.patch = 8, 240, 10, 8
-        config.data.update(name="folder_streamed", size=16)
-        config.data.augment.crop_scale = (0.3, 1.0)
-    return config
-"""
+FIELDS = {
+    **{"batch": 32, "steps": 2400, "eval.batch": 360, "eval.every": 36, "log_every": 6},
+    **{"checkpoint_every": 24, "model.dropout": 0.1},
+}
+KINDS = {
+    "images": {},
+    "text": {"data.name": "text_char"},
+    "streamed": {"data.name": "folder_streamed", "batch": 8, "steps": 240, "eval.batch": 10},
+    "together": {"together": 2, "seeds": (0, 1), "steps": 1200},
+}
 
 
 @pytest.fixture(scope="module")
@@ -123,16 +104,16 @@ def campaign(tmp_path, signals, command):
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs(kind, mix, tmp_path, data):
-    file = tmp_path / "small.py"
-    file.write_text(CONFIG)
-    read = data.get(kind)
-    flags = [f"--config={file}:{kind}", *([f"--config.data.dir={read}"] if read else [])]
+    fields = FIELDS | KINDS[kind]
+    if kind in data:
+        fields["data.dir"] = str(data[kind])
+    flags = [f"--config.{name}={value}" for name, value in fields.items()]
+    flags.append(f"--config=tests/processes/small.py:kind={kind},fsdp=1")
     whole, stopped = campaign(
         tmp_path, MIXES[mix], lambda folder: ["main.py", *flags, f"--workdir={folder}"]
     )
-    config = runpy.run_path(str(file))["get_config"](kind)
-    if read:
-        config.data.dir = str(read)
+    config = small.get_config(kind, fsdp=1)
+    config.update_from_flattened_dict(fields)
     comparison = Comparison(config, say=lambda line: None)
 
     def final(run):
