@@ -31,7 +31,6 @@ from mimetic_jax.train.cluster.processes import (
 from mimetic_jax.train.group import Group, Say, restored
 from mimetic_jax.train.journal import OnMetrics
 from mimetic_jax.train.loop import train
-from mimetic_jax.train.positions import check_positions
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import Results
@@ -357,7 +356,7 @@ class Comparison:
         program = self._programs[key]
         if config.scheme:
             program.plan(config.scheme)
-            check_positions(config.scheme, program.task)
+            program.task.check_positions(config.scheme)
         return Arm(name, config, dataset, program)
 
     def _without_effect(self) -> Iterator[str]:
