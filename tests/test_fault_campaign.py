@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import random
-import runpy
 import signal
 import subprocess
 import sys
@@ -15,10 +14,10 @@ import jax
 import numpy as np
 import pytest
 
-from launch.runs import Results
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
 from tests.images import class_folders
+from tests.processes import small
 from tests.words import penn_treebank
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -36,86 +35,16 @@ MIXES = {
         (signal.SIGTERM, signal.SIGKILL),
     ],
 }
-KINDS = ("vision", "text", "streamed", "together")
-CONFIG = """
-from mimetic_jax.schemes import Mimetic, SinCos
-from configs.default import default
-
-
-def get_config(kind):
-    config = default("text") if kind == "text" else default()
-    config.name = kind
-    config.batch, config.steps, config.max_dispatch = 32, 2400, 3
-    config.eval.batch, config.eval.every = 360, 36
-    config.log_every, config.checkpoint_every = 6, 24
-    if kind == "text":
-        config.data.update(name="text_char", length=12, valid=8)
-        config.model.update(width=18, depth=1, heads=2, dropout=0.1)
-        config.scheme = (Mimetic(),)
-        return config
-    config.model.update(width=16, depth=1, heads=2, dropout=0.1)
-    config.scheme = (SinCos(), Mimetic())
-    if kind == "together":
-        config.together, config.seeds, config.steps = 2, (0, 1), 1200
-    if kind != "streamed":
-        config.data.augment.crop = 1
-    else:
-        config.batch, config.steps, config.eval.batch, config.model.patch = 8, 240, 10, 8
-        config.data.update(name="folder_streamed", size=16)
-        config.data.augment.crop_scale = (0.3, 1.0)
-    return config
-"""
-SEEDS = range(100)
-SIMULATED = """
-import contextlib, dataclasses, pathlib, sys, time
-import papers
-from launch import reproduce, runs
-from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.record import Record
-from tests.launch.test_reproduce import TABLE
-
-
-@dataclasses.dataclass
-class Instant:
-    config: object
-    say: object
-
-    def claimed(self, workdir):
-        pass
-
-    def train_all(self, trained, ended):
-        for run in trained:
-            if preemption.should_stop():
-                raise preemption.Preempted("stopped between two runs")
-            time.sleep(0.01)
-            run.path.parent.mkdir(parents=True, exist_ok=True)
-            run.path.touch()
-            ended(run)
-        return []
-
-
-@dataclasses.dataclass
-class Run:
-    workdir: object
-    arm: str
-    seed: int
-
-    of = classmethod(lambda cls, *which: cls(*which))
-
-    @property
-    def path(self):
-        return pathlib.Path(str(self.workdir)) / self.arm / str(self.seed)
-
-    def record(self):
-        record = Record(arm=self.arm, seed=self.seed, score="accuracy", value=50.0)
-        return record if self.path.exists() else None
-
-
-papers.TABLES["tests/tiny"] = TABLE
-runs.Comparison, runs.Run = Instant, Run
-sys.exit(reproduce.main(sys.argv[1:]))
-"""
-"""launch/reproduce.py with a training that is instant; its queue and its lines are real."""
+FIELDS = {
+    **{"batch": 32, "steps": 2400, "eval.batch": 360, "eval.every": 36, "log_every": 6},
+    **{"checkpoint_every": 24, "model.dropout": 0.1},
+}
+KINDS = {
+    "images": {},
+    "text": {"data.name": "text_char"},
+    "streamed": {"data.name": "folder_streamed", "batch": 8, "steps": 240, "eval.batch": 10},
+    "together": {"together": 2, "seeds": (0, 1), "steps": 1200},
+}
 
 
 @pytest.fixture(scope="module")
@@ -175,16 +104,16 @@ def campaign(tmp_path, signals, command):
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs(kind, mix, tmp_path, data):
-    file = tmp_path / "small.py"
-    file.write_text(CONFIG)
-    read = data.get(kind)
-    flags = [f"--config={file}:{kind}", *([f"--config.data.dir={read}"] if read else [])]
+    fields = FIELDS | KINDS[kind]
+    if kind in data:
+        fields["data.dir"] = str(data[kind])
+    flags = [f"--config.{name}={value}" for name, value in fields.items()]
+    flags.append(f"--config=tests/processes/small.py:kind={kind},fsdp=1")
     whole, stopped = campaign(
         tmp_path, MIXES[mix], lambda folder: ["main.py", *flags, f"--workdir={folder}"]
     )
-    config = runpy.run_path(str(file))["get_config"](kind)
-    if read:
-        config.data.dir = str(read)
+    config = small.get_config(kind, fsdp=1)
+    config.update_from_flattened_dict(fields)
     comparison = Comparison(config, say=lambda line: None)
 
     def final(run):
@@ -205,27 +134,3 @@ def test_runs(kind, mix, tmp_path, data):
     assert all("train s" in lines[0] for lines in tables)
     # The last column is the time, which is measured.
     assert len({tuple(line[: line.rindex(" | ")] for line in lines) for lines in tables}) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("mix", MIXES)
-def test_lines_of_results(mix, tmp_path):
-    seeds = ",".join(map(str, SEEDS))
-    flags = ["tests/tiny", "--row=1", f"--seeds={seeds}"]
-    whole, stopped = campaign(
-        tmp_path,
-        MIXES[mix],
-        lambda folder: [
-            *("-c", SIMULATED, *flags),
-            *(f"--workdir={folder}/runs", f"--results={folder}/results"),
-        ],
-    )
-    for folder in (whole, *stopped):
-        text = (folder / "results" / "tiny.jsonl").read_text()
-        assert text.endswith("\n")
-        lines = [json.loads(line) for line in text.splitlines()]
-        assert sorted((line["arm"], line["seed"]) for line in lines) == [
-            (arm, seed) for arm in ("default", "mimetic", "norm_matched") for seed in SEEDS
-        ]
-        Results(folder / "results")

@@ -31,12 +31,11 @@ from mimetic_jax.train.cluster.processes import (
 from mimetic_jax.train.group import Group, Say, restored
 from mimetic_jax.train.journal import OnMetrics
 from mimetic_jax.train.loop import train
-from mimetic_jax.train.positions import check_positions
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
-from mimetic_jax.train.sensitivity import expected
+from mimetic_jax.train.sensitivity import visible
 from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.start import source_digest, source_path
 from mimetic_jax.train.state import TrainState
@@ -120,7 +119,7 @@ class Comparison:
         """Which gains the runs can show, as far as their number and the test images tell."""
         score = next(iter(self.arms.values())).program.task.score
         tests = self.info.num_test if score is ACCURACY else 0
-        return expected(score, len(self.config.seeds), len(self.arms), tests)
+        return visible(score, None, len(self.config.seeds), len(self.arms), tests)
 
     def train(self, workdir: AnyPath | str) -> Results:
         """Train what isn't finished, arm by arm within a seed.
@@ -357,7 +356,7 @@ class Comparison:
         program = self._programs[key]
         if config.scheme:
             program.plan(config.scheme)
-            check_positions(config.scheme, program.task)
+            program.task.check_positions(config.scheme)
         return Arm(name, config, dataset, program)
 
     def _without_effect(self) -> Iterator[str]:

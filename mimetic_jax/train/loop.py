@@ -71,7 +71,13 @@ def train(group: Group, say: Say) -> dict[Run, str]:
 
 
 def evaluation_every(config: Mapping[str, float], steps_per_epoch: int) -> int:
-    """Steps between two tests, from `config.eval`; 0 for only those of the start and the end."""
+    """Steps between two tests, from `config.eval`; 0 for only those of the start and the end.
+
+    >>> evaluation_every({"every": 0, "every_epochs": 0.5}, 44)
+    22
+    >>> evaluation_every({"every": 0, "every_epochs": 0.01}, 44)
+    1
+    """
     if every := config["every"]:
         return int(every)
     epochs = config["every_epochs"]

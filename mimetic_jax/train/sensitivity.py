@@ -6,28 +6,9 @@ from mimetic_jax.train.record import ACCURACY, Score
 from mimetic_jax.train.statistics import ENOUGH, smallest_gain
 
 
-def expected(score: Score, seeds: int, arms: int, tests: int) -> str:
-    """What a comparison with so many test examples will show, before any of its runs.
-
-    >>> for part in expected(ACCURACY, seeds=3, arms=4, tests=36).split("; "):
-    ...     print(part)
-    3 seeds of 4 arms and 36 test images show gains from 27 points, nine times of ten
-    10 seeds from 13, on 360 test images from 4 points
-    """
-    if (reason := _nothing(score, seeds, arms)) is not None:
-        return reason
-    if score is ACCURACY and tests:
-        return visible(score, 0.0, seeds, arms, tests)
-    gain = _gain(1.0, seeds, arms, 1)
-    return (
-        f"{seeds} seeds of {arms} arms show gains from {gain} standard deviations of a run's "
-        "score, nine times of ten; how much runs vary is known once there are some"
-    )
-
-
 def visible(
     score: Score,
-    sd: float,
+    sd: float | None,
     seeds: int,
     arms: int,
     tests: int = 0,
@@ -36,30 +17,36 @@ def visible(
 ) -> str:
     """The gains that runs with this standard deviation show, and that more seeds or examples would.
 
-    An accuracy on N images varies by √(p(1 − p) / N) for the choice of the images alone, of which
-    the share p is classified rightly: runs are taken to vary by no less, whatever their seeds say.
-    `at_once` arms are compared with p corrected for their number.
+    It is None before there are any runs. An accuracy on N images varies by √(p(1 − p) / N) for the
+    choice of the images alone, of which the share p is classified rightly: runs are taken to vary
+    by no less, whatever their seeds say. `at_once` arms are compared with p corrected for their
+    number.
 
-    >>> found = visible(ACCURACY, 1.2, seeds=3, arms=4, tests=10_000, share=0.85)
-    >>> for part in found.split("; "):
-    ...     print(part)
+    >>> for sd, tests, share in ((None, 36, 0.5), (1.2, 10_000, 0.85)):
+    ...     for part in visible(ACCURACY, sd, 3, 4, tests, share).split("; "):
+    ...         print(part)
+    3 seeds of 4 arms and 36 test images show gains from 27 points, nine times of ten
+    10 seeds from 13, on 360 test images from 4 points
     3 seeds of 4 arms and 10,000 test images show gains from 3.8 points, nine times of ten
     10 seeds from 1.8 points
     """
     if (reason := _nothing(score, seeds, arms)) is not None:
         return reason
-    unit, more = " points" if score.scale == 100 else "", 10 if seeds < 10 else 4 * seeds
     images = tests if score is ACCURACY else 0
-    by_images = _of_images(share, images) if images else 0.0
+    if sd is None and not images:
+        gain = _gain(1.0, seeds, arms, at_once)
+        return (
+            f"{seeds} seeds of {arms} arms show gains from {gain} standard deviations of a run's "
+            "score, nine times of ten; how much runs vary is known once there are some"
+        )
+    sd, by_images = sd or 0.0, _of_images(share, images) if images else 0.0
+    unit, more = " points" if score.scale == 100 else "", 10 if seeds < 10 else 4 * seeds
     on = f" and {images:,} test images" if images else ""
     among = f", {at_once} of them compared at once," if at_once > 1 else ""
-
-    def gain(seeds: int) -> str:
-        return _gain(max(sd, by_images), seeds, arms, at_once)
-
+    now, then = (_gain(max(sd, by_images), count, arms, at_once) for count in (seeds, more))
     text = (
-        f"{seeds} seeds of {arms} arms{among}{on} show gains from {gain(seeds)}{unit}, nine times "
-        f"of ten; {more} seeds from {gain(more)}"
+        f"{seeds} seeds of {arms} arms{among}{on} show gains from {now}{unit}, nine times of ten; "
+        f"{more} seeds from {then}"
     )
     if by_images <= sd:
         return text + unit

@@ -65,17 +65,18 @@ def test_losses_are_equal(mesh):
 
 
 def test_parameters_and_their_moments_are_cut():
-    p = program(2, 4)
+    """By "fsdp" along inputs, and by "tensor" along heads and hidden units."""
+    p = program(2, 2, 2)
     state = p.initial_state(0, SCHEME)
-    kernel = state.params["block_0"]["mlp"]["fc1"]["kernel"]
-    assert kernel.sharding.spec == P("fsdp", "tensor")
-    assert kernel.addressable_shards[0].data.size == kernel.size // 4
-    query = state.params["block_0"]["attention"]["query"]["kernel"]
-    assert query.addressable_shards[0].data.size == query.size // 4
+    attention, fc1 = state.params["block_0"]["attention"], state.params["block_0"]["mlp"]["fc1"]
+    assert fc1["kernel"].sharding.spec == P("fsdp", "tensor")
+    shards = (attention["query"]["kernel"], attention["out"]["kernel"], fc1["bias"])
+    shapes = [shard.addressable_shards[0].data.shape for shard in shards]
+    assert shapes == [(16, 1, 16), (1, 16, 16), (64,)]
     moments = jax.tree.leaves(jax.tree.map(lambda x: x.sharding.spec, state.opt_state))
     assert P("fsdp", "tensor") in moments
-    shapes = jax.tree.map(lambda x: x.sharding, p.shapes)
-    jax.tree.map(lambda x, s: None if x.sharding == s else pytest.fail(str(s)), state, shapes)
+    where = [jax.tree.map(lambda x: x.sharding, tree) for tree in (state, p.shapes)]
+    assert where[0] == where[1]
 
 
 def test_rewrite_keeps_shardings_and_values():
@@ -231,11 +232,3 @@ def test_bad_meshes():
     with pytest.raises(InputError, match="'fspd' of kernel"):
         shardings(tree, make_mesh(2, 4), [("kernel", "fspd")])
     assert shardings(tree, make_mesh(2, 4), [("kernel", "fsdp")])["kernel"].spec == P()
-
-
-def test_tensor_cuts_heads_and_hidden_units():
-    params = program(2, 2, 2).initial_state(0, SCHEME).params["block_0"]
-    query, out = (params["attention"][role]["kernel"] for role in ("query", "out"))
-    assert query.addressable_shards[0].data.shape == (16, 1, 16)
-    assert out.addressable_shards[0].data.shape == (1, 16, 16)
-    assert params["mlp"]["fc1"]["bias"].addressable_shards[0].data.shape == (64,)

@@ -20,41 +20,6 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 CONFIG = pathlib.Path(__file__).parent / "small.py"
 
 
-def joining(processes):
-    """For each process the flags by which it joins the others."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = [f"--coordinator=127.0.0.1:{port}", f"--num_processes={processes}"]
-    return [[*common, f"--process_id={number}"] for number in range(processes)]
-
-
-class Processes:
-    """Processes of one run: signaled and awaited together."""
-
-    def __init__(self, running):
-        self.running = running
-
-    def poll(self):
-        """The worst exit code, None while any runs; the failure of one ends the others."""
-        codes = [process.poll() for process in self.running]
-        if any(code not in (None, 0, EXIT_CODE) for code in codes):
-            for process in self.running:
-                process.kill()
-                process.wait()
-        worst = max(codes, key=lambda code: (code not in (None, 0, EXIT_CODE), code or 0))
-        return None if None in codes else worst
-
-    def send_signal(self, sign):
-        for process in self.running:
-            process.send_signal(sign)
-
-    def wait(self):
-        while (code := self.poll()) is None:
-            time.sleep(0.05)
-        return code
-
-
 class Machine:
     """Starts processes that join over loopback, each with virtual devices."""
 
@@ -73,52 +38,65 @@ class Machine:
         flags += [f"--config.data.dir={data}"] if data else []
         return flags + [f"--config.{name}={value}" for name, value in fields.items()]
 
-    def _started(self, commands, devices, folders=None):
+    def start(self, commands, devices, folders=None):
         """A process per entry of `commands` in its folder; the output of each goes to a log."""
-        environment = self.environment | {
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"
-        }
-        joined = [[]] if len(commands) == 1 else joining(len(commands))
-        self.logs = [self.folder / f"{number}.log" for number in range(len(commands))]
+        count = len(commands)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            joining = [f"--coordinator=127.0.0.1:{free.getsockname()[1]}"]
+        joining.append(f"--num_processes={count}")
+        flags = f"--xla_force_host_platform_device_count={devices}"
+        self.logs = [self.folder / f"{number}.log" for number in range(count)]
         running = []
-        for number, path in enumerate(self.logs):
+        for number, (command, path) in enumerate(zip(commands, self.logs, strict=True)):
+            joined = [*joining, f"--process_id={number}"] if count > 1 else []
             with path.open("w") as log:
                 running.append(
                     subprocess.Popen(
-                        [sys.executable, ROOT / "main.py", *joined[number], *commands[number]],
+                        [sys.executable, ROOT / "main.py", *joined, *command],
                         cwd=folders[number] if folders else ROOT,
-                        env=environment,
+                        env=self.environment | {"XLA_FLAGS": flags},
                         stdout=log,
                         stderr=log,
                     )
                 )
         return running
 
-    def start(self, processes, devices, flags):
-        """Start processes of one run."""
-        return Processes(self._started([flags] * processes, devices))
-
     def output(self):
         """The output of the latest start."""
         return "".join(log.read_text() for log in self.logs)
 
+    def wait(self, running):
+        """The worst exit code; the failure of one ends the others."""
+        codes = [None]
+        while None in codes:
+            time.sleep(0.05)
+            codes = [process.poll() for process in running]
+            if failed := [code for code in codes if code not in (None, 0, EXIT_CODE)]:
+                for process in running:
+                    process.kill()
+                    process.wait()
+                return failed[0]
+        return max(codes)
+
     def run(self, processes, devices, flags):
-        code = self.start(processes, devices, flags).wait()
+        code = self.wait(self.start([flags] * processes, devices))
         assert code == 0, self.output()[-5000:]
 
-    def stop(self, process, metrics, step):
+    def stop(self, running, metrics, step):
         """Send SIGTERM once a step is recorded; returns the exit code."""
         deadline = time.monotonic() + 200
         while not any(record["step"] >= step for record in metrics.read()):
-            assert process.poll() is None, self.output()[-5000:]
+            assert not any(process.poll() for process in running), self.output()[-5000:]
             assert time.monotonic() < deadline, self.output()[-5000:]
             time.sleep(0.01)
-        process.send_signal(signal.SIGTERM)
-        return process.wait()
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+        return self.wait(running)
 
     def together(self, commands, devices, **more):
         """Run a process per entry of `commands`: exit code and output of each."""
-        codes = [process.wait() for process in self._started(commands, devices, **more)]
+        codes = [process.wait() for process in self.start(commands, devices, **more)]
         return list(zip(codes, (log.read_text() for log in self.logs), strict=True))
 
 

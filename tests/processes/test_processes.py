@@ -40,7 +40,7 @@ def test_a_stopped_run_continues_on_any_machine(machine, data, losses, tmp_path,
     machine.run(1, 8, flags(tmp_path / "whole"))
     expected, tested = losses(tmp_path / "whole")
     run = Run.of(tmp_path / "stopped", "run", 0)
-    code = machine.stop(machine.start(2, 4, flags(tmp_path / "stopped")), run.metrics, 5)
+    code = machine.stop(machine.start([flags(tmp_path / "stopped")] * 2, 4), run.metrics, 5)
     assert code == 75, machine.output()[-5000:]
     assert "which is saved: the same command continues" in machine.output()
     stopped = len(losses(tmp_path / "stopped")[0])

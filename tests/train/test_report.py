@@ -8,7 +8,7 @@ import scipy.stats
 from mimetic_jax.train import report
 from mimetic_jax.train.record import ACCURACY, BITS, PERPLEXITY, RECALL, Record
 from mimetic_jax.train.report import ArmResult, Results, compared
-from mimetic_jax.train.sensitivity import expected
+from mimetic_jax.train.sensitivity import visible
 from mimetic_jax.train.statistics import (
     counted_difference,
     paired_difference,
@@ -147,7 +147,7 @@ def test_steps_to_the_default_only_where_it_is_not_past_its_best():
 @pytest.mark.parametrize(("seeds", "tests", "gain"), [(3, 36, 27), (10, 36, 13), (10, 360, 4)])
 def test_few_test_images_hide_gains(seeds, tests, gain):
     """Two arms that classify images of other draws: found nine times of ten, by the engine."""
-    assert f"show gains from {gain} points" in expected(ACCURACY, seeds, 4, tests)
+    assert f"show gains from {gain} points" in visible(ACCURACY, None, seeds, 4, tests)
     random, found = np.random.default_rng(0), []
     for _ in range(400):
         shares = np.full((4, 1), 0.5) + np.array([[gain / 100], [0], [0], [0]]) * [[1]]
@@ -159,11 +159,11 @@ def test_few_test_images_hide_gains(seeds, tests, gain):
 
 
 def test_too_few_seeds_are_named_before_the_training():
-    assert expected(ACCURACY, 2, 4, 1000) == "2 seeds can't show a gain: it takes 3"
-    assert expected(ACCURACY, 3, 1, 1000) == ""
-    assert "standard deviations" in expected(BITS, 3, 4, 0)
-    assert "5 of 5 against none shows a gain" in expected(RECALL, 5, 4, 0)
-    assert "4 of 4 would" in expected(RECALL, 3, 4, 0)
+    assert visible(ACCURACY, None, 2, 4, 1000) == "2 seeds can't show a gain: it takes 3"
+    assert visible(ACCURACY, None, 3, 1, 1000) == ""
+    assert "standard deviations" in visible(BITS, None, 3, 4, 0)
+    assert "5 of 5 against none shows a gain" in visible(RECALL, None, 5, 4, 0)
+    assert "4 of 4 would" in visible(RECALL, None, 3, 4, 0)
 
 
 def test_summary(results, tmp_path):

@@ -115,13 +115,6 @@ def test_a_last_step_that_makes_the_weights_infinite_is_no_result(tiny, tmp_path
     assert str(comparison.table(tmp_path)) == "no finished run yet"
 
 
-@pytest.mark.slow
-def test_evaluations_in_small_parts_of_an_epoch(tiny, tmp_path):
-    config = tiny(steps=3, checkpoint_every=0, **{"eval.every": 0, "eval.every_epochs": 0.01})
-    quiet(config).train(tmp_path)
-    assert [record["step"] for record in evaluations(Run.of(tmp_path, "run", 0))] == [0, 1, 2, 3]
-
-
 def test_plan_knows_the_arithmetic(tiny):
     comparison = quiet(tiny())
     program = comparison.arms["run"].program

@@ -1,6 +1,5 @@
 import dataclasses
 import functools
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,6 @@ import pytest
 from PIL import Image
 
 from mimetic_jax import InputError, data
-from mimetic_jax.data.augment import pipeline
 from mimetic_jax.train import step as steps
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.tasks.images import ImageTask
@@ -99,23 +97,6 @@ def test_mixed_targets_reach_the_loss(alpha):
     assert not np.allclose(targets, plain)
 
 
-# No pixel has the mean of the data, which erasing would write.
-BRIGHT = DRAWS.integers(128, 256, (16, 8, 8, 1), np.uint8)
-
-
-def prepared(**augment) -> np.ndarray:
-    fields = {"erase_mode": "const", **augment}
-    task = digits_task(**{f"data.augment.{name}": value for name, value in fields.items()})
-    with mock.patch.object(pipeline, "mix", halves):
-        images, _ = jax.jit(task.prepare)(jax.random.key(3), jnp.int32(0), (BRIGHT, LABELS))
-    return np.asarray(images)
-
-
-def halves(mixing, key, images, labels, num_classes, smoothing):
-    """Mixup with λ = 1/2, which compiles faster than a draw of λ."""
-    return (images + images[::-1]) / 2, jax.nn.one_hot(labels, num_classes)
-
-
 def task(fraction: float, shape: tuple[int, int, int], streamed: bool = False) -> ImageTask:
     config = tiny(**{"data.eval_fraction": fraction, "model.patch": 4})
     info = dataclasses.replace(data.describe("cifar10"), image_shape=shape, streamed=streamed)
@@ -144,6 +125,15 @@ def test_a_square_view_of_other_images_is_refused():
 
 def test_holes_are_mixed_or_whole():
     """Erased last, an image is the mixed one but for its own hole."""
+
+    def prepared(**augment):
+        fields = {f"data.augment.{name}": value for name, value in augment.items()}
+        task = digits_task(**{"data.augment.erase_mode": "const", "data.mix.mixup": 50.0, **fields})
+        images, _ = jax.jit(task.prepare)(jax.random.key(3), jnp.int32(0), (bright, LABELS))
+        return np.asarray(images)
+
+    # No pixel has the mean of the data, which erasing writes; mixup's λ is close to 1/2.
+    bright = DRAWS.integers(128, 256, (16, 8, 8, 1), np.uint8)
     mixed, last, before = prepared(), prepared(erase=1.0, erase_mixed=True), prepared(erase=1.0)
     hole = last == 0
     assert hole.any(axis=(1, 2, 3)).all()

@@ -65,13 +65,14 @@ def finished_runs(comparison, workdir):
         metrics.append({"step": 12, "eval_count": 1, "record": record_of(seed).to_json()})
 
 
-def test_a_damaged_claim_is_named_and_nothing_is_deleted(tiny, tmp_path):
-    comparison = quiet(tiny(seeds=(0, 1)))
-    for damage in DAMAGE:
-        workdir = tmp_path / damage
-        finished_runs(comparison, workdir)
-        (workdir / "config.json").write_bytes(DAMAGE[damage])
-        refused(lambda workdir: comparison.table(str(workdir)), workdir, "config.json")
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_file_is_named_and_nothing_is_deleted(tiny, tmp_path, damage):
+    comparison, run = quiet(tiny(seeds=(0, 1))), Run.of(tmp_path, "run", 0)
+    finished_runs(comparison, tmp_path)
+    (run.folder / "group.json").write_bytes(damage)
+    refused(lambda workdir: run.group, tmp_path, "group.json")
+    (tmp_path / "config.json").write_bytes(damage)
+    refused(comparison.table, tmp_path, "config.json")
 
 
 def test_jobs_that_start_at_once_are_all_in_the_claim(tiny, tmp_path, monkeypatch):
@@ -89,14 +90,6 @@ def test_jobs_that_start_at_once_are_all_in_the_claim(tiny, tmp_path, monkeypatc
     assert list(Claim.read(tmp_path).config["seeds"]) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_list_of_a_group_is_named(tmp_path, damage):
-    run = Run.of(str(tmp_path), "run", 0)
-    run.folder.mkdir(parents=True)
-    (run.folder / "group.json").write_bytes(DAMAGE[damage])
-    refused(lambda to: Run.of(str(to), "run", 0).group, tmp_path, "group.json")
-
-
 def test_runs_on_other_data_are_in_no_table(tiny, tmp_path):
     comparison = quiet(tiny(seeds=(0,)))
     finished_runs(comparison, tmp_path)
@@ -108,21 +101,15 @@ def test_runs_on_other_data_are_in_no_table(tiny, tmp_path):
         refused(call, tmp_path, "with other data (fingerprint x there, y here)")
 
 
-def edited(workdir, edit):
-    path = workdir / "runs/run/0/metrics.jsonl"
-    path.write_bytes(edit(path.read_bytes()))
-
-
 def test_lines_that_were_lost_change_no_score(tiny, finished, tmp_path):
     """Checkpoints know every evaluation: the metrics of a stopped run may be gone."""
-    there, workdir = finished, tmp_path / "stopped"
     with killed(9):
-        trained(tiny(), workdir)
-    edited(workdir, lambda content: b"")
+        trained(tiny(), tmp_path)
+    Run.of(tmp_path, "run", 0).metrics.rewrite([])
     comparison = quiet(tiny())
-    table = str(comparison.table(there))
-    assert str(comparison.train(workdir)).split("|")[9:12] == table.split("|")[9:12]
-    found, expected = (Run.of(str(folder), "run", 0).record() for folder in (workdir, there))
+    table = str(comparison.table(finished))
+    assert str(comparison.train(tmp_path)).split("|")[9:12] == table.split("|")[9:12]
+    found, expected = (Run.of(folder, "run", 0).record() for folder in (tmp_path, finished))
     assert (found.value, found.curve, found.loss) == (expected.value, expected.curve, expected.loss)
 
 

@@ -126,8 +126,19 @@ class Lines:
         """
         if not self.path.exists():
             return []
-        whole = read(self.path).split(b"\n")[:-1]
-        return [self._record(line, number) for number, line in enumerate(whole, 1)]
+        records = []
+        for number, line in enumerate(read(self.path).split(b"\n")[:-1], 1):
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):  # neither JSON nor, of bytes, text
+                record = None
+            if not isinstance(record, dict):
+                raise InputError(
+                    f"{self.path} line {number} is not a JSON object: restore the file, or move "
+                    "it away"
+                )
+            records.append(record)
+        return records
 
     def append(self, record: Line) -> None:
         """Add a record; a partial line at the end is removed first."""
@@ -136,17 +147,6 @@ class Lines:
     def rewrite(self, records: Iterable[Line]) -> None:
         """Replace all records."""
         write(self.path, "".join(f"{json.dumps(record)}\n" for record in records))
-
-    def _record(self, line: bytes, number: int) -> Line:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):  # neither JSON nor, of bytes, text
-            record = None
-        if not isinstance(record, dict):
-            raise InputError(
-                f"{self.path} line {number} is not a JSON object: restore the file, or move it away"
-            )
-        return record
 
 
 @contextlib.contextmanager

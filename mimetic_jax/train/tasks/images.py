@@ -20,7 +20,7 @@ from mimetic_jax.data.feed.streamed import StreamedImages
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.step import Metrics
-from mimetic_jax.train.tasks.task import Evaluation, Task
+from mimetic_jax.train.tasks.task import Evaluation, Task, counted
 
 
 class ImageTask(Task):
@@ -164,16 +164,11 @@ class ImageTask(Task):
         return value, ({"loss": value, "accuracy": right.mean()}, model_state)
 
     def sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
-        """`correct` and `count` as int32, exact for any number of examples; the sum of `loss`."""
+        """Over examples, see `counted`."""
         images, labels = examples
         logits, _ = self.outputs(variables, self.view(images))
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-        counted = weights > 0
-        return {
-            "correct": ((logits.argmax(-1) == labels) & counted).sum(dtype=jnp.int32),
-            "count": counted.sum(dtype=jnp.int32),
-            "loss": jnp.where(counted, losses, 0).sum(),
-        }
+        return counted(logits.argmax(-1) == labels, losses, weights > 0)
 
     def view(self, pixels: jax.Array) -> jax.Array:
         """Images as they are tested on: the central view at the model's size, normalized.

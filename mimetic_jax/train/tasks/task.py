@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import jax
@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from mimetic_jax.base.errors import InputError, error_text
 from mimetic_jax.data.feed.feed import Examples, Feed, Sums
 from mimetic_jax.models import Model
+from mimetic_jax.schemes import PositionalHeads, Scheme
 from mimetic_jax.train.cluster.mesh import sharded_activations
 from mimetic_jax.train.record import Score
 from mimetic_jax.train.step import Metrics
@@ -38,6 +39,15 @@ class Evaluation:
             count,
             f"{name} {100 * accuracy:5.2f} %  loss {loss:.4f}  ({count:,} {unit})",
         )
+
+
+def counted(right: jax.Array, losses: jax.Array, counts: jax.Array) -> Sums:
+    """The sums of what counts: `correct` and `count` as int32, exact for any number; `loss`."""
+    return {
+        "correct": (right & counts).sum(dtype=jnp.int32),
+        "count": counts.sum(dtype=jnp.int32),
+        "loss": jnp.where(counts, losses, 0).sum(),
+    }
 
 
 class Task:
@@ -138,6 +148,29 @@ class Task:
                 )
         return variables
 
+    def check_positions(self, schemes: Iterable[Scheme]) -> None:
+        """Refuse schemes by which positions turn otherwise than in the model, or whose heads look
+        further than its context. Models that don't say how their positions turn take any."""
+        if (rotary_of := self.model.traits.rotary) is None:
+            return
+        rotary = rotary_of(self.model.module)
+        for scheme in _for_rotary(schemes):
+            if rotary is None:
+                raise InputError(
+                    f"{type(scheme).__name__} is for rotary positions, which model "
+                    f"{self.model.name} doesn't have: set those, or use Mimetic, which makes "
+                    "attention local if positions are added"
+                )
+            if scheme.rotary != rotary:
+                raise InputError(f"the model turns by {rotary}, but the scheme by {scheme.rotary}")
+            reach = self.grid() or self.input_shape
+            for offset in scheme.every_offset() if isinstance(scheme, PositionalHeads) else ():
+                for distance, size in zip(offset, reach, strict=True):
+                    if abs(distance) >= size:
+                        raise InputError(
+                            f"offset {distance:g} is beyond the {size} tokens of the context"
+                        )
+
     def grid(self) -> tuple[int, int] | None:
         """(h, w) of the patches, if the model has a grid."""
         return self.model.grid(self.input_shape)
@@ -156,3 +189,12 @@ class Task:
             return self.model(variables, inputs, key)
         with sharded_activations(self._mesh):
             return self.model(variables, inputs, key)
+
+
+def _for_rotary(schemes: Iterable[Any]) -> Iterator[Any]:
+    """The schemes that say how positions turn, also inside of others."""
+    for scheme in schemes:
+        if hasattr(scheme, "rotary"):
+            yield scheme
+        elif isinstance(inner := getattr(scheme, "like", None), Scheme):
+            yield from _for_rotary([inner])

@@ -144,15 +144,6 @@ def test_joining_by_halves(arguments, words):
         processes.join(*arguments)
 
 
-def test_alone_there_is_nothing_to_agree_on():
-    processes.join(None, None, None, False)
-    assert processes.is_first()
-    assert processes.agreed(True)
-    assert not processes.agreed(False)
-    processes.wait_for_all("anything")
-    processes.check_processes_agree(config={"a": 1})
-
-
 def test_the_process_that_differs_is_named(monkeypatch):
     def gather(digests):
         others = np.repeat(digests[None], 3, axis=0)
