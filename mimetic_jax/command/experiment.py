@@ -93,8 +93,7 @@ def main(argv: Sequence[str]) -> None:
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
     from mimetic_jax.analysis import timing
     from mimetic_jax.analysis.plan import describe
-    from mimetic_jax.command.events import Events
-    from mimetic_jax.command.progress import Progress
+    from mimetic_jax.command.progress import Events, Progress
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption, processes
     from mimetic_jax.train.comparison import Comparison

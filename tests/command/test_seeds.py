@@ -3,7 +3,7 @@
 import pytest
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.command.seeds import parse_seeds
+from mimetic_jax.command.assign import parse_seeds
 
 
 @pytest.mark.parametrize(
