@@ -41,6 +41,14 @@ def examples_of(order: TrainOrder, step: int) -> np.ndarray:
     return np.array([order.index(step, row) for row in range(order.batch)])
 
 
+def rectangle(marked: np.ndarray) -> tuple[int, int, int, int]:
+    """Top, left, height and width of what is marked, which must be a whole rectangle."""
+    rows, columns = np.flatnonzero(marked.any(axis=1)), np.flatnonzero(marked.any(axis=0))
+    height, width = np.ptp(rows) + 1, np.ptp(columns) + 1
+    assert marked.sum() == height * width
+    return rows[0], columns[0], height, width
+
+
 SIZES = {"train": 7, "test": 3}
 """Examples of a data set of `prepare`."""
 

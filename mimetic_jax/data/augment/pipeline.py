@@ -51,9 +51,6 @@ class Augmentation:
         erase_mode: "pixel" fills that rectangle with normal noise, "const" with the mean color.
         erase_mixed: erase images after mixup and CutMix, as timm's loader does, so that a hole is
           whole and in one image; otherwise before, as in DeiT, so that holes are mixed too.
-
-    Raises:
-        InputError: a number is out of range, a name unknown, or the policy malformed.
     """
 
     crop: _Pixels = 0
