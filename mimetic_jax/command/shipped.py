@@ -145,19 +145,7 @@ def parsed(module: ModuleType, text: str) -> dict[str, Any]:
 
 
 def explained(file: pathlib.Path) -> str:
-    """What a configuration trains, and its arguments with their defaults.
-
-    >>> print(explained(path_of("digits_vit")))
-    A ViT on scikit-learn's 8×8 digits: the demo's images, no download.
-    <BLANKLINE>
-      width=64
-      depth=4
-      heads=2
-      patch=2
-      steps=200
-    <BLANKLINE>
-    Arms are default, norm_matched and mimetic.
-    """
+    """What a configuration trains, and its arguments with their defaults."""
     module = module_of(file)
     title = (module.__doc__ or "").strip().partition("\n")[0]
     defaults = _defaults(module).items()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data import Augmentation, Mixing, augment_batch, normalize
+from mimetic_jax.data import Augmentation, Mixing, augment_batch
 from mimetic_jax.data.augment import geometry, policy
 from mimetic_jax.data.augment.pipeline import augment_images, example_keys
 
@@ -175,10 +175,3 @@ def test_gray_images_can_have_everything():
 def test_bad_fields(fields, reason):
     with pytest.raises(InputError, match=reason):
         Augmentation(**fields)
-
-
-def test_images_that_are_not_for_it():
-    with pytest.raises(InputError, match="float32, expected uint8"):
-        normalize(jnp.zeros((1, 4, 4, 3)), MEAN, STD)
-    with pytest.raises(InputError, match=r"3 means and 3 standard deviations .* 1 channels"):
-        normalize(jnp.zeros((1, 4, 4, 1), jnp.uint8), MEAN, STD)
