@@ -1,7 +1,7 @@
 """Files as other programs write them, and how bad ones are refused."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,14 @@ def refused(call: Callable[[], object], *words: str) -> str:
     for word in words:
         assert word in message, message
     return message
+
+
+def write(folder: Path, files: Mapping[str, bytes | str]) -> Path:
+    """The folder with these files in it."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
 
 
 def encode(pixels: np.ndarray, kind: str = "JPEG", mode: str = "", **options: Any) -> bytes:

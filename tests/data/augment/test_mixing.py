@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.augment.mixing import Mixing, mix
 from tests.data.made import rectangle
 from tests.typical import typical
@@ -100,8 +99,3 @@ def test_probabilities_and_smoothing():
     hot = np.full((BATCH, CLASSES), off)
     hot[np.arange(BATCH), LABELS] = 1 - 0.1 + off
     np.testing.assert_allclose(smooth, share * hot + (1 - share) * hot[::-1], atol=1e-6)
-
-
-def test_bad_input():
-    with pytest.raises(InputError, match=r"prob 1\.2 is not .* at most 1"):
-        Mixing(prob=1.2)
