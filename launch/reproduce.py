@@ -55,8 +55,7 @@ from mimetic_jax.base.arguments import given_as
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.command import shipped
-from mimetic_jax.command.assign import assign, parse_field
-from mimetic_jax.command.seeds import parse_seeds
+from mimetic_jax.command.assign import assign, parse_field, parse_seeds
 from mimetic_jax.data.home import expanded
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption

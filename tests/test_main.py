@@ -49,7 +49,7 @@ def main(monkeypatch, own_flags):
         ),
         ([], "give a config"),
         (["--config="], "--config is empty: give a path"),
-        (["--config", "--mode=train"], "there is no config file '--mode=train'"),
+        (["--config", "--mode=train"], "unknown config '--mode=train'"),
         (["--config=nowhere.py"], "there is no config file 'nowhere.py'"),
         (["--config=configs/digits_vit.py", "--workdir="], "--workdir is empty: give a path"),
     ],

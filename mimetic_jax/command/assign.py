@@ -1,4 +1,4 @@
-"""Fields of a configuration that flags set, those of an arm too."""
+"""Fields of a configuration that flags set, those of an arm too, and seeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
-from mimetic_jax.command.seeds import parse_seeds
 from mimetic_jax.schemes.base import as_tuple
 
 
@@ -100,3 +99,28 @@ def _type_of(config: ConfigDict, path: Sequence[str]) -> Any:
             raise unknown("config field", ".".join(path), names)
         parent, node = node, node[name]
     return parent.get_type(path[-1])
+
+
+def parse_seeds(flag: str, text: str) -> tuple[int, ...]:
+    """The seeds that a flag gives.
+
+    They are numbers and ranges with commas between, or a `range` or a tuple as Python writes them.
+    """
+    if found := re.fullmatch(r"range\((?:(\d{1,10}), *)?(\d{1,10})\)", text):
+        parts = [range(int(found[1] or 0), int(found[2]))]
+    else:
+        parts = [_of_part(part) for part in text.strip("()[] ").removesuffix(",").split(",")]
+    if not all(parts) or max(map(max, parts)) >= 2**32:
+        raise InputError(
+            f"{flag}={text[:200]}: give 0-7, range(8) or 0,1,2, all below 2^32; 8 is seed 8 alone"
+        )
+    seeds = [seed for part in parts for seed in part]
+    if len(set(seeds)) < len(seeds):
+        raise InputError(f"{flag}={text[:200]} names a seed twice")
+    return tuple(seeds)
+
+
+def _of_part(text: str) -> range:
+    """The seeds of a number or a range such as 0-7; none of anything else."""
+    found = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", text.strip())
+    return range(int(found[1]), int(found[2] or found[1]) + 1) if found else range(0)

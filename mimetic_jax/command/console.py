@@ -79,9 +79,7 @@ def translate(argv: Sequence[str], modes: Sequence[str]) -> list[str]:
         raise unknown("command", command, [*modes, *_OTHERS, "configs"])
     if not rest or rest[0].startswith("-"):
         raise InputError(f"mimetic {command} needs a config: mimetic {command} digits_vit")
-    name, colon, arguments = rest[0].partition(":")
-    flags = map(shipped.in_full, rest[1:])
-    return [f"--mode={command}", f"--config={shipped.path_of(name)}{colon}{arguments}", *flags]
+    return [f"--mode={command}", f"--config={rest[0]}", *map(shipped.in_full, rest[1:])]
 
 
 _OTHERS = {

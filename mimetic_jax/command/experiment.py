@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pathlib
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -38,7 +37,7 @@ which draws WORKDIR/NAME.png and returns a line that names it; and what it draws
 _OPTIONS = {name: f"--config.{name}" for name in ("rules", "num_heads", "num_kv_heads")}
 """The options for arguments of `rewrite`, in messages."""
 
-_CONFIG = flags.DEFINE_string("config", None, "Experiment: configs/NAME.py[:arg=value,…]")
+_CONFIG = flags.DEFINE_string("config", None, "Experiment: NAME[:arg=value,…], or FILE.py so.")
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Folder of the runs, local or gs://BUCKET/FOLDER; runs/NAME unless given."
 )
@@ -93,8 +92,7 @@ def main(argv: Sequence[str]) -> None:
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
     from mimetic_jax.analysis import timing
     from mimetic_jax.analysis.plan import describe
-    from mimetic_jax.command.events import Events
-    from mimetic_jax.command.progress import Progress
+    from mimetic_jax.command.progress import Events, Progress
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption, processes
     from mimetic_jax.train.comparison import Comparison
@@ -191,9 +189,8 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 
 def _configuration(given: str, set_fields: Sequence[str]) -> ConfigDict:
-    """The configuration of FILE or FILE:ARGUMENTS, with fields set by flags."""
-    file, _, arguments = given.partition(":")
-    config = shipped.read(pathlib.Path(file), arguments)
+    """The configuration of --config, with fields set by flags."""
+    config = shipped.load(given)
     _check_config(config)
     from mimetic_jax.command.assign import set_field
 

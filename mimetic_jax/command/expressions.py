@@ -10,7 +10,7 @@ from typing import Any
 from mimetic_jax import schemes, zoo
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.schemes import Scheme
-from mimetic_jax.schemes.base import as_tuple
+from mimetic_jax.schemes.base import REGISTRY, as_tuple
 from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tables import FLAX, attention_rules, mlp_rules
 
@@ -26,7 +26,8 @@ def parse_scheme(text: str) -> Scheme | tuple[Scheme, ...]:
     """
     if text.endswith(".json"):
         return schemes.load(text)
-    scheme = _read("scheme", text, _SCHEMES)
+    others = {"ByDepth": schemes.ByDepth, "mimetic_language": schemes.mimetic_language}
+    scheme = _read("scheme", text, REGISTRY | others)
     as_tuple(scheme)
     return scheme
 
@@ -98,14 +99,4 @@ def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-_SCHEMES = {
-    name: made
-    for name, made in vars(schemes).items()
-    if name in schemes.__all__
-    and made is not Scheme
-    and (
-        made in (schemes.mimetic_language, schemes.ByDepth)
-        or (isinstance(made, type) and issubclass(made, Scheme))
-    )
-}
 _RULES = {**zoo.TABLES, "FLAX": FLAX, **{m.__name__: m for m in (attention_rules, mlp_rules, Rule)}}

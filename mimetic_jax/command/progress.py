@@ -1,4 +1,4 @@
-"""A bar of the steps of a training, if stderr is a terminal."""
+"""Show the metrics of a training: a bar in a terminal, and files for TensorBoard and wandb."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from typing import Any
 
 from tqdm import tqdm
 
+from mimetic_jax.base.extras import need
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run
 
 
 class Progress:
-    """The steps that the runs of a comparison have taken; printed lines stand above the bar."""
+    """A bar of the steps that the runs of a comparison have taken, if stderr is a terminal.
+
+    Printed lines stand above it.
+    """
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -43,3 +47,32 @@ class Progress:
         with tqdm(total=total, initial=done, unit="step", disable=None, leave=False) as self._bar:
             yield
         self._bar = None
+
+
+class Events:
+    """Files of the numbers of metrics.jsonl in DIR/ARM/SEED; all of them once it is closed.
+
+    DIR is local or in a bucket.
+    """
+
+    def __init__(self, folder: str) -> None:
+        need("--tensorboard", "tensorboard")
+        self._folder = folder
+        self._writers: dict[Run, Any] = {}
+
+    def written(self, run: Run, line: Mapping[str, Any]) -> None:
+        """A run has recorded a line; for `Comparison`."""
+        from tensorboardX import SummaryWriter
+
+        if run not in self._writers:
+            self._writers[run] = SummaryWriter(
+                f"{self._folder}/{run.arm}/{run.seed}", flush_secs=10
+            )
+        for name, value in line.items():
+            if isinstance(value, int | float) and name != "step":
+                self._writers[run].add_scalar(name, value, line["step"])
+
+    def close(self) -> None:
+        """Write what is left."""
+        for writer in self._writers.values():
+            writer.close()

@@ -54,21 +54,14 @@ def load(config: str) -> ConfigDict:
         config: NAME or NAME:ARGUMENT=VALUE,...; or so with the path of a config file.
 
     Raises:
+        Answered: for NAME:help, with the arguments and their defaults.
         InputError: there is no such file or argument, or the file can't be read.
     """
     name, _, arguments = config.partition(":")
-    return read(path_of(name), arguments)
-
-
-def read(file: pathlib.Path, text: str = "") -> ConfigDict:
-    """The configuration of a file, with arguments from a command line.
-
-    For "help" these and their defaults are the answer.
-    """
-    module = module_of(file)
-    if text == "help":
-        raise Answered(explained(file))
-    return configuration(module, parsed(module, text))
+    module = module_of(path_of(name))
+    if arguments == "help":
+        raise Answered(explained(path_of(name)))
+    return configuration(module, parsed(module, arguments))
 
 
 def module_of(file: pathlib.Path) -> ModuleType:
@@ -145,19 +138,7 @@ def parsed(module: ModuleType, text: str) -> dict[str, Any]:
 
 
 def explained(file: pathlib.Path) -> str:
-    """What a configuration trains, and its arguments with their defaults.
-
-    >>> print(explained(path_of("digits_vit")))
-    A ViT on scikit-learn's 8×8 digits: the demo's images, no download.
-    <BLANKLINE>
-      width=64
-      depth=4
-      heads=2
-      patch=2
-      steps=200
-    <BLANKLINE>
-    Arms are default, norm_matched and mimetic.
-    """
+    """What a configuration trains, and its arguments with their defaults."""
     module = module_of(file)
     title = (module.__doc__ or "").strip().partition("\n")[0]
     defaults = _defaults(module).items()

@@ -9,13 +9,7 @@ from mimetic_jax.data.augment.geometry import central_view
 from mimetic_jax.data.augment.mixing import Mixing
 from mimetic_jax.data.augment.pipeline import Augmentation, augment_batch, normalize
 from mimetic_jax.data.files.views import View
-from mimetic_jax.data.sets.dataset import (
-    DatasetInfo,
-    ImageDataset,
-    StreamedDataset,
-    info_of,
-    sized,
-)
+from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset, StreamedDataset, info_of
 from mimetic_jax.data.sets.load import OWN_SIDES, describe_own, load_dataset, load_own
 from mimetic_jax.data.sets.table import describe, names
 
@@ -36,5 +30,4 @@ __all__ = [
     "load_own",
     "names",
     "normalize",
-    "sized",
 ]

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from mimetic_jax.base.extras import MissingExtra
-from mimetic_jax.command.events import Events
+from mimetic_jax.command.progress import Events
 from mimetic_jax.train.store.runs import Run
 
 

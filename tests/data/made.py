@@ -1,7 +1,7 @@
 """Files as other programs write them, and how bad ones are refused."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,14 @@ def refused(call: Callable[[], object], *words: str) -> str:
     return message
 
 
+def write(folder: Path, files: Mapping[str, bytes | str]) -> Path:
+    """The folder with these files in it."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
+
+
 def encode(pixels: np.ndarray, kind: str = "JPEG", mode: str = "", **options: Any) -> bytes:
     """An image file of Pillow's."""
     file, image = io.BytesIO(), Image.fromarray(pixels)
@@ -39,6 +47,14 @@ def decoded(data: bytes) -> Image.Image:
 def examples_of(order: TrainOrder, step: int) -> np.ndarray:
     """The examples of a step's global batch, row by row."""
     return np.array([order.index(step, row) for row in range(order.batch)])
+
+
+def rectangle(marked: np.ndarray) -> tuple[int, int, int, int]:
+    """Top, left, height and width of what is marked, which must be a whole rectangle."""
+    rows, columns = np.flatnonzero(marked.any(axis=1)), np.flatnonzero(marked.any(axis=0))
+    height, width = np.ptp(rows) + 1, np.ptp(columns) + 1
+    assert marked.sum() == height * width
+    return rows[0], columns[0], height, width
 
 
 SIZES = {"train": 7, "test": 3}

@@ -68,6 +68,11 @@ def server(monkeypatch):
     serving.server_close()
 
 
+def arrays(folder):
+    """What is made of the archive."""
+    return {"x": np.frombuffer((folder / "inside" / "file").read_bytes(), np.uint8)}
+
+
 def contents(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
@@ -99,9 +104,6 @@ def test_an_archive_is_unpacked_once(server, tmp_path, name, pack):
 
 
 def test_arrays_are_made_of_an_archive_whose_checksum_is_right(server, tmp_path):
-    def arrays(folder):
-        return {"x": np.frombuffer((folder / "inside" / "file").read_bytes(), np.uint8)}
-
     server("thing.tar.gz", tar(), gives="thing.npz", arrays=arrays)
     download.download("thing", str(tmp_path))
     assert np.load(tmp_path / "thing.npz")["x"].tobytes() == b"pixels"
@@ -142,21 +144,19 @@ def test_the_command_line_and_the_errors_name_each_other(server, tmp_path, capsy
         refused(lambda load=load, name=name: load(name, str(tmp_path)), command)
 
 
-def test_files_that_are_unpacked_already_are_not_downloaded(tmp_path, monkeypatch):
+def test_files_that_are_unpacked_already_are_not_downloaded(server, tmp_path):
     """With the published checksums alone: pickles of somebody else are never read."""
-    (tmp_path / "thing").mkdir()
-    (tmp_path / "thing/part").write_bytes(b"12")
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside/file").write_bytes(b"12")
 
-    def arrays(folder):
-        return {"x": np.frombuffer((folder / "thing/part").read_bytes(), np.uint8)}
+    def get(md5):
+        options = {"gives": "t.npz", "arrays": arrays, "unpacked": {"inside/file": md5}}
+        server("thing.tar.gz", tar(), "0" * 32, **options)
+        download.download("thing", str(tmp_path))
 
-    def remote(md5):
-        unpacked = {"thing/part": md5}
-        address = "http://127.0.0.1:9/thing.tar.gz"
-        return (Remote(address, "0" * 32, gives="t.npz", arrays=arrays, unpacked=unpacked),)
-
-    monkeypatch.setitem(REMOTE, "thing", remote("0" * 32))
-    refused(lambda: download.download("thing", str(tmp_path)), "can't download")
-    monkeypatch.setitem(REMOTE, "thing", remote("c20ad4d76fe97759aa27a0c99bff6710"))
-    download.download("thing", str(tmp_path))
+    refused(lambda: get("0" * 32), "can't download")
+    assert server.asked
+    server.asked.clear()
+    get(hashlib.md5(b"12").hexdigest())
+    assert not server.asked
     np.testing.assert_array_equal(np.load(tmp_path / "t.npz")["x"], [49, 50])

@@ -24,9 +24,6 @@ class Mixing:
         prob: probability of mixing a batch at all.
         switch: probability of CutMix if both are on.
 
-    Raises:
-        InputError: an α is negative or above 1000, or a probability outside 0 to 1.
-
     Reference: Zhang et al. 2017, "mixup"; Yun et al. 2019, "CutMix"; the fields are those of timm.
     """
 

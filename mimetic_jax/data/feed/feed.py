@@ -107,16 +107,8 @@ class HeldFeed(Feed):
         """The examples of a test set of these numbers; traced."""
         raise NotImplementedError
 
-    def over_batches(
-        self,
-        count: Callable[[Examples, jax.Array], Sums],
-        examples: Callable[[jax.Array], Examples],
-        *batches: jax.Array,
-    ) -> Sums:
+    def over_batches(self, of_batch: Callable[..., Sums], *batches: jax.Array) -> Sums:
         """Sums over the batches of a test set, numbers of examples and weights; traced."""
-
-        def of_batch(numbers: jax.Array, weights: jax.Array) -> Sums:
-            return count(examples(numbers), weights)
 
         def add(total: Sums, batch: tuple[jax.Array, ...]) -> tuple[Sums, None]:
             return jax.tree.map(jnp.add, total, of_batch(*batch)), None
@@ -135,10 +127,16 @@ class HeldFeed(Feed):
     def _of_tests(self, count: Count, variables: Any, tests: dict[str, Any]) -> Sums:
         found: Sums = {}
         for prefix, (test, *batches) in tests.items():
-            examples = functools.partial(self.test_examples, prefix, test)
-            sums = self.over_batches(functools.partial(count, variables), examples, *batches)
+            of_batch = functools.partial(self._of_batch, count, variables, prefix, test)
+            sums = self.over_batches(of_batch, *batches)
             found |= {prefix + name: value for name, value in sums.items()}
         return found
+
+    def _of_batch(
+        self, count: Count, variables: Any, prefix: str, test: Any, *batch: jax.Array
+    ) -> Sums:
+        numbers, weights = batch
+        return count(variables, self.test_examples(prefix, test, numbers), weights)
 
     def _batches(self, numbers: np.ndarray, weights: np.ndarray) -> tuple[jax.Array, jax.Array]:
         """Numbers [S, B] and weights [S, B, ...] of batches, every batch sharded."""

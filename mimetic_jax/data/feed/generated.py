@@ -22,27 +22,25 @@ class Generated(HeldFeed):
     """A feed of examples that are functions of (key, step, row).
 
     A test set, by the prefix of its sums, is `num_test` examples from a key of its own, the same in
-    every run. No example of an epoch comes again in the next.
+    every run. The rule of "" is that of training, too, where no example comes again.
     """
 
     def __init__(
         self,
-        draw: Draw,
+        draws: Mapping[str, Draw],
         batch: int,
         num_test: int,
         test_batch: int,
         steps_per_epoch: int,
         max_dispatch: int,
         sharding: NamedSharding,
-        tests: Mapping[str, Draw],
     ) -> None:
         super().__init__(batch, test_batch, steps_per_epoch, max_dispatch, sharding)
-        self._draw, self.num_test = draw, num_test
-        self._tests = tests
+        self._draws, self.num_test = draws, num_test
 
     def place(self, dataset: Any) -> HeldData:
         batches = self._batches(*padded_batches(self.num_test, self.test_batch))
-        return HeldData((), dict.fromkeys(self._tests, ((), *batches)))
+        return HeldData((), dict.fromkeys(self._draws, ((), *batches)))
 
     def shapes(self) -> tuple[()]:
         return ()
@@ -51,10 +49,10 @@ class Generated(HeldFeed):
         return key
 
     def examples(self, arrays: tuple[()], shared: jax.Array, step: jax.Array) -> Examples:
-        return _drawn(self._draw, jax.random.fold_in(shared, step), jnp.arange(self.batch))
+        return _drawn(self._draws[""], jax.random.fold_in(shared, step), jnp.arange(self.batch))
 
     def test_examples(self, prefix: str, test: tuple[()], numbers: jax.Array) -> Examples:
-        return _drawn(self._tests[prefix], jax.random.key(_TEST_SEED), numbers)
+        return _drawn(self._draws[prefix], jax.random.key(_TEST_SEED), numbers)
 
     def sample(self, data: HeldData, count: int = 1) -> jax.Array:
         return self.test_examples("", (), jnp.arange(count))[0]

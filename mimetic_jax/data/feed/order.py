@@ -19,31 +19,6 @@ def epoch_order(key: jax.Array, epoch: jax.Array | int, num_examples: int) -> ja
     return jax.random.permutation(jax.random.fold_in(key, epoch), num_examples).astype(jnp.int32)
 
 
-def epoch_orders(
-    key: jax.Array, first_epoch: jax.Array | int, num_epochs: int, num_examples: int
-) -> jax.Array:
-    """The orders of a few epochs, int32 [E, N]: row e is `epoch_order(key, first_epoch + e, N)`.
-
-    So an epoch's order doesn't depend on the chunk of epochs it was drawn with.
-    """
-    epochs = first_epoch + jnp.arange(num_epochs)
-    return jax.vmap(lambda epoch: epoch_order(key, epoch, num_examples))(epochs)
-
-
-def batch_indices(
-    orders: jax.Array, first_epoch: jax.Array | int, step: jax.Array | int, batch: int
-) -> jax.Array:
-    """The examples of a step, counted from the start of training: int32 [B], all different.
-
-    An epoch is N // batch steps; its last N % batch examples are left out, others each epoch.
-    The orders [E, N] of `epoch_orders`, from `first_epoch` on, must hold the epoch of the step.
-    """
-    num_examples = orders.shape[1]
-    epoch, position = jnp.divmod(step, num_examples // batch)
-    start = (epoch - first_epoch, position * batch)
-    return jax.lax.dynamic_slice(orders, start, (1, batch))[0]
-
-
 class TrainOrder:
     """The global batches of training, on the host.
 

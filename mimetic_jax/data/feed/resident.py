@@ -7,16 +7,20 @@ from collections.abc import Hashable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
 from mimetic_jax.data.feed.feed import Examples, HeldData, HeldFeed, labeled_images, place
-from mimetic_jax.data.feed.order import batch_indices, epoch_orders, padded_batches
+from mimetic_jax.data.feed.order import epoch_order, padded_batches
 from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset
 
 
 class ResidentImages(HeldFeed):
-    """A feed of images that every device holds as uint8 and gathers inside the step."""
+    """A feed of images that every device holds as uint8 and gathers inside the step.
+
+    An epoch is N // batch steps; its last N % batch examples are left out, others each epoch.
+    """
 
     def __init__(
         self,
@@ -45,15 +49,18 @@ class ResidentImages(HeldFeed):
         return labeled_images(self.info.num_train, self.info.image_shape, self._everywhere)
 
     def begin(self, arrays: Examples, key: jax.Array, step: jax.Array) -> tuple[Any, Any]:
-        """The orders of the epochs that a dispatch can touch."""
+        """The orders [E, N] of the epochs that a dispatch can touch, and the first of these."""
         first_epoch = step // self.steps_per_epoch
-        epochs = self.max_dispatch // self.steps_per_epoch + 2
-        return epoch_orders(key, first_epoch, epochs, len(arrays[1])), first_epoch
+        epochs = first_epoch + jnp.arange(self.max_dispatch // self.steps_per_epoch + 2)
+        orders = jax.vmap(lambda epoch: epoch_order(key, epoch, len(arrays[1])))(epochs)
+        return orders, first_epoch
 
     def examples(self, arrays: Examples, shared: Any, step: jax.Array) -> Examples:
         images, labels = arrays
         orders, first_epoch = shared
-        chosen = batch_indices(orders, first_epoch, step, self.batch)
+        epoch, position = jnp.divmod(step, self.steps_per_epoch)
+        start = (epoch - first_epoch, position * self.batch)
+        chosen = jax.lax.dynamic_slice(orders, start, (1, self.batch))[0]
         chosen = jax.lax.with_sharding_constraint(chosen, self._batched)
         return images[chosen], labels[chosen]
 

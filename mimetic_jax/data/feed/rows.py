@@ -78,11 +78,6 @@ class TokenRows(HeldFeed):
         """The windows that start at these tokens."""
         return windows_at(test, numbers, self.length)
 
-    def over_batches(
-        self,
-        count: Callable[[Examples, jax.Array], Sums],
-        examples: Callable[[jax.Array], Examples],
-        *batches: jax.Array,
-    ) -> Sums:
+    def over_batches(self, of_batch: Callable[..., Sums], *batches: jax.Array) -> Sums:
         """Sums of each batch of windows, [S]."""
-        return jax.lax.map(lambda batch: count(examples(batch[0]), batch[1]), batches)
+        return jax.lax.map(lambda batch: of_batch(*batch), batches)

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Count, Examples, Feed, Session, labeled_images
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.files.sources import ImageSource
@@ -99,7 +98,8 @@ class StreamedImages(Feed):
         return 2 * int(np.prod(self._batched.shard_shape(shape)))
 
     def _batches(self, example: Make, steps: range, batch: int) -> Session:
-        rows = process_rows(batch, jax.process_index(), jax.process_count())
+        each, index = batch // jax.process_count(), jax.process_index()
+        rows = range(index * each, (index + 1) * each)
         put = functools.partial(jax.make_array_from_process_local_data, self._batched)
         return batches(example, steps, rows, self._threads, put)
 
@@ -157,14 +157,6 @@ def eval_example(source: ImageSource, view: View, batch: int, step: int, row: in
         return np.zeros((view.size, view.size, 3), np.uint8), np.int32(0), np.float32(0)
     data, label = source.read(index)
     return eval_view(view, data, source.name(index)), np.int32(label), np.float32(1)
-
-
-def process_rows(batch: int, index: int, count: int) -> range:
-    """The rows of a global batch that process `index` of `count` makes."""
-    if batch % count:
-        raise InputError(f"batch {batch} isn't a multiple of the {count} processes")
-    rows = batch // count
-    return range(index * rows, (index + 1) * rows)
 
 
 def crop_seed(key: jax.Array) -> int:

@@ -232,12 +232,6 @@ class StreamedDataset(_Parts):
         return digest.hexdigest()[:16]
 
 
-def sized(info: DatasetInfo, dataset: ImageDataset | StreamedDataset) -> DatasetInfo:
-    """The info with the numbers of examples in the loaded data set, not the published ones."""
-    num_train, num_test = dataset.sizes
-    return dataclasses.replace(info, num_train=num_train, num_test=num_test)
-
-
 def info_of(dataset: ImageDataset) -> DatasetInfo:
     """What is known of arrays of one's own: sizes, and the mean and spread of colors."""
     levels, counted = np.arange(256), _level_counts(dataset.train_images)

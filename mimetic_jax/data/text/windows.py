@@ -23,7 +23,8 @@ def train_windows(num_tokens: int, batch: int, length: int, valid: int) -> int:
 
     Windows start `valid` tokens apart as long as one target counts.
     """
-    _check(num_tokens, length, valid)
+    if not 1 <= valid <= length:
+        raise InputError(f"valid {valid} isn't between 1 and the window's length {length}")
     row = num_tokens // batch
     if row <= length:
         raise InputError(
@@ -67,7 +68,10 @@ def eval_windows(
         starts int32 [S, B] and weights float32 [S, B, length] of the targets; padding has start 0
         and weights 0. The weights sum to N - 1.
     """
-    _check(num_tokens, length, valid)
+    if num_tokens <= length:
+        raise InputError(
+            f"a text of {num_tokens} tokens is too short for windows of {length} and a target"
+        )
     count = 1 + max(0, -(-(num_tokens - 1 - length) // valid))
     starts = np.arange(-(-count // batch) * batch, dtype=np.int32) * np.int32(valid)
     position = np.arange(length)
@@ -87,12 +91,3 @@ def windows_at(tokens: jax.Array, starts: jax.Array, length: int) -> tuple[jax.A
     position = starts[:, None] + jnp.arange(length)
     last = len(tokens) - 1
     return tokens[jnp.minimum(position, last)], tokens[jnp.minimum(position + 1, last)]
-
-
-def _check(num_tokens: int, length: int, valid: int) -> None:
-    if not 1 <= valid <= length:
-        raise InputError(f"valid {valid} isn't between 1 and the window's length {length}")
-    if num_tokens <= length:
-        raise InputError(
-            f"a text of {num_tokens} tokens is too short for windows of {length} and a target"
-        )

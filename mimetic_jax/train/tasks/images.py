@@ -79,15 +79,17 @@ class ImageTask(Task):
                 raise InputError(f"data.{name} has {count} numbers for {channels} channels")
         num_train = round(config.data.subset * info.num_train)
         tested = round(config.data.held_out * num_train)
-        info = dataclasses.replace(
+        sizes = num_train - tested, tested or info.num_test
+        if dataset is not None:  # of which the published numbers may not be true
+            sizes = dataset.sizes
+        return dataclasses.replace(
             info,
             mean=tuple(config.data.mean) or info.mean,
             std=tuple(config.data.std) or info.std,
             num_classes=config.data.classes or info.num_classes,
-            num_train=num_train - tested,
-            num_test=tested or info.num_test,
+            num_train=sizes[0],
+            num_test=sizes[1],
         )
-        return info if dataset is None else datasets.sized(info, dataset)
 
     @classmethod
     def load(cls, config: ConfigDict, given: Any = None) -> Any:

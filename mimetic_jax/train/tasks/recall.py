@@ -57,19 +57,18 @@ class RecallTask(Task):
     def build(cls, config: ConfigDict, info: Any, mesh: Mesh) -> tuple[Self, Generated]:
         """The task, and the feed that draws its sequences."""
         sequences = cls.describe(config)  # of this arm, where `info` may be another's
-        tests = {
+        draws = {
             _named(times)[0]: lambda key, times=times: sequences.example(key, times)
             for times in sequences.times
         }
         feed = Generated(
-            sequences.example,
+            draws,
             config.batch,
             sequences.num_test,
             config.eval.batch,
             STEPS_PER_EPOCH,
             config.max_dispatch,
             NamedSharding(mesh, BATCH),
-            tests,
         )
         return cls(config, sequences, mesh), feed
 

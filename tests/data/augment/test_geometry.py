@@ -11,7 +11,6 @@ import scipy.stats
 from PIL import Image
 
 from mimetic_jax.data.augment import geometry
-from mimetic_jax.data.augment.shears import interpolating
 from mimetic_jax.data.files.views import random_crop
 from tests.data import made
 from tests.typical import typical
@@ -205,11 +204,3 @@ def test_the_central_view_is_torchvisions(height, width, size, fraction):
         theirs = resized_by_pillow(Image.fromarray(image), full[::-1], "bicubic")
         theirs = theirs[top : top + size, left : left + size]
         assert np.abs(ours.astype(int) - theirs).max() <= 1
-
-
-@pytest.mark.parametrize(("cubic", "a"), [(False, -1.0), (True, -0.5), (True, -1.0)])
-def test_weights_of_pixels_sum_to_one_and_are_one_on_a_pixel(cubic, a):
-    part = jnp.linspace(0, 1, 11)[:, None]
-    weights = interpolating(part - jnp.arange(-2, 4), cubic, a)
-    np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
-    np.testing.assert_array_equal(weights[0], [0, 0, 1, 0, 0, 0])

@@ -23,16 +23,24 @@ NEAREST, BILINEAR, BICUBIC = (Image.Resampling[name] for name in ("NEAREST", "BI
 HEIGHT, WIDTH = 32, 40
 
 
-def enhanced(name, factor):
-    return lambda image: getattr(ImageEnhance, name)(image).enhance(factor)
+def enhanced(factor):
+    """Every operation by that factor."""
+    kinds = ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast
+    for kind in (*kinds, ImageEnhance.Sharpness):
+        yield kind.__name__.lower(), lambda image, kind=kind: kind(image).enhance(factor)
 
 
-def moved(matrix, method, fill):
-    return lambda image: image.transform(image.size, AFFINE, matrix, method, fillcolor=fill)
-
-
-def turned(degrees, method, fill):
-    return lambda image: image.rotate(degrees, method, fillcolor=fill)
+def moved(shear, across, down, degrees, method, fill):
+    """Every map of positions."""
+    for name, matrix in {
+        "shear_x": (1, shear, 0, 0, 1, 0),
+        "shear_y": (1, 0, 0, shear, 1, 0),
+        "translate_x": (1, 0, across, 0, 1, 0),
+        "translate_y": (1, 0, 0, 0, 1, down),
+    }.items():
+        given = AFFINE, matrix, method
+        yield name, lambda image, by=given: image.transform(image.size, *by, fillcolor=fill)
+    yield "rotate", lambda image: image.rotate(degrees, method, fillcolor=fill)
 
 
 def torchvision_operations(magnitude):
@@ -40,15 +48,9 @@ def torchvision_operations(magnitude):
     part = magnitude / 30
     yield "identity", lambda image: image
     for sign in (1, -1):
-        shear = sign * 0.3 * part
-        across, down = (sign * int(150 / 331 * size * part) for size in (WIDTH, HEIGHT))
-        yield "shear_x", moved((1, shear, 0, 0, 1, 0), NEAREST, 0)
-        yield "shear_y", moved((1, 0, 0, shear, 1, 0), NEAREST, 0)
-        yield "translate_x", moved((1, 0, across, 0, 1, 0), NEAREST, 0)
-        yield "translate_y", moved((1, 0, 0, 0, 1, down), NEAREST, 0)
-        yield "rotate", turned(sign * 30 * part, NEAREST, 0)
-        for name in ("Brightness", "Color", "Contrast", "Sharpness"):
-            yield name.lower(), enhanced(name, 1 + sign * 0.9 * part)
+        shifts = (sign * int(150 / 331 * size * part) for size in (WIDTH, HEIGHT))
+        yield from moved(sign * 0.3 * part, *shifts, sign * 30 * part, NEAREST, 0)
+        yield from enhanced(1 + sign * 0.9 * part)
     bits = 8 - round(magnitude / (30 / 4))
     yield "posterize", lambda image: ImageOps.posterize(image, bits)
     yield "solarize", lambda image: ImageOps.solarize(image, 255 - 255 * part)
@@ -66,15 +68,11 @@ def timm_operations(level):
     added = [i if i >= 128 else min(255, i + int(level / 10 * 110)) for i in range(256)]
     yield "solarize_add", lambda image: image.point(added * len(image.getbands()))
     for sign in (1, -1):
-        for name in ("Color", "Contrast", "Brightness", "Sharpness"):
-            yield name.lower(), enhanced(name, max(0.1, 1 + sign * level / 10 * 0.9))
+        part = sign * level / 10
+        yield from enhanced(max(0.1, 1 + part * 0.9))
         for method in (BILINEAR, BICUBIC):
-            yield "rotate", turned(sign * level / 10 * 30, method, FILL)
-            shear, part = sign * level / 10 * 0.3, sign * level / 10 * 0.45
-            yield "shear_x", moved((1, shear, 0, 0, 1, 0), method, FILL)
-            yield "shear_y", moved((1, 0, 0, shear, 1, 0), method, FILL)
-            yield "translate_x", moved((1, 0, part * WIDTH, 0, 1, 0), method, FILL)
-            yield "translate_y", moved((1, 0, 0, 0, 1, part * HEIGHT), method, FILL)
+            shifts = part * 0.45 * WIDTH, part * 0.45 * HEIGHT
+            yield from moved(part * 0.3, *shifts, part * 30, method, FILL)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))

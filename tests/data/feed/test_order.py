@@ -1,6 +1,5 @@
 """Orders of examples are pure functions of (key, step); feeds promise the shapes that they have."""
 
-import functools
 import types
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,10 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding
 
 from configs.default import default
-from mimetic_jax.data.feed.order import TrainOrder, batch_indices, epoch_orders, padded_batches
-from mimetic_jax.train.cluster.mesh import make_mesh
+from mimetic_jax.data.feed.order import TrainOrder, padded_batches
+from mimetic_jax.data.feed.resident import ResidentImages
+from mimetic_jax.data.sets.dataset import DatasetInfo
+from mimetic_jax.train.cluster.mesh import BATCH, make_mesh
 from mimetic_jax.train.tasks import TASKS
 from tests.data.made import examples_of
 
@@ -31,19 +33,27 @@ def epoch_of(order: TrainOrder, epoch: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("num_examples", "batch"), [(10, 3), (7, 7), (5, 1)])
 def test_an_epoch_sees_distinct_examples_in_its_order(num_examples, batch):
-    """The same for images on the devices, from any chunk of epochs, and for images that stream."""
+    """The same for images on the devices, from any dispatch on, and for images that stream."""
     steps = num_examples // batch
     streamed = TrainOrder(num_examples, batch, 1, KEY)
     assert streamed.steps_per_epoch == steps
-    take = jax.jit(functools.partial(batch_indices, batch=batch))
+    info = DatasetInfo("numbers", (1, 1, 1), num_examples, num_examples, 1, "")
+    sharding = NamedSharding(make_mesh(devices=jax.devices()[:1]), BATCH)
+    feed = ResidentImages(info, batch, 1, 2 * steps, sharding)
+    numbers = jnp.arange(num_examples)
+
+    @jax.jit
+    def chosen(first, step):
+        arrays = numbers[:, None, None, None], numbers
+        return feed.examples(arrays, feed.begin(arrays, KEY, first), step)
+
     for epoch in range(1, 4):
         expected = by_definition(epoch, num_examples)[: steps * batch].reshape(steps, batch)
-        for first in (epoch - 1, epoch):
-            rows = epoch_orders(KEY, first, 2, num_examples)
+        for first in ((epoch - 1) * steps, epoch * steps - 1, epoch * steps):
             for step in range(steps):
-                found = take(rows, first, epoch * steps + step)
-                assert found.dtype == jnp.int32
-                np.testing.assert_array_equal(found, expected[step])
+                images, labels = chosen(first, epoch * steps + step)
+                np.testing.assert_array_equal(labels, expected[step])
+                np.testing.assert_array_equal(images.ravel(), labels)
         np.testing.assert_array_equal(epoch_of(streamed, epoch), expected)
 
 

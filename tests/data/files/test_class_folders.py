@@ -9,28 +9,21 @@ import pytest
 
 from mimetic_jax.data.files.class_folders import ClassFolders, FileSource
 from mimetic_jax.data.home import unread
-from tests.data.made import refused
+from tests.data.made import refused, write
 
 Make = Callable[..., Path]
 
 
-def write(root: Path, files: dict[str, bytes], folders: list[str]) -> Path:
-    for folder in folders:
-        (root / folder).mkdir(parents=True)
-    for name, data in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(data)
-    return root
-
-
 @pytest.fixture
 def make(tmp_path):
-    """Writes files, each with its name as its content, and others with a text."""
-    return lambda names, folders=(), **texts: write(
-        tmp_path,
-        {name: name.encode() for name in names} | {k: v.encode() for k, v in texts.items()},
-        list(folders),
-    )
+    """Writes files, each with its name as its content, others with a text, and folders."""
+
+    def made(names, folders=(), **texts):
+        for folder in folders:
+            (tmp_path / folder).mkdir(parents=True)
+        return write(tmp_path, {name: name for name in names} | texts)
+
+    return made
 
 
 def source(folder: Path, split: str) -> FileSource:
@@ -95,7 +88,7 @@ def test_images_are_in_order_of_composed_names(tmp_path):
     names += ["x/f.png"]
     for form in ("NFC", "NFD"):
         files = {unicodedata.normalize(form, name): b"" for name in names}
-        images = source(write(tmp_path / form, files, []), "train")
+        images = source(write(tmp_path / form, files), "train")
         order = [unicodedata.normalize("NFC", name) for name in images.files]
         assert order == [*names[1:4], names[0], *names[:3:-1]]
 
@@ -134,7 +127,7 @@ def test_other_names_of_splits(tmp_path):
         "test": ("Test", "testing"),
     }.items():
         for name in names:
-            folder = write(tmp_path / name, {f"{name}/cat/1.png": b"1"}, [])
+            folder = write(tmp_path / name, {f"{name}/cat/1.png": "1"})
             assert found(folder, split) == ({"1": "cat"}, ["cat"])
 
 
@@ -168,8 +161,9 @@ def test_suffixes_of_images_and_the_count_of_other_files(make):
 
 def test_links_to_folders_elsewhere_are_followed(tmp_path):
     """As in a subset of a data set that is made of links."""
-    whole = write(tmp_path / "whole", {name: name.encode() for name in TREE}, [])
-    subset = write(tmp_path / "subset", {}, ["train"])
+    whole = write(tmp_path / "whole", {name: name for name in TREE})
+    subset = tmp_path / "subset"
+    (subset / "train").mkdir(parents=True)
     for name in ("train/dog", "train/cat", "val"):
         (subset / name).symlink_to(whole / name)
     for split in ("train", "validation"):

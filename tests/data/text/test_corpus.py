@@ -12,13 +12,8 @@ from mimetic_jax.data.text import corpus as text
 from tests.data import made
 
 SPLITS = ("train", "valid", "test")
-WORDS = {"train": " the cat sat \n the <unk> \n", "valid": " a cat \n", "test": " the dog \n"}
-
-
-def write(folder: Path, pattern: str, contents: dict[str, str]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for split, content in contents.items():
-        (folder / pattern.format(split)).write_bytes(content.encode())
+TRAIN, VALID, TEST = (f"ptb.{split}.txt" for split in SPLITS)
+WORDS = {TRAIN: " the cat sat \n the <unk> \n", VALID: " a cat \n", TEST: " the dog \n"}
 
 
 def symbols(corpus: text.Corpus, split: str) -> list[str]:
@@ -31,7 +26,7 @@ def refused(name: str, data_dir: Path | None, *words: str) -> None:
 
 @pytest.mark.parametrize("below", ["", "ptb", "simple-examples/data"])
 def test_words(tmp_path, below):
-    write(tmp_path / below, "ptb.{}.txt", WORDS)
+    made.write(tmp_path / below, WORDS)
     corpus = text.load_text("ptb_word", str(tmp_path))
     assert corpus.name == "ptb_word"
     assert corpus.vocabulary == ("the", "cat", "sat", "<eos>", "<unk>")
@@ -43,8 +38,9 @@ def test_words(tmp_path, below):
 @pytest.mark.parametrize("name", ["wikitext2", "wikitext103"])
 def test_wikitext_keeps_empty_lines_as_ends(tmp_path, name):
     """Blank lines count, and spaces other than ASCII's separate words, as in Python's split."""
-    contents = {"train": " \n = Títle = \n \n x\u00a0<unk> \n", "valid": "x\n", "test": "y\n"}
-    write(tmp_path / name.replace("wikitext", "wikitext-"), "wiki.{}.tokens", contents)
+    folder = tmp_path / name.replace("wikitext", "wikitext-")
+    made.write(folder, {f"wiki.{split}.tokens": "x\n" for split in SPLITS})
+    made.write(folder, {"wiki.train.tokens": " \n = Títle = \n \n x\u00a0<unk> \n"})
     corpus = text.load_text(name, str(tmp_path))
     assert " ".join(symbols(corpus, "train")) == "<eos> = Títle = <eos> <eos> x <unk> <eos>"
 
@@ -52,18 +48,19 @@ def test_wikitext_keeps_empty_lines_as_ends(tmp_path, name):
 def test_fingerprints_are_of_texts(tmp_path):
     """Whether the last line ends with a newline or not."""
 
-    def fingerprint(**changes: str) -> str:
-        write(tmp_path, "ptb.{}.txt", WORDS | changes)
+    def fingerprint(changes: dict[str, str]) -> str:
+        made.write(tmp_path, WORDS | changes)
         return text.load_text("ptb_word", str(tmp_path)).fingerprint()
 
-    same = fingerprint()
-    assert fingerprint(**{split: WORDS[split].rstrip() for split in SPLITS}) == same
-    assert len({same, fingerprint(test=" the cat \n"), fingerprint(train=WORDS["train"] * 2)}) == 3
+    same = fingerprint({})
+    assert fingerprint({name: content.rstrip() for name, content in WORDS.items()}) == same
+    others = {TEST: " the cat \n"}, {TRAIN: WORDS[TRAIN] * 2}
+    assert len({same, *map(fingerprint, others)}) == 3
 
 
 def test_characters_are_those_of_mikolovs_files(tmp_path):
     """One space between words, none around them, newlines kept."""
-    write(tmp_path, "ptb.{}.txt", WORDS)
+    made.write(tmp_path, WORDS)
     corpus = text.load_text("ptb_char", str(tmp_path))
     assert "".join(symbols(corpus, "train")) == "the cat sat\nthe <unk>\n"
     assert "".join(symbols(corpus, "test")) == "the dog\n"
@@ -125,8 +122,8 @@ def test_unknown_names(tmp_path):
 
 
 def test_files_that_are_empty_or_not_utf_8(tmp_path, monkeypatch):
-    write(tmp_path, "ptb.{}.txt", WORDS)
-    valid = tmp_path / "ptb.valid.txt"
+    made.write(tmp_path, WORDS)
+    valid = tmp_path / VALID
     valid.write_bytes(b"")
     refused("ptb_word", tmp_path, f"{valid} is empty")
     valid.write_bytes(b"\xef\xbb\xbf")

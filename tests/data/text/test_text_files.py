@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mimetic_jax.data.text import text_files
 from mimetic_jax.data.text.corpus import describe
 from mimetic_jax.data.text.text_files import load_own
-from tests.data.made import refused
+from tests.data.made import refused, write
 
 LINES = [f"line {n} of a text, äöü\n" for n in range(100)]
 SPLITS = ("train", "valid", "test")
@@ -26,12 +26,6 @@ def whole(path: Path) -> str:
     """The text of a file or folder, its parts joined."""
     corpus = load_own("text_char", str(path))
     return "".join(written(corpus, split) for split in SPLITS)
-
-
-def write(folder: Path, files: dict[str, str]) -> None:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content.encode(errors="surrogateescape"))
 
 
 def test_a_text_is_split_at_line_ends_and_joins_again(tmp_path):
@@ -120,9 +114,9 @@ def test_which_files_of_a_folder_are_read(tmp_path):
         {
             "a.TXT": "".join(LINES[:50]),
             "sub/b.txt": "".join(LINES[50:]),
-            "._a.txt": "\0\5\x16\7\udcb0",
+            "._a.txt": b"\0\5\x16\7\xb0",
             ".a.txt": "hidden\n",
-            "__MACOSX/sub/b.txt": "\udcff",
+            "__MACOSX/sub/b.txt": b"\xff",
             "notes.md": "x",
             "README": "x",
         },

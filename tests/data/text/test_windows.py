@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.text.windows import (
     batchify,
     eval_windows,
@@ -17,6 +16,7 @@ from mimetic_jax.data.text.windows import (
     window,
     windows_at,
 )
+from tests.data.made import refused
 
 
 def reference(tokens, batch, length, valid):
@@ -97,19 +97,13 @@ def test_windows_at_their_starts():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "words"),
+    ("make", "sizes", "words"),
     [
-        ((80, 1, 80, 40), "a text of 80 tokens is too short for windows of 80"),
-        ((1000, 1, 40, 41), "valid 41 isn't between 1 and the window's length 40"),
-        ((1000, 1, 40, 0), "valid 0 "),
+        (eval_windows, (80, 1, 80, 40), "a text of 80 tokens is too short for windows of 80"),
+        (train_windows, (1000, 1, 40, 41), "valid 41 isn't between 1 and the window's length 40"),
+        (train_windows, (1000, 1, 40, 0), "valid 0 "),
+        (train_windows, (1000, 16, 80, 40), "16 rows are 62 per row, too short for windows of 80"),
     ],
 )
-def test_short_texts_and_contradicting_sizes_are_refused(sizes, words):
-    for make in (train_windows, eval_windows):
-        with pytest.raises(InputError, match=words):
-            make(*sizes)
-
-
-def test_rows_too_short_for_a_window_are_refused():
-    with pytest.raises(InputError, match="16 rows are 62 per row, too short for windows of 80"):
-        train_windows(1000, 16, 80, 40)
+def test_short_texts_and_contradicting_sizes_are_refused(make, sizes, words):
+    refused(lambda: make(*sizes), words)
