@@ -7,6 +7,7 @@ import pytest
 from mimetic_jax import InputError, check, fit, rewrite, schemes
 from mimetic_jax.models import ViT
 from mimetic_jax.schemes import ByDepth, CorrelatedMLP, MeanShift, Mimetic
+from tests.products import cosine
 
 D, H, F, L = 48, 4, 96, 3
 KEY = jax.random.key(0)
@@ -30,10 +31,6 @@ def dinov2(seed=0, layers=L):
         tree |= {f"{at}.norm{n}.weight": 1 + 0.3 * draw(D) for n in (1, 2)}
         tree |= {f"{at}.layer_scale{n}.lambda1": draw(D) for n in (1, 2)}
     return tree
-
-
-def cosine(product):
-    return np.trace(product) / (np.linalg.norm(product) * np.sqrt(len(product)))
 
 
 def reparametrized(tree, seed=1):

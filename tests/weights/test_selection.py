@@ -32,11 +32,3 @@ def test_every_leaf_is_selected(kind):
     np.testing.assert_array_equal(chosen["scale"], teacher["scale"])
     assert {path: array.shape for path, array in chosen.items()} == shapes
     assert chosen["scale"].dtype == teacher["scale"].dtype
-
-
-def test_fused_kernels_keep_their_blocks():
-    """Half of [D, 3 D]: query from query, key from key, value from value."""
-    teacher = {"qkv/kernel": np.arange(12)[:, None] * 100 + np.arange(36)}
-    chosen = select(teacher, {"qkv/kernel": (6, 18)})["qkv/kernel"]
-    blocks = chosen[0].reshape(3, 6) // 12
-    np.testing.assert_array_equal(blocks, np.arange(3)[:, None].repeat(6, axis=1))
