@@ -58,11 +58,9 @@ class Pair:
 
     def scaled(self, left: np.ndarray | None, right: np.ndarray | None) -> Pair:
         """The factors, their D rows multiplied by [D] numbers; None leaves a factor as it is."""
-
-        def rows(factor: np.ndarray, numbers: np.ndarray | None) -> np.ndarray:
-            return factor if numbers is None else factor * numbers[:, None]
-
-        return Pair(rows(self.left, left), rows(self.right, right), self.draws)
+        given = (self.left, left), (self.right, right)
+        rows = (each if numbers is None else each * numbers[:, None] for each, numbers in given)
+        return Pair(*rows, self.draws)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,7 +140,7 @@ def _layers(views: Iterable[View]) -> list[dict[str, View]]:
 
 
 def _location(parts: Mapping[str, View]) -> Layer:
-    path, index, _ = parts["attention"] if "attention" in parts else parts["mlp"]
+    path, index, _ = next(iter(parts.values()))  # of the attention, if there is one
     return Layer(path, index)
 
 

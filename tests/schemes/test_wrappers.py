@@ -162,11 +162,6 @@ def test_permuted_reorders_channels_and_nothing_else(like):
         order = [np.flatnonzero((before == one).reshape(len(before), -1).all(1)) for one in after]
         assert sorted(int(source[0]) for source in order) == list(range(len(before)))
         orders.add(tuple(int(source[0]) for source in order))
-        if array.ndim > 2:
-            values = (
-                np.linalg.svd(heads_of(role, a), compute_uv=False) for a in (array, found[role])
-            )
-            np.testing.assert_allclose(*values, rtol=1e-6, atol=1e-6)
     assert len(orders) == len(target.keys() & channels.keys())  # an order of its own for each
 
 
@@ -239,11 +234,10 @@ def test_layers_of_a_tree(bounds, written):
 
 @pytest.mark.parametrize("bounds", [(0, 0.5, 1), (0, 1 / 3, 2 / 3, 1), (0, 0.1, 1)])
 def test_adjacent_ranges_share_no_layer_and_miss_none(bounds):
-    block = {role: BLOCK[role] for role in ("query", "key")}
     ranges = [Layers(schemes.Zero(), *pair) for pair in itertools.pairwise(bounds)]
     for depth in range(2, 13):
         for layer in range(depth):
-            assert sum(bool(one(KEY, block, Context(layer, depth))) for one in ranges) == 1
+            assert sum(bool(one(KEY, BLOCK, Context(layer, depth))) for one in ranges) == 1
 
 
 @dataclasses.dataclass(frozen=True)
