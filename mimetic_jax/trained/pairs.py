@@ -58,9 +58,11 @@ class Pair:
 
     def scaled(self, left: np.ndarray | None, right: np.ndarray | None) -> Pair:
         """The factors, their D rows multiplied by [D] numbers; None leaves a factor as it is."""
-        given = (self.left, left), (self.right, right)
-        rows = (each if numbers is None else each * numbers[:, None] for each, numbers in given)
-        return Pair(*rows, self.draws)
+        scaled_left, scaled_right = (
+            factor if numbers is None else factor * numbers[:, None]
+            for factor, numbers in ((self.left, left), (self.right, right))
+        )
+        return Pair(scaled_left, scaled_right, self.draws)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
