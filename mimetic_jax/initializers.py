@@ -18,11 +18,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Protocol, TypeAlias, TypedDict
+from typing import Annotated, Any, TypeAlias, TypedDict
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.nn.initializers import Initializer
 
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.typed import COUNT, Range, converted, shown
@@ -33,15 +34,6 @@ from mimetic_jax.weights.attention import attention_sizes
 from mimetic_jax.weights.checks import check_dtype, check_key, check_room, counts, in_dtype
 
 Axes: TypeAlias = int | Sequence[int]
-
-
-class Initializer(Protocol):
-    """An initializer, as Flax and JAX define it."""
-
-    def __call__(
-        self, key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None
-    ) -> jax.Array:
-        """Draw an array."""
 
 
 class AttentionKernels(TypedDict):

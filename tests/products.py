@@ -17,6 +17,11 @@ def value_out(value: Any, out: Any) -> np.ndarray:
     return np.einsum("dhk,hke->hde", value.repeat(len(out) // value.shape[1], axis=1), out)
 
 
+def cosine(product: np.ndarray) -> float:
+    """The cosine of a product [D, D] with the identity."""
+    return float(np.trace(product) / (np.linalg.norm(product) * np.sqrt(len(product))))
+
+
 def of_layer(layer: Any) -> tuple[np.ndarray, np.ndarray]:
     """W_Q W_Kᵀ by head [H, D, D], and W_V W_out [D, D], of a layer's parameters."""
     query, key, value, out = (layer[role]["kernel"] for role in ("query", "key", "value", "out"))

@@ -16,13 +16,8 @@ Initializer = Callable[..., jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class BaseInit:
-    """Initializers of a ViT's parameters before any scheme.
-
-    Attributes:
-        linear: kernels of all linear layers.
-        linear_bias: their biases, given the fan-in.
-        patch: kernel of the patch embedding.
-    """
+    """Initial values before any scheme: of kernels, of biases given the fan-in, and of the kernel
+    that embeds patches."""
 
     linear: Initializer
     linear_bias: Callable[[int], Initializer]
@@ -74,9 +69,6 @@ def base_init(name: str) -> BaseInit:
 
     >>> base_init("torch").linear_bias(4)(jax.random.key(0), (3,), "float32").shape
     (3,)
-
-    Raises:
-        InputError: for another name.
     """
     if name not in _BASES:
         raise unknown("base initialization", name, _BASES)

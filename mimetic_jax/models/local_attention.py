@@ -31,9 +31,6 @@ class GatedAttention(Attention):
         grid: (h, w), row by row, N = h·w.
         position_init: the initializer of the rows of v that are not local.
 
-    Raises:
-        InputError: if the number of tokens isn't h·w.
-
     Example:
         >>> layer = GatedAttention(num_heads=4, grid=(2, 2))
         >>> params = layer.init(jax.random.key(0), jnp.ones((1, 4, 16)))["params"]
@@ -82,9 +79,6 @@ class ConvAttention(Attention):
     Attributes:
         form: one of the three.
         grid: (h, w) of the last h·w tokens, row by row.
-
-    Raises:
-        InputError: if there are fewer than h·w tokens.
 
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 14 and 15.
     """

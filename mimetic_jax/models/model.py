@@ -211,10 +211,6 @@ class Model:
         output, changed = module.apply(variables, inputs, mutable=list(state), **options)
         return self._array(output), dict(changed)
 
-    def unrolled(self) -> Model:
-        """The same arithmetic without a loop over layers, for counting it."""
-        return self.with_fields(scan=False)
-
     def with_fields(self, **values: Any) -> Model:
         """The model with other values of those fields that its module has."""
         known = {field.name for field in dataclasses.fields(self.module)}

@@ -34,9 +34,6 @@ class WindowAttention(Attention):
         window: W, a divisor of both sides of the grid.
         shared_bias: one table for all heads instead of one per head.
 
-    Raises:
-        InputError: if H doesn't divide D, or W a side of the grid.
-
     Example:
         >>> layer = WindowAttention(num_heads=2, window=4)
         >>> images = jnp.ones((1, 8, 8, 16))

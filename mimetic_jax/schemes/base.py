@@ -56,7 +56,7 @@ class ByDepth:
 
 
 def for_layer(name: str, value: Any, layer: int, num_layers: int) -> Any:
-    """The value of a field of type `PerLayer` in a layer, or of any other field."""
+    """The value of a field of type `PerLayer` in a layer."""
     if isinstance(value, tuple):
         if len(value) != num_layers:
             raise InputError(f"{name} has {len(value)} values for {num_layers} layers")

@@ -58,11 +58,11 @@ class Pair:
 
     def scaled(self, left: np.ndarray | None, right: np.ndarray | None) -> Pair:
         """The factors, their D rows multiplied by [D] numbers; None leaves a factor as it is."""
-
-        def rows(factor: np.ndarray, numbers: np.ndarray | None) -> np.ndarray:
-            return factor if numbers is None else factor * numbers[:, None]
-
-        return Pair(rows(self.left, left), rows(self.right, right), self.draws)
+        scaled_left, scaled_right = (
+            factor if numbers is None else factor * numbers[:, None]
+            for factor, numbers in ((self.left, left), (self.right, right))
+        )
+        return Pair(scaled_left, scaled_right, self.draws)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,14 +142,13 @@ def _layers(views: Iterable[View]) -> list[dict[str, View]]:
 
 
 def _location(parts: Mapping[str, View]) -> Layer:
-    path, index, _ = parts["attention"] if "attention" in parts else parts["mlp"]
+    path, index, _ = next(iter(parts.values()))  # of the attention, if there is one
     return Layer(path, index)
 
 
 def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
     found: dict[str, Pair] = {}
-    folded: set[str] = set()
-    gains: list[np.ndarray] = []
+    around: dict[str, np.ndarray] = {}  # gains and scales
     beside: dict[str, bool] = {}
     gate = biases = None
     for kind, (path, index, block) in parts.items():
@@ -160,8 +159,8 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
                 if block.keys() >= set(_KERNELS[name])
             }
             widths = {pair.left.shape[1] for pair in pairs.values()}
-            known = _scales(kind, block, widths) if effective else {}
-        before, after = known.get(f"{kind}_gain"), known.get(f"{kind}_scale")
+            around |= _scales(kind, block, widths) if effective else {}
+        before, after = around.get(f"{kind}_gain"), around.get(f"{kind}_scale")
         for name, pair in pairs.items():
             found[name] = pair.scaled(before, before if name == "query_key" else after)
         if kind == "mlp" and "mlp_gate" in block:
@@ -169,11 +168,10 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
         if {"query", "query_bias", "key_bias"} <= block.keys():
             query, key = (values(block, f"{role}_bias") for role in ("query", "key"))
             biases = query, key.repeat(len(query) // len(key), axis=0)
-        folded |= known.keys()
-        gains += [before] if before is not None else []
         beside |= tree.vectors(path, index, min(widths)) if effective else {}
     if "by_head" in found:
         found["value_out"] = _sum(found["by_head"])
+    gains = [array for role, array in around.items() if role.endswith("_gain")]
     at = _location(parts)
     return LayerPairs(
         at.path,
@@ -181,7 +179,7 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
         **found,
         gate=gate,
         biases=biases,
-        folded=frozenset(folded),
+        folded=frozenset(around),
         negative=float((np.concatenate(gains) <= 0).mean()) if gains else 0.0,
         post_norm=any(beside.values()),
         unknown=tuple(path for path, after in beside.items() if not after),

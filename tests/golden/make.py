@@ -94,19 +94,6 @@ def _waves(x: np.ndarray, y: np.ndarray, omega: np.ndarray) -> list[np.ndarray]:
     return [wave(np.outer(axis, omega)) for axis in (x, y) for wave in (np.sin, np.cos)]
 
 
-def weight_selection_indices() -> Arrays:
-    """Indices of a teacher's dimension of size T for a student's of size S, named tT_sS.
-
-    0, T/S, 2 T/S, … if S divides T, else linspace(0, T − 1, S) rounded half to even (Xu et al.).
-    """
-    return {
-        f"t{teacher}_s{student}": np.arange(0, teacher, teacher // student)
-        if teacher % student == 0
-        else np.round(np.linspace(0, teacher - 1, student)).astype(np.int64)
-        for teacher, student in ((384, 192), (768, 192), (12, 8), (10, 4), (6, 4))
-    }
-
-
 def zero_init() -> Arrays:
     """ZerO's matrices in PyTorch's orientation (out, in).
 
@@ -123,7 +110,7 @@ def zero_init() -> Arrays:
 
 
 FORMULAS: dict[str, Callable[[], Arrays]] = {
-    make.__name__: make for make in (schedules, sincos, weight_selection_indices, zero_init)
+    make.__name__: make for make in (schedules, sincos, zero_init)
 }
 
 ORIGINALS: dict[str, Callable[[], Arrays]] = {

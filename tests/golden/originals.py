@@ -39,11 +39,8 @@ def torch_adamw() -> Arrays:
         name: np.stack([rng.normal(size=shape) * scale for scale in halving])
         for name, shape in shapes.items()
     }
-    arrays = {
-        "rates": np.array(rates),
-        "betas": np.array(betas),
-        "weight_decay": np.array(0.05),
-    }
+    fixed = {"rates": rates, "betas": betas, "weight_decay": 0.05}
+    arrays = {name: np.array(value) for name, value in fixed.items()}
     for name in shapes:
         arrays |= {f"initial_{name}": initial[name], f"gradients_{name}": gradients[name]}
     for eps in ("1e-8", "1e-3"):
@@ -132,6 +129,12 @@ def hugging_face_vit() -> Arrays:
     return tensors | {"images": images.permute(0, 2, 3, 1).numpy(), "logits": logits}
 
 
+VIT: dict[str, Any] = {
+    **{"num_classes": 5, "width": 12, "depth": 2, "heads": 2, "patch": 4, "token_std": 1e-6},
+    **{"dropout": 0.2, "drop_path": 0.5},
+}
+
+
 def vit() -> Arrays:
     """Parameters and logits of our ViT with Flax's own attention layer in place of ours.
 
@@ -150,18 +153,7 @@ def vit() -> Arrays:
     images = jax.random.normal(jax.random.key(1), (2, 8, 8, 3))
     arrays = {}
     for base, pool in (("timm", "token"), ("torch", "mean")):
-        model = module.ViT(
-            num_classes=5,
-            width=12,
-            depth=2,
-            heads=2,
-            patch=4,
-            dropout=0.2,
-            drop_path=0.5,
-            base=base,
-            pool=pool,
-            token_std=1e-6,
-        )
+        model = module.ViT(**VIT, base=base, pool=pool)
         with mock.patch.object(module, "Attention", stock):
             logits, variables = model.init_with_output(jax.random.key(0), images)
             rngs = {"dropout": jax.random.key(2)}

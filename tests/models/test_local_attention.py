@@ -105,29 +105,3 @@ def test_every_form_takes_the_attention_schemes(fields):
     model = ViT(**SMALL, **fields)
     shapes = jax.eval_shape(model.init, KEY, images())["params"]
     assert {write.role for write in plan(shapes, Mimetic())} >= {"query", "key", "value", "out"}
-
-
-def test_layer_scale_multiplies_the_branch_or_the_skip():
-    branch, skip = (ViT(**SMALL, layer_scale=form, scale_init=1.0) for form in ("branch", "skip"))
-    params = jax.jit(branch.init)(KEY, images())["params"]
-    plain = {**params, "block_0": dict(params["block_0"])}
-    np.testing.assert_array_equal(plain["block_0"].pop("layer_scale"), np.ones(16))
-    expected = jax.jit(ViT(**SMALL).apply)({"params": plain}, images())
-    scaled = jax.jit(branch.apply)
-
-    def skipped(params):
-        """The parameters of the other form, whose number is that of the skip."""
-        block = dict(params["block_0"])
-        block["skip_scale"] = block.pop("layer_scale")
-        return {**params, "block_0": block}
-
-    for found in (
-        scaled({"params": params}, images()),
-        jax.jit(skip.apply)({"params": skipped(params)}, images()),
-    ):
-        np.testing.assert_allclose(found, expected, atol=1e-6)
-    # A branch of factor 0 leaves no attention, a skip of factor 0 nothing else.
-    params["block_0"]["layer_scale"] *= 0
-    same = scaled({"params": params}, images())
-    params["block_0"]["attention"]["out"]["kernel"] += 1.0
-    np.testing.assert_array_equal(scaled({"params": params}, images()), same)

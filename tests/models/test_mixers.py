@@ -108,13 +108,6 @@ def test_each_platform_gets_its_own_form(platform, convolves):
     assert ("stablehlo.convolution" in program.as_text()) is convolves
 
 
-def test_members_of_a_population_are_as_one_by_one():
-    x, kernel = _case(8, 8, 3)
-    kernels = jnp.stack([kernel, 2 * kernel])
-    together = jax.jit(jax.vmap(depthwise_conv, in_axes=(None, 0)))(x, kernels)
-    np.testing.assert_allclose(together[1], 2 * depthwise_conv(x, kernel), atol=1e-5)
-
-
 def test_the_layer_has_the_parameters_of_flaxs_own_and_computes_in_its_dtype():
     layer = Depthwise(size=5, dtype=jnp.bfloat16)
     variables = layer.init(jax.random.key(0), jnp.ones((1, 8, 8, 4)))
@@ -129,5 +122,3 @@ def test_filters_that_fit_no_input_are_refused():
         depthwise_conv(x[..., :2], kernel)
     with pytest.raises(InputError, match=r"\(2, 3, 3\) are not"):
         depthwise_conv(x, kernel[:2])
-    with pytest.raises(InputError, match="filter size 0"):
-        Depthwise(size=0).init(jax.random.key(0), x)

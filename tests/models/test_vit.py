@@ -11,6 +11,7 @@ from mimetic_jax import InputError
 from mimetic_jax.models import ViT, resample
 from mimetic_jax.models.layers import Dropout
 from mimetic_jax.models.vit import Block
+from tests.golden.originals import VIT
 from tests.models.values import drawn
 from tests.typical import typical
 
@@ -20,10 +21,6 @@ SMALL = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4}
 
 def images(batch=2):
     return jax.random.normal(jax.random.key(1), (batch, 8, 8, 3))
-
-
-RECORDED = {"num_classes": 5, "width": 12, "depth": 2, "heads": 2, "patch": 4, "token_std": 1e-6}
-DROPPED = {"dropout": 0.2, "drop_path": 0.5}
 
 
 def recorded(golden, base):
@@ -42,7 +39,7 @@ def train_logits(model, variables, x, key):
 
 @typical(("base", "pool"), [("torch", "mean")], slow=[("timm", "token")])
 def test_parameters_and_results_stay_what_they_were(golden, base, pool):
-    model = ViT(**RECORDED, **DROPPED, base=base, pool=pool)
+    model = ViT(**VIT, base=base, pool=pool)
     found, variables = jax.jit(model.init_with_output)(KEY, images())
     expected, logits, _ = recorded(golden, base)
     assert jax.tree.structure(variables) == jax.tree.structure(expected)
@@ -54,7 +51,7 @@ def test_parameters_and_results_stay_what_they_were(golden, base, pool):
 
 @typical("change", [{"fused_qkv": True, "remat": True}], slow=[{}])
 def test_training_results_stay_what_they_were(golden, change):
-    model = ViT(**RECORDED, **DROPPED, **change)
+    model = ViT(**VIT, **change)
     variables, _, logits_train = recorded(golden, "timm")
     shapes = jax.eval_shape(model.init, KEY, images())
     assert jax.tree.map(jnp.shape, variables) == jax.tree.map(jnp.shape, shapes)
@@ -117,6 +114,20 @@ def test_blocks_without_skips_are_their_branches():
     np.testing.assert_allclose(without.apply(half, x)[0], jnp.zeros_like(x), atol=1e-6)
 
 
+@pytest.mark.parametrize("form", ["branch", "skip"])
+def test_layer_scale_multiplies_the_branch_or_the_skip(form):
+    x = jax.random.normal(KEY, (2, 5, 24))
+    block = Block(heads=3, mlp_ratio=2.0, base="torch", layer_scale=form, scale_init=0.3)
+    name = {"branch": "layer_scale", "skip": "skip_scale"}[form]
+    np.testing.assert_allclose(jax.jit(block.init)(KEY, x)["params"][name], [0.3] * 24)
+    params = drawn(block, x)
+    params["mlp"] = jax.tree.map(np.zeros_like, params["mlp"])
+    (found, _), state = block.apply({"params": params}, x, capture_intermediates=True)
+    (attended,), scale = state["intermediates"]["attention"]["__call__"], params[name]
+    expected = x + scale * attended if form == "branch" else scale * x + attended
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_exclusive_attention_reaches_every_block():
     """A single patch gathers its own value: the blocks are then their MLPs."""
     one = {**SMALL, "pool": "mean", "patch": 8}
@@ -126,15 +137,6 @@ def test_exclusive_attention_reaches_every_block():
         out = variables["params"][block]["attention"]["out"]
         variables["params"][block]["attention"]["out"] = {**out, "kernel": 0 * out["kernel"]}
     np.testing.assert_allclose(found, ViT(**one).apply(variables, images()), atol=1e-4)
-    with pytest.raises(InputError, match="exclusive is for standard attention, not conv_logits"):
-        jax.eval_shape(ViT(**SMALL, exclusive=True, attention="conv_logits").init, KEY, images())
-
-
-@pytest.mark.parametrize("change", [{"layer_scale": "branch"}, {"drop_path": 0.1}])
-def test_without_skips_there_is_no_branch_to_scale_or_drop(change):
-    model = ViT(**SMALL, skipless=True, **change)
-    with pytest.raises(InputError, match="skipless leaves no branch"):
-        jax.eval_shape(model.init, KEY, images())
 
 
 @pytest.mark.parametrize("case", ["up", "down", "finer"])

@@ -22,7 +22,8 @@ from mimetic_jax.schemes import (
     Zero,
     ZeroOut,
 )
-from tests.schemes.blocks import biases, kernels, ones
+from tests.products import query_key, value_out
+from tests.schemes.blocks import kernels, ones
 
 KEY = jax.random.key(0)
 
@@ -45,22 +46,23 @@ ENDS = ("out", "mlp_out")
 UNIFORM = Independent(0.5, uniform=True, mlp=False)
 
 
-def block(dim=24, heads=4, groups=4, head_dim=6, hidden=48):
-    sizes = dim, heads, groups, head_dim
-    mlp = {
-        "mlp_in": (dim, hidden),
-        "mlp_in_bias": (hidden,),
-        "mlp_out": (hidden, dim),
-        "mlp_out_bias": (dim,),
-    }
-    return ones(kernels(*sizes) | biases(*sizes) | mlp | {"position": (5, dim)})
+D, HEADS = 24, 4
+
+
+def block(dim=D, heads=HEADS, groups=HEADS, head_dim=6, hidden=48):
+    mlp = {"mlp_in": (dim, hidden), "mlp_in_bias": (hidden,)}
+    mlp |= {"mlp_out": (hidden, dim), "token_in": (9, 12)}
+    return ones(kernels(dim, heads, groups, head_dim) | mlp)
+
+
+def draw(scheme, **sizes):
+    new = scheme(KEY, block(**sizes), Context())
+    return {role: np.asarray(kernel, np.float64) for role, kernel in new.items()}
 
 
 def kernel(scheme, role, fan_in, fan_out):
     """A kernel of one head, or of an MLP."""
-    shapes = {"mlp_in": (fan_in, fan_out)}
-    if role == "key":
-        shapes = {"query": (fan_in, 1, 1), "key": (fan_in, 1, fan_out)}
+    shapes = {"query": (fan_in, 1, 1), "key": (fan_in, 1, fan_out), "mlp_in": (fan_in, fan_out)}
     new = scheme(KEY, ones(shapes), Context())[role]
     return np.asarray(new, np.float64).reshape(fan_in, fan_out)
 
@@ -70,11 +72,10 @@ def test_zero_is_a_partial_hadamard_matrix_or_zero(golden):
     for name, weight in golden("zero_init").items():
         found = kernel(Zero(), "key", *weight.T.shape)
         np.testing.assert_allclose(found, weight.T, atol=1e-7, err_msg=name)
-    new = Zero()(KEY, block(), Context())
-    for role in ("query", "out"):
-        assert not new[role].any()
+    new = draw(Zero())
     np.testing.assert_array_equal(new["value"], new["key"])
-    assert not any(array.any() for array in ZeroOut()(KEY, block(), Context()).values())
+    for zero in (new["query"], new["out"], draw(ZeroOut())["out"]):
+        assert not zero.any()
 
 
 def test_kernels_of_orthogonal_have_no_preferred_direction():
@@ -173,7 +174,7 @@ def test_independent_entries_have_the_deviation_of_their_rule(scheme):
 
 
 def test_idinit_is_a_padded_identity():
-    new = IDInit()(KEY, block(), Context())
+    new = draw(IDInit())
     np.testing.assert_array_equal(new["query"].reshape(24, 24), np.eye(24))
     np.testing.assert_array_equal(new["mlp_in"], np.tile(np.eye(24), 2))
     np.testing.assert_array_equal(new["mlp_out"], np.float32(1e-6) * np.tile(np.eye(24), 2).T)
@@ -189,15 +190,6 @@ def test_kernels_do_not_depend_on_other_roles(scheme):
     assert abs(np.corrcoef(kernels)[0, 1]) < 0.2
 
 
-D, HEADS, HIDDEN = 24, 4, 48
-
-
-def draw(scheme, head_dim=6):
-    others = {"mlp_in": (D, HIDDEN), "mlp_out": (HIDDEN, D), "token_in": (9, 12)}
-    new = scheme(KEY, ones(kernels(D, HEADS, HEADS, head_dim) | others), Context())
-    return {role: np.asarray(kernel, np.float64) for role, kernel in new.items()}
-
-
 def singular_values(kernel):
     return np.linalg.svd(kernel, compute_uv=False)
 
@@ -205,7 +197,7 @@ def singular_values(kernel):
 @pytest.mark.parametrize("head_dim", [6, 30])
 def test_conditioned_per_head(head_dim):
     """The algorithm: every head has condition number 1, and all values read the same inputs."""
-    new = draw(Conditioned(), head_dim)
+    new = draw(Conditioned(), head_dim=head_dim)
     for role in ("query", "key"):
         heads = new[role].transpose(1, 0, 2)
         np.testing.assert_allclose(singular_values(heads), 1, atol=1e-5)
@@ -218,7 +210,7 @@ def test_conditioned_per_head(head_dim):
 
 @pytest.mark.parametrize("head_dim", [3, 6, 9])
 def test_conditioned_as_a_whole(head_dim):
-    new = draw(Conditioned(per_head=False), head_dim)
+    new = draw(Conditioned(per_head=False), head_dim=head_dim)
     for role in ("query", "key"):
         np.testing.assert_allclose(singular_values(new[role].reshape(D, -1)), 1, atol=1e-5)
         if HEADS * head_dim <= D:
@@ -229,22 +221,18 @@ def test_conditioned_as_a_whole(head_dim):
 
 def test_orthogonal():
     new = draw(Orthogonal(gain=0.5))
-    flat = {
-        role: kernel.reshape((-1, D) if role == "out" else (kernel.shape[0], -1))
-        for role, kernel in new.items()
-    }
-    assert flat.keys() == {"query", "key", "value", "out", "mlp_in", "mlp_out", "token_in"}
-    for kernel in flat.values():
-        np.testing.assert_allclose(singular_values(kernel), 0.5, atol=1e-5)
+    assert not new.pop("mlp_in_bias").any()
+    assert len(new) == 7
+    for role, kernel in new.items():
+        flat = kernel.reshape((-1, D) if role == "out" else (kernel.shape[0], -1))
+        np.testing.assert_allclose(singular_values(flat), 0.5, atol=1e-5)
 
 
 def test_products_of_sinusoidal_lean_to_plus_the_identity():
     new = draw(Sinusoidal())
     reversal = np.eye(D)[(D - 2 - np.arange(D)) % D]
-    for product in (
-        np.einsum("dhk,ehk->de", new["query"], new["key"]),
-        np.einsum("dhk,hke->de", new["value"], new["out"]),
-    ):
+    for by_head in (query_key(new["query"], new["key"]), value_out(new["value"], new["out"])):
+        product = by_head.sum(axis=0)
         scale = product[0, 0]
         assert scale == pytest.approx((D**2 - 1) / (D * (D - 2)), rel=1e-4)
         np.testing.assert_allclose(product, scale * (np.eye(D) - reversal), atol=1e-5)

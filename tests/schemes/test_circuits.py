@@ -7,7 +7,7 @@ import pytest
 
 from mimetic_jax import InputError, rewrite
 from mimetic_jax.models.gpt import GPT, RULES
-from mimetic_jax.schemes import ContentHeads, InductionCircuit, PositionalHeads
+from mimetic_jax.schemes import ContentHeads, InductionCircuit
 
 KEY = jax.random.key(0)
 SLOW = 10_000.0 ** (-np.arange(8) / 8) < 0.05
@@ -51,12 +51,6 @@ def test_the_circuit_matches_a_token_with_the_one_before_another():
         kept = ("query", "key") if layer % 2 == 0 else ("value", "out")
         for name in kept:
             np.testing.assert_array_equal(after[name], before[name])
-
-
-def test_they_stand_beside_positional_heads():
-    half = PositionalHeads(10_000, sharpness=(8.0, 8.0, 0.0, 0.0))
-    for before, after in gpt((half, ContentHeads(10_000, first=2))):
-        np.testing.assert_array_equal(after["query"][:, :2], before["query"][:, :2])
 
 
 def test_refused():

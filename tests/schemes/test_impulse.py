@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 
 import mimetic_jax
 from mimetic_jax import models
@@ -23,25 +24,10 @@ def vit():
     return jax.jit(model.init)(jax.random.key(0), images)["params"]
 
 
-def assert_same_products(left, right, rtol):
-    for a, b in zip(products(left), products(right), strict=True):
-        np.testing.assert_allclose(a, b, atol=rtol * np.abs(a).max())
-
-
 def normalized(position):
     position = np.asarray(position, np.float64)
     centered = position - position.mean(axis=-1, keepdims=True)
     return centered / np.sqrt(position.var(axis=-1, keepdims=True) + 1e-6)
-
-
-def attention_block(dim=32, heads=4, groups=4, head_dim=8):
-    some = {"query_bias": (heads, head_dim), "out_bias": (dim,)}
-    return ones(kernels(dim, heads, groups, head_dim) | some)
-
-
-def random_context(side=4, dim=32):
-    position = 0.02 * jax.random.normal(jax.random.key(1), (side * side, dim))
-    return Context(position=position, grid=(side, side))
 
 
 def test_a_vit_starts_with_convolutions(vit):
@@ -56,8 +42,7 @@ def test_a_vit_starts_with_convolutions(vit):
         attention = new[f"block_{layer}"]["attention"]
         query_key, value_out = products(attention)
         logits = tokens @ query_key @ tokens.T / np.sqrt(WIDTH // HEADS)
-        maps = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        maps /= maps.sum(axis=-1, keepdims=True)
+        maps = scipy.special.softmax(logits, axis=-1)
         assert (maps.argmax(axis=-1) == intended.argmax(axis=-1))[rows].mean() >= 0.95
         assert (maps * intended).sum(axis=-1)[rows].mean() >= 0.6
         assert value_out.diagonal().mean() == pytest.approx(-0.4, abs=0.05)
@@ -90,7 +75,8 @@ def test_the_order_of_table_and_attention_does_not_matter(vit):
     )
     np.testing.assert_array_equal(before["pos_embed"], after["z"]["pos_embed"])
     # Equal except for the LayerNorm's ε of 1e-5 against a variance of .02².
-    assert_same_products(before["m"], after["m"], rtol=0.03)
+    for ours, theirs in zip(*map(products, (before["m"], after["m"])), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=0.03 * np.abs(ours).max())
 
 
 def test_preset_of_the_paper(vit):
@@ -105,7 +91,9 @@ def test_preset_of_the_paper(vit):
 
 
 def test_fields_reach_the_weights():
-    block, context = attention_block(), random_context()
+    block = ones(kernels(32, 4, 4, 8) | {"query_bias": (4, 8), "out_bias": (32,)})
+    position = 0.02 * jax.random.normal(jax.random.key(1), (16, 32))
+    context = Context(position=position, grid=(4, 4))
     base = Impulse()(KEY, block, context)
     changes = ("amplitude", "noise", "norm", "kernel_size", "order", "rank")
     for name, value in zip(changes, (10.0, 20.0, 2.0, 1, "random", 7), strict=True):

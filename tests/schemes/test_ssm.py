@@ -106,50 +106,25 @@ def test_layers_of_a_model(scan):
     assert len(plan(before, EVERY)) == (5 if scan else 15)
 
 
-D, I, S, M = 12, 24, 10, 4  # noqa: E741
+def test_parts_of_a_fused_projection_in_a_stack():
+    """Columns z, x, b, c, dt: only those of c change. Sizes are those that other leaves show.
 
-
-def fused(transposed: bool, stacked: bool = False) -> tuple[tuple[Rule, ...], dict[str, Any]]:
-    """A layer with one input projection, as PyTorch or Flax stores it, and its rules."""
-    axes = ("d", "(2i+2s+m)")[:: -1 if transposed else 1]
-    layout = f"{'l ' * stacked}{' '.join(axes)}"
+    One that doesn't repeat is in tests/zoo/test_mamba.py.
+    """
+    inner, state, heads = 24, 10, 4
     rules = (
-        Rule("in_proj", ("", "", "ssm_b", "ssm_c", ""), layout),
-        Rule("A", "ssm_a", f"{'l ' * stacked}m"),
-        Rule("N", "ssm_norm", f"{'l ' * stacked}i"),
+        Rule("in_proj", ("", "", "ssm_b", "ssm_c", ""), "l d (2i+2s+m)"),
+        Rule("A", "ssm_a", "l m"),
+        Rule("N", "ssm_norm", "l i"),
     )
-    shape = (D, 2 * I + 2 * S + M)[:: -1 if transposed else 1]
-    shapes = {"in_proj": shape, "A": (M,), "N": (I,)}
-    rng = np.random.default_rng(0)
-    front = (3,) * stacked
-    return rules, {n: np.float32(rng.normal(size=(*front, *s))) for n, s in shapes.items()}
-
-
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("stacked", [False, True])
-def test_parts_of_a_fused_projection(transposed, stacked):
-    """Columns z, x, b, c, dt: only those of c change. Sizes are those that other leaves show."""
-    rules, tree = fused(transposed, stacked)
-    new = rewrite(KEY, {"mixer": tree}, MimeticSSM(decay=None), rules=rules)["mixer"]["in_proj"]
+    shapes = {"in_proj": (3, 12, 2 * (inner + state) + heads), "A": (3, heads), "N": (3, inner)}
+    tree = {name: np.float32(DRAWS.normal(size=shape)) for name, shape in shapes.items()}
     old = tree["in_proj"]
-    if transposed:
-        new, old = (np.swapaxes(array, -1, -2) for array in (new, old))
-    b, c = slice(2 * I, 2 * I + S), slice(2 * I + S, 2 * I + 2 * S)
-    np.testing.assert_array_equal(new[..., c], old[..., b])
-    rest = np.ones(old.shape[-1], bool)
-    rest[c] = False
-    np.testing.assert_array_equal(new[..., rest], old[..., rest])
-
-
-@pytest.mark.parametrize(
-    ("leaves", "words"),
-    [
-        ({"N": None}, "in_proj stores 2i.2s.m along one axis, and no leaf beside it shows i or s"),
-        ({"A": np.ones(5)}, "in_proj has an axis of 72, which is not 2i.2s.m: i 24 and m 5"),
-    ],
-)
-def test_sizes_that_other_leaves_do_not_show(leaves, words):
-    rules, tree = fused(False)
-    tree = {name: leaf for name, leaf in (tree | leaves).items() if leaf is not None}
+    new = rewrite(KEY, {"mixer": tree}, MimeticSSM(decay=None), rules=rules)["mixer"]["in_proj"]
+    z_x, b, c, dt = np.split(old, 2 * inner + np.array([0, state, 2 * state]), axis=-1)
+    np.testing.assert_array_equal(new, np.concatenate([z_x, b, b, dt], axis=-1))
+    assert not np.array_equal(b, c)
+    del tree["N"]
+    words = "in_proj stores 2i.2s.m along one axis, and no leaf beside it shows i or s"
     with pytest.raises(InputError, match=words):
         rewrite(KEY, tree, MimeticSSM(), rules=rules)

@@ -9,7 +9,7 @@ import mimetic_jax
 from mimetic_jax import InputError, check, fit
 from mimetic_jax.models import Mamba
 from mimetic_jax.schemes import Mimetic, MimeticSSM
-from tests.products import query_key, value_out
+from tests.products import cosine, query_key, value_out
 from tests.schemes.blocks import kernels
 
 D, H, G, K = 48, 4, 2, 12
@@ -24,10 +24,6 @@ def params(seed=0):
         }
         for i in range(3)
     }
-
-
-def cosine(product):
-    return np.trace(product) / (np.linalg.norm(product) * np.sqrt(len(product)))
 
 
 def test_the_lean_is_the_cosine_with_the_identity():

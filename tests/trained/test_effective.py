@@ -7,21 +7,22 @@ import pytest
 from mimetic_jax import InputError, check, fit, rewrite, schemes
 from mimetic_jax.models import ViT
 from mimetic_jax.schemes import ByDepth, CorrelatedMLP, MeanShift, Mimetic
+from tests.products import cosine
 
 D, H, F, L = 48, 4, 96, 3
 KEY = jax.random.key(0)
 QKV = ("query", "key", "value")
 
 
-def dinov2(seed=0, layers=L):
+def dinov2():
     """A tree with the names of Hugging Face's DINOv2, gains and scales drawn, of any sign."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
 
     def draw(*shape):
         return random.normal(size=shape).astype(np.float32)
 
     tree = {}
-    for i in range(layers):
+    for i in range(L):
         at = f"encoder.layer.{i}"
         for name in ("attention.query", "attention.key", "attention.value", "output.dense"):
             tree[f"{at}.attention.{name}.weight"] = 0.1 * draw(D, D)
@@ -32,13 +33,9 @@ def dinov2(seed=0, layers=L):
     return tree
 
 
-def cosine(product):
-    return np.trace(product) / (np.linalg.norm(product) * np.sqrt(len(product)))
-
-
-def reparametrized(tree, seed=1):
+def reparametrized(tree):
     """The same function with other gains and scales: kernels are divided by what they become."""
-    random, tree = np.random.default_rng(seed), dict(tree)
+    random, tree = np.random.default_rng(1), dict(tree)
     for i in range(L):
         at = f"encoder.layer.{i}"
         for n, inner, last in (

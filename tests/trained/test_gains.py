@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 from mimetic_jax import InputError, check, fit, zoo
 from mimetic_jax.command import files
+from tests.products import cosine
 
 D, F, H, K = 48, 96, 4, 12
 AT = "model.layers.0."
@@ -43,10 +44,6 @@ def kernels(at, attention, mlp=("mlp.fc1", "mlp.fc2")):
 
 def vectors(at, *names):
     return {f"{at}{name}": draw(D, seed=7 + i) for i, name in enumerate(names)}
-
-
-def cosine(product):
-    return np.trace(product) / (np.linalg.norm(product) * np.sqrt(len(product)))
 
 
 def expected(tree, attention, mlp, before, after):

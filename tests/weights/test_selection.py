@@ -2,15 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax.weights.selection import select, select_indices
-
-
-def test_golden_indices(golden):
-    arrays = golden("weight_selection_indices")
-    assert len(arrays) == 5
-    for name, indices in arrays.items():
-        teacher, student = (int(size[1:]) for size in name.split("_"))
-        np.testing.assert_array_equal(select_indices(teacher, student), indices)
+from mimetic_jax.weights.selection import select
 
 
 def network(dim, layers=2):
@@ -25,18 +17,10 @@ def test_every_leaf_is_selected(kind):
     teacher = {path: kind(array) for path, array in network(12, layers=3).items()}
     shapes = {path: array.shape for path, array in network(8).items()}
     chosen = select(teacher, shapes)
-    rows = [0, 2, 3, 5, 6, 8, 9, 11]
+    rows = [0, 2, 3, 5, 6, 8, 9, 11]  # 11 i / 7, rounded
     columns = np.round(np.linspace(0, 47, 32)).astype(int)
     kernel = np.asarray(teacher["layer_1/fc1/kernel"])
     np.testing.assert_array_equal(chosen["layer_1/fc1/kernel"], kernel[rows][:, columns])
     np.testing.assert_array_equal(chosen["scale"], teacher["scale"])
     assert {path: array.shape for path, array in chosen.items()} == shapes
     assert chosen["scale"].dtype == teacher["scale"].dtype
-
-
-def test_fused_kernels_keep_their_blocks():
-    """Half of [D, 3 D]: query from query, key from key, value from value."""
-    teacher = {"qkv/kernel": np.arange(12)[:, None] * 100 + np.arange(36)}
-    chosen = select(teacher, {"qkv/kernel": (6, 18)})["qkv/kernel"]
-    blocks = chosen[0].reshape(3, 6) // 12
-    np.testing.assert_array_equal(blocks, np.arange(3)[:, None].repeat(6, axis=1))

@@ -178,7 +178,7 @@ class Task:
     def unrolled(self) -> Self:
         """The same arithmetic on one device without a loop over layers, for counting it."""
         task = copy.copy(self)
-        task.model, task._mesh = self.model.unrolled(), None
+        task.model, task._mesh = self.model.with_fields(scan=False), None
         return task
 
     def outputs(
