@@ -26,7 +26,6 @@ def get_config(
     config.name = "digits_vit"
     config.seeds = (0, 1, 2)
     config.data.name = "digits"
-    config.batch = 128
     config.steps = steps
 
     config.model.update(width=width, depth=depth, heads=heads, patch=patch)

@@ -22,11 +22,10 @@ def get_config(
     epochs: float = 20.0,
     init: Names = ALL,
 ) -> ConfigDict:
-    """Arguments: size, patch, width, depth, heads, batch, epochs, init.
-
-    Images become squares of `size` pixels, held in memory; --config.data.name=folder_streamed reads
-    them while training instead. Without a test split a tenth of each class is held out. Arms are
-    default, sincos, norm_matched and mimetic; `init` takes others of arms.vision.
+    """Images become squares of `size` pixels, held in memory; with
+    --config.data.name=folder_streamed they are read while training. Without a test split a tenth of
+    each class is held out. Arms are default, sincos, norm_matched and mimetic; `init` takes others
+    of arms.vision.
     """
     config = default()
     config.name = "images"
@@ -41,7 +40,6 @@ def get_config(
     config.model.update(patch=patch, width=width, depth=depth, heads=heads)
 
     config.optimizer.learning_rate = 1e-3
-    config.optimizer.schedule = "cosine"
     config.optimizer.warmup_epochs = min(1.0, epochs / 10)
     config.optimizer.clip = 1.0
 

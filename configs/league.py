@@ -28,9 +28,8 @@ TASKS = {
 
 
 def get_config(task: str = "digits", init: arms.Names = arms.ALL) -> ConfigDict:
-    """Arguments: task, init (arms.league).
-
-    `task` is digits, text, copying, recall, ptb, images, long_text or long_images.
+    """`task` is digits, text, copying, recall, ptb, images, long_text or long_images; arms are of
+    arms.league.
     """
     check_choice("task", task, TASKS)
     config = _of(task.removeprefix("long_"))
@@ -49,13 +48,10 @@ def _of(task: str) -> ConfigDict:
         return few_images(0.1, width=48, depth=2, heads=2, patch=4)
     if task == "digits":
         config = default()
-        config.data.name = "digits"
         config.model = model("vit", width=64, depth=2, heads=2, patch=2, pool="mean")
         config.eval.batch = 120
         return config
     config = sequences(task, width=64, depth=2, heads=2 if task in TEXTS else 4)
     if task not in TEXTS:
         config.optimizer.schedule = "constant"
-    if task == "copying":
-        config.data.length = 16
     return config

@@ -129,11 +129,7 @@ def deit(variant: str) -> ConfigDict:
 
 
 def imagenet(variant: str) -> ConfigDict:
-    """What every recipe for 224×224 pixels has in common here: timm's augmentation and groups.
-
-    Raises:
-        InputError: the variant is unknown.
-    """
+    """What every recipe for 224×224 pixels has in common here: timm's augmentation and groups."""
     check_choice("variant", variant, VARIANTS)
     config = default()
     config.label_smoothing = 0.1
@@ -154,7 +150,6 @@ def imagenet(variant: str) -> ConfigDict:
 
     config.eval.batch = 512
     config.eval.every_epochs = 10.0
-    config.log_every = 50
     config.checkpoint_every = 1_250  # an epoch of 1024 images
     return config
 
@@ -173,11 +168,7 @@ def structured(variant: str) -> ConfigDict:
 
 
 def small_data(data: str) -> ConfigDict:
-    """DeiT's augmentation, with a longer warm-up to a higher rate.
-
-    Raises:
-        InputError: the paper has no such data.
-    """
+    """DeiT's augmentation, with a longer warm-up to a higher rate."""
     check_choice("data", data, SMALL_DATA)
     config = deit("Ti")
     config.seeds = (0, 1, 2)
@@ -267,7 +258,6 @@ def short_text(width: int, depth: int, heads: int, steps: int, init: arms.Names)
     config.optimizer.weight_decay = 0.01
     config.optimizer.clip = 1.0
 
-    config.log_every = 50
     return config
 
 
@@ -282,18 +272,12 @@ def beside_positions(width: int) -> float:
 
 
 def few_images(share: float, **fields: Any) -> ConfigDict:
-    """A ViT with mean pooling on a part of CIFAR-10, crop and flip: what one CPU core trains.
-
-    Args:
-        share: the share of the training images.
-        fields: fields of the model.
-    """
+    """A ViT with mean pooling on a part of CIFAR-10, crop and flip: what one CPU core trains."""
     config = default()
     config.data.name = "cifar10"
     config.data.subset = share
     config.data.augment.crop, config.data.augment.flip = 4, True
     config.model = model("vit", pool="mean", **fields)
-    config.eval.batch = 500  # 10,000 test images
     return config
 
 
@@ -301,12 +285,7 @@ TEXTS = {"text": "python_docs", "ptb": "ptb_char_raw", "words": "ptb_word"}
 
 
 def sequences(task: str, **fields: Any) -> ConfigDict:
-    """A GPT on a text, on copying or on recall of 4 pairs: what one CPU core trains.
-
-    Args:
-        task: text, ptb, copying or recall.
-        fields: fields of the model.
-    """
+    """A GPT on a text, on copying or on recall of 4 pairs: what one CPU core trains."""
     if task in TEXTS:
         config = default("text")
         config.data.name = TEXTS[task]
@@ -327,11 +306,7 @@ def sequences(task: str, **fields: Any) -> ConfigDict:
 def recall(
     name: str, state: int, positions: str, rate: float, steps: int, init: arms.Names
 ) -> ConfigDict:
-    """Small models of recall, three seeds of each arm.
-
-    Raises:
-        InputError: the model is unknown, or given what the other one has.
-    """
+    """Small models of recall, three seeds of each arm."""
     check_choice("model", name, ("mamba", "gpt"))
     if other := positions if name == "mamba" else state:
         raise InputError(f"model {name} has no {'positions' if positions else 'state'} {other}")
@@ -357,6 +332,5 @@ def recall(
     config.data.num_test = 64
 
     config.eval.every = max(1, steps // 16)
-    config.log_every = 50
     config.checkpoint_every = 500
     return config

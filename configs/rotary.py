@@ -28,9 +28,7 @@ def get_config(
     steps: int = 1000,
     init: arms.Names = arms.ALL,
 ) -> ConfigDict:
-    """Arguments: text, width, depth, heads, steps, init.
-
-    `text` is source (100 MB of Python out of wheels), wikitext (WikiText-2) or ptb (the Penn
+    """`text` is source (100 MB of Python out of wheels), wikitext (WikiText-2) or ptb (the Penn
     Treebank), read by characters.
     """
     check_choice("text", text, TEXTS)
@@ -40,7 +38,6 @@ def get_config(
     config.data.length = config.data.valid = LENGTH
     config.batch, config.eval.batch = 32, 64
     config.steps = steps
-    config.eval.every = 0
     config.checkpoint_every = max(1000, steps // 4)
     config.log_every = 100
     config.model = model(
@@ -57,7 +54,6 @@ def get_config(
         scan=True,
         dtype="bfloat16",
     )
-    config.optimizer.schedule = "cosine"
     config.optimizer.warmup = steps // 10
     config.optimizer.weight_decay = 0.1
     config.optimizer.no_decay = True

@@ -31,11 +31,9 @@ STEPS = {"images": 156, "digits": 100, "text": 200, "ptb": 200}
 def get_config(
     task: str = "digits", steps: int = 0, teacher: str = "", init: arms.Names = arms.ALL
 ) -> ConfigDict:
-    """Arguments: task, steps, teacher, init.
-
-    `task` is images, digits, text or ptb; `steps` replaces its own 156, 100, 200 and 200. `teacher`
-    is a file of a trained ViT that is larger than 48/4 of 2 heads, from which the arm `selection`
-    takes evenly spaced weights of its first layers: for task=images.
+    """`task` is images, digits, text or ptb; `steps` replaces its own 156, 100, 200 and 200.
+    `teacher` is a file of a trained ViT that is larger than 48/4 of 2 heads, from which the arm
+    `selection` takes evenly spaced weights of its first layers: for task=images.
     """
     check_choice("task", task, STEPS)
     steps = steps or STEPS[task]
