@@ -36,8 +36,7 @@ def get_config(task: str = "digits", init: arms.Names = arms.ALL) -> ConfigDict:
     config.name = f"league_{task}"
     config.steps, config.batch, config.eval.every = TASKS[task]
     config.model.base = "flax"
-    config.optimizer.clip = 1.0
-    config.optimizer.warmup = config.steps // 10
+    config.optimizer.update(warmup=config.steps // 10, clip=1.0)
     config.log_every = config.steps // 5
     config.arms = arms.chosen(init, arms.league(config.model.name, config.model.width))
     return config

@@ -51,10 +51,8 @@ def get_config(
         config.arms = _language(init, sizes["heads"])
     if task == "copying":
         config.data.length = 8
-    config.name = f"today_{task}_{width}_{depth}_{steps}"
-    config.steps = steps
-    config.optimizer.warmup = steps // 10
-    config.optimizer.clip = 1.0
+    config.update(name=f"today_{task}_{width}_{depth}_{steps}", steps=steps)
+    config.optimizer.update(warmup=steps // 10, clip=1.0)
     return config
 
 

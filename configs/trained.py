@@ -39,9 +39,8 @@ def get_config(
     steps = steps or STEPS[task]
     if task == "images":
         config = few_images(0.2, width=48, depth=4, heads=2, patch=4, base="torch")
-        config.batch, config.steps = 64, steps
-        config.optimizer.warmup = round(steps / 10)
-        config.optimizer.clip = 1.0
+        config.update(batch=64, steps=steps)
+        config.optimizer.update(warmup=round(steps / 10), clip=1.0)
     elif task == "digits":
         config = digits_vit.get_config(steps=steps)
         config.batch = 64
