@@ -67,9 +67,8 @@ def lowered(devices: Any, scheme: Mimetic, layers: int) -> jax.stages.Lowered:
     return jax.jit(drawing, out_shardings=out).lower(key)
 
 
-def eager(count: int) -> tuple[float, float, float, Any]:
+def eager(_: int) -> tuple[float, float, float, Any]:
     """Seconds to compile and to draw, GiB at the peak, and the arrays of some layers."""
-    del count
     drawing, drawn = timed(lambda: draw(jax.random.key(0), shapes(), Mimetic()))
     return 0.0, drawing, *_ends(drawn)
 

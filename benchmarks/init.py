@@ -13,6 +13,7 @@ where K ≤ D/4 of them are computed) beside those of a plain product of two mat
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -76,21 +77,6 @@ def eigensolver(noise: np.ndarray, rank: int) -> tuple[float, float, float]:
     return solved / factors, flops / solved / 1e9, 2 * 1024**3 / product / 1e9
 
 
-def measured(
-    tree: dict[str, Any], noise: np.ndarray, single: np.ndarray
-) -> tuple[float, float, float]:
-    """Seconds of all layers: ours, and NumPy's in float64 and in float32."""
-    ours, double, half = medians(
-        [
-            lambda: rewrite(jax.random.key(1), tree, Mimetic()),
-            lambda: numpy_layer(noise),
-            lambda: numpy_layer(single),
-        ],
-        PAUSE,
-    )
-    return ours, LAYERS * double, LAYERS * half
-
-
 def main() -> None:
     """Print one line per size."""
     print(
@@ -102,7 +88,12 @@ def main() -> None:
         shape = (heads + 1, dim, dim)
         noise = np.random.default_rng(0).normal(size=shape) / np.sqrt(dim)
         single = noise.astype(np.float32)
-        ours, double, half = measured(tree, noise, single)
+        ways = [
+            functools.partial(rewrite, jax.random.key(1), tree, Mimetic()),
+            *(functools.partial(numpy_layer, of) for of in (noise, single)),
+        ]
+        ours, *layers = medians(ways, PAUSE)
+        double, half = (LAYERS * seconds for seconds in layers)
         share, reached, product = eigensolver(single, dim // heads)
         print(
             f"{name:<8} {ours:<8.3f} {double:<16.2f} {double / ours:<7.1f} "

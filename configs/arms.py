@@ -35,19 +35,10 @@ STRONG = mimetic_language(beta_vo=-0.4)
 def chosen(
     init: Iterable[str], arms: Arms, compared: Iterable[str] = (), groups: Groups | None = None
 ) -> ConfigDict:
-    """The arms that `init` names, in its order.
+    """The arms that `init` names, in its order; names of groups stand for all arms of a group.
 
     norm_matched_NAME and permuted_NAME are controls of the arm NAME. "all" are the arms that are
-    compared; ("figure4", "default") adds the default to a group.
-
-    Args:
-        init: names of arms and of groups; at a command line joined by "+".
-        arms: by name.
-        compared: "all"; unless given every one of `arms`, then the noise that they lack.
-        groups: arms that are chosen together, by the name of the group.
-
-    Raises:
-        InputError: there is no arm or group of that name.
+    compared; unless given every one of `arms`, then the noise that they lack.
     """
     named = {name: _fields(arm) for name, arm in arms.items()}
     noises, permuted = (
@@ -114,12 +105,10 @@ VISION = ("default", "sincos", "norm_matched", "mimetic")
 
 
 def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
-    """The self-attention paper's arms for images, and its rivals.
+    """The self-attention paper's arms for images, and its rivals; positions have the scale γ.
 
-    Args:
-        scale: γ of the sin-cos positions.
-        pretrained: file of a ViT of the same width, for the arm of that name, which takes attention
-            and positions, and for pretrained_whole; none: no such arms.
+    With the file of a ViT of the same width there are arms `pretrained`, which takes attention and
+    positions, and `pretrained_whole`.
     """
     positions, mimetic = SinCos(scale=scale), Mimetic()
     query_key, value_out = halves(mimetic)
@@ -227,10 +216,8 @@ def structured(impulse: Scheme | None = None) -> Arms:
     """Arms of the structured paper's released code.
 
     The mimetic arm of that code keeps the learned positions, draws uniform noise, and stores value
-    and out untransposed: `Mimetic.port()`. None of its arms touches a bias.
-
-    Args:
-        impulse: `Impulse()` unless given; of models with windows an `ImpulseBias`.
+    and out untransposed: `Mimetic.port()`. None of its arms touches a bias. The impulse is
+    `Impulse()` unless given; of models with windows it is an `ImpulseBias`.
     """
     return {
         **controlled("impulse", impulse or Impulse()),
@@ -415,15 +402,15 @@ def league(kind: str, width: int) -> Arms:
         "dct": (s.DCT(),),
         "conditioned": (s.Conditioned(),),
         "mimetic": (*before, own),
-        "vision" if is_gpt else "language": (*before, other),
         "polar": (*before, s.Polar(own)),
         "mimetic_zero_mlp": (*before, zeros, own),
         "mimetic_mean_shift": (*before, own, shift),
         "mimetic_mup": {"scheme": (*before, own), **of_mup},
     }
     if is_gpt:
-        return arms | {"strong": (STRONG,), "strong_mup": {"scheme": (STRONG,), **of_mup}}
-    return arms | {"sincos": before, "impulse": (_IMPULSE,)}
+        arms |= {"vision": (other,), "strong": (STRONG,)}
+        return arms | {"strong_mup": {"scheme": (STRONG,), **of_mup}}
+    return arms | {"sincos": before, "language": (*before, other), "impulse": (_IMPULSE,)}
 
 
 BASE_WIDTH = 16

@@ -21,10 +21,7 @@ FIGURE_2 = (
 def get_config(epochs: float = 10.0, init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: epochs (10, 20, 50), init (arms.mlp)."""
     config = recipes.small_images("cifar10", epochs)
-    config.name = f"cifar_mlp_vit_{epochs:g}"
-    config.seeds = (0, 1, 2, 3, 4)
-    config.model.depth = 8
-    config.model.patch = 2
-    config.model.base = "torch"
+    config.update(name=f"cifar_mlp_vit_{epochs:g}", seeds=(0, 1, 2, 3, 4))
+    config.model.update(depth=8, patch=2, base="torch")
     config.arms = arms.chosen(init, arms.mlp(config.model.width, "torch"), FIGURE_2)
     return config

@@ -23,24 +23,12 @@ def get_config(
 ) -> ConfigDict:
     """Arms are default, norm_matched and mimetic."""
     config = default()
-    config.name = "digits_vit"
-    config.seeds = (0, 1, 2)
+    config.update(name="digits_vit", seeds=(0, 1, 2), steps=steps, checkpoint_every=100)
     config.data.name = "digits"
-    config.batch = 128
-    config.steps = steps
-
     config.model.update(width=width, depth=depth, heads=heads, patch=patch)
-    config.model.pool = "mean"
-    config.model.base = "torch"
-
-    config.optimizer.learning_rate = 4e-3
-    config.optimizer.warmup = steps // 10
-    config.optimizer.clip = 1.0
-
-    config.eval.every = 20
-    config.eval.batch = 120
-    config.checkpoint_every = 100
-
+    config.model.update(pool="mean", base="torch")
+    config.optimizer.update(learning_rate=4e-3, warmup=steps // 10, clip=1.0)
+    config.eval.update(every=20, batch=120)
     # The default has learned positions.
     config.arms = chosen(ALL, controlled("mimetic", SinCos(), Mimetic()))
     return config

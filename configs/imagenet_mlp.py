@@ -15,8 +15,7 @@ COMPARED = ("default", "norm_matched", "constant_bias", "mean_shift")
 def get_config(init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: init (arms.mlp)."""
     config = recipes.deit("S")
-    config.name = "imagenet_mlp"
-    config.epochs = 100.0
+    config.update(name="imagenet_mlp", epochs=100.0)
     every = arms.mlp(config.model.width, config.model.base)
     config.arms = arms.chosen(init, every, COMPARED)
     return config

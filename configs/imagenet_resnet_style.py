@@ -19,21 +19,11 @@ def get_config(batch: int = 640, variant: str = "Ti", init: arms.Names = arms.AL
     """Arguments: batch (640, 1024), variant (Ti, S, B), init (arms.vision)."""
     config = recipes.imagenet(variant)
     config.name = f"imagenet_resnet_style_{variant}_{batch}"
-    config.batch = batch
-    config.epochs = 150.0
-
-    config.data.eval_fraction = 0.9
-    config.data.mean = config.data.std = (0.5, 0.5, 0.5)
-    config.data.augment.interpolation = "random"
-    config.data.augment.erase_mixed = True  # timm's loader
-    config.data.mix.mixup = 0.5
-    config.data.mix.cutmix = 0.5
-
-    config.optimizer.learning_rate = 0.01
-    config.optimizer.schedule = "triangle"
+    config.update(batch=batch, epochs=150.0)
+    config.data.update(eval_fraction=0.9, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    config.data.augment.update(interpolation="random", erase_mixed=True)  # timm's loader
+    config.data.mix.update(mixup=0.5, cutmix=0.5)
+    config.optimizer.update(learning_rate=0.01, schedule="triangle", eps=1e-3, clip=1.0)
     config.optimizer.weight_decay = 2e-5  # timm's default: the command doesn't set it
-    config.optimizer.eps = 1e-3
-    config.optimizer.clip = 1.0
-
     config.arms = arms.chosen(init, arms.vision(), arms.VISION)
     return config

@@ -21,10 +21,6 @@ def get_config(init: arms.Names = arms.ALL) -> ConfigDict:
     config.ema = 0.0
     config.data.repeats = 1
     config.model = model("swin", drop_path=0.5, dtype="bfloat16")  # the defaults are Swin-B
-
-    config.optimizer.schedule = "cosine"
-    config.optimizer.warmup_epochs = 20.0
-    config.optimizer.clip = 5.0
-    every = arms.structured(ImpulseBias())
-    config.arms = arms.chosen(init, every, arms.STRUCTURED)
+    config.optimizer.update(schedule="cosine", warmup_epochs=20.0, clip=5.0)
+    config.arms = arms.chosen(init, arms.structured(ImpulseBias()), arms.STRUCTURED)
     return config

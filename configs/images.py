@@ -22,31 +22,19 @@ def get_config(
     epochs: float = 20.0,
     init: Names = ALL,
 ) -> ConfigDict:
-    """Arguments: size, patch, width, depth, heads, batch, epochs, init.
-
-    Images become squares of `size` pixels, held in memory; --config.data.name=folder_streamed reads
-    them while training instead. Without a test split a tenth of each class is held out. Arms are
-    default, sincos, norm_matched and mimetic; `init` takes others of arms.vision.
+    """Images become squares of `size` pixels, held in memory; with
+    --config.data.name=folder_streamed they are read while training. Without a test split a tenth of
+    each class is held out. Arms are default, sincos, norm_matched and mimetic; `init` takes others
+    of arms.vision.
     """
     config = default()
-    config.name = "images"
-    config.seeds = (0, 1, 2)
-    config.data.name = "folder"
-    config.data.size = size
-    config.data.augment.crop = size // 8
-    config.data.augment.flip = True
-    config.batch = batch
-    config.epochs = epochs
-    config.model.pool = "mean"
-    config.model.update(patch=patch, width=width, depth=depth, heads=heads)
-
-    config.optimizer.learning_rate = 1e-3
-    config.optimizer.schedule = "cosine"
-    config.optimizer.warmup_epochs = min(1.0, epochs / 10)
-    config.optimizer.clip = 1.0
-
-    config.eval.every_epochs = 1.0
-    config.eval.batch = batch
+    config.update(name="images", seeds=(0, 1, 2), batch=batch, epochs=epochs)
+    config.data.update(name="folder", size=size)
+    config.data.augment.update(crop=size // 8, flip=True)
+    config.model.update(patch=patch, width=width, depth=depth, heads=heads, pool="mean")
+    warmup = min(1.0, epochs / 10)
+    config.optimizer.update(learning_rate=1e-3, warmup_epochs=warmup, clip=1.0)
+    config.eval.update(every_epochs=1.0, batch=batch)
     config.checkpoint_every = 200
     config.arms = chosen(init, vision(), VISION)
     return config

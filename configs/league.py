@@ -28,17 +28,15 @@ TASKS = {
 
 
 def get_config(task: str = "digits", init: arms.Names = arms.ALL) -> ConfigDict:
-    """Arguments: task, init (arms.league).
-
-    `task` is digits, text, copying, recall, ptb, images, long_text or long_images.
+    """`task` is digits, text, copying, recall, ptb, images, long_text or long_images; arms are of
+    arms.league.
     """
     check_choice("task", task, TASKS)
     config = _of(task.removeprefix("long_"))
     config.name = f"league_{task}"
     config.steps, config.batch, config.eval.every = TASKS[task]
     config.model.base = "flax"
-    config.optimizer.clip = 1.0
-    config.optimizer.warmup = config.steps // 10
+    config.optimizer.update(warmup=config.steps // 10, clip=1.0)
     config.log_every = config.steps // 5
     config.arms = arms.chosen(init, arms.league(config.model.name, config.model.width))
     return config
@@ -49,13 +47,10 @@ def _of(task: str) -> ConfigDict:
         return few_images(0.1, width=48, depth=2, heads=2, patch=4)
     if task == "digits":
         config = default()
-        config.data.name = "digits"
         config.model = model("vit", width=64, depth=2, heads=2, patch=2, pool="mean")
         config.eval.batch = 120
         return config
     config = sequences(task, width=64, depth=2, heads=2 if task in TEXTS else 4)
     if task not in TEXTS:
         config.optimizer.schedule = "constant"
-    if task == "copying":
-        config.data.length = 16
     return config

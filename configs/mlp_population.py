@@ -35,16 +35,11 @@ def get_config(
     default.check_choice("model", model, MODELS)
     fields, beside = MODELS[model]
     config = default.default()
-    config.name = f"mlp_population_{model}"
-    config.seeds, config.together = tuple(range(64)), 64
-    config.batch = 64
-    config.epochs = epochs
+    config.update(name=f"mlp_population_{model}", batch=64, epochs=epochs)
+    config.update(seeds=tuple(range(64)), together=64, max_dispatch=200, checkpoint_every=200)
     config.data.name = "cifar10"
-    config.optimizer.learning_rate = 3e-3
-    config.optimizer.schedule = "triangle"
-    config.max_dispatch = 200
+    config.optimizer.update(learning_rate=3e-3, schedule="triangle")
     config.eval.batch = 250
-    config.checkpoint_every = 200
     config.model = default.model(model, width=16, depth=3, mlp_ratio=2.0, base="torch", **fields)
     compared = ("default", "norm_matched", "constant_bias", "mean_shift", "per_input")
     controls = (f"norm_matched_{name}" for name in ("per_input", *beside))

@@ -23,17 +23,12 @@ def get_config(
     table; "mlp" for default, norm_matched and mean_shift, which change the MLPs' first layers.
     """
     config = default.default()
-    config.name = f"own_model_{model.rpartition(':')[2]}"
-    config.seeds = (0, 1, 2)
+    config.update(name=f"own_model_{model.rpartition(':')[2]}", seeds=(0, 1, 2), steps=steps)
     config.data.name = data
-    config.steps = steps
     config.model = default.model(model)
-
-    config.optimizer.warmup = steps // 10
-    config.optimizer.clip = 1.0
-    config.eval.batch = 120
-    config.eval.every = config.checkpoint_every = 50
-
+    config.optimizer.update(warmup=steps // 10, clip=1.0)
+    config.eval.update(batch=120, every=50)
+    config.checkpoint_every = 50
     attention, vision = arms.controlled("mimetic", Mimetic()), arms.vision()
     groups = {
         "positions": {name: vision[name] for name in arms.VISION},

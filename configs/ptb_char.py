@@ -30,14 +30,10 @@ def get_config(
     """`optimizer` is adamw or sgd, `chars` mikolov or raw; arms are those of arms.language."""
     check_choice("chars", chars, CHARS)
     config = bai(CHARS[chars], width, depth, heads, epochs, optimizer, init)
-    config.data.length, config.data.valid = 400, 320
+    config.data.update(length=400, valid=320)
     config.batch = config.eval.batch = 32
-    config.model.dropout = 0.1
+    config.model.update(dropout=0.1, embedding_dropout=0.1, dropout_of="elements")
     config.model.embedding = "uniform"
-    config.model.embedding_dropout = 0.1
-    config.model.dropout_of = "elements"
-
-    config.optimizer.clip = 0.15
-    config.optimizer.plateau = "tenth"
+    config.optimizer.update(clip=0.15, plateau="tenth")
     config.checkpoint_every = 250
     return config

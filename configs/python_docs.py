@@ -21,12 +21,7 @@ def get_config(
 ) -> ConfigDict:
     """Arms are those of arms.language."""
     config = short_text(width, depth, heads, steps, init)
-    config.name = "python_docs"
-    config.data.name = "python_docs"
-    config.data.length, config.data.valid = 64, 64
-    config.batch = 32
-
-    config.eval.every = 20
-    config.eval.batch = 64
-    config.checkpoint_every = 100
+    config.update(name="python_docs", batch=32, checkpoint_every=100)
+    config.data.update(name="python_docs", length=64, valid=64)
+    config.eval.update(every=20, batch=64)
     return config

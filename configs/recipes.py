@@ -53,14 +53,9 @@ def small_images(data: str, epochs: float, size: int = 0) -> ConfigDict:
     if size:
         config.data.size = size
         config.data.augment.interpolation = "bicubic"  # that of the test
-    config.data.augment.randaugment = "torchvision-n2-m9"
-    config.data.augment.erase = 0.25
-    config.data.augment.erase_mode = "const"
-
-    config.optimizer.learning_rate = 3e-3
-    config.optimizer.schedule = "triangle"
-    config.optimizer.weight_decay = 0.01  # on all parameters, as in the authors' script
-    config.optimizer.clip = 1.0
+    config.data.augment.update(randaugment="torchvision-n2-m9", erase=0.25, erase_mode="const")
+    # The decay is on all parameters, as in the authors' script.
+    config.optimizer.update(learning_rate=3e-3, schedule="triangle", weight_decay=0.01, clip=1.0)
     return config
 
 
@@ -68,16 +63,12 @@ def _shifted_and_flipped(data: str, epochs: float, size: int = 0) -> ConfigDict:
     """Three seeds on small images, in batches of 512, tested every ten epochs."""
     info = describe(data)
     config = default()
-    config.seeds = (0, 1, 2)
-    config.batch = 512
-    config.epochs = epochs
+    config.update(seeds=(0, 1, 2), batch=512, epochs=epochs)
     config.data.name = data
-    config.data.augment.crop = (size or info.image_shape[0]) // 8
-    config.data.augment.flip = True
+    config.data.augment.update(crop=(size or info.image_shape[0]) // 8, flip=True)
     epoch = info.num_train // config.batch
-    config.eval.batch = 1000
-    config.eval.every = config.checkpoint_every = 10 * epoch
-    config.log_every = epoch
+    config.eval.update(batch=1000, every=10 * epoch)
+    config.update(log_every=epoch, checkpoint_every=10 * epoch)
     return config
 
 
@@ -90,14 +81,10 @@ def kentaroy(epochs: float, learning_rate: float) -> ConfigDict:
     program takes them as a 98th batch. Its test follows each epoch, ours every tenth.
     """
     config = _shifted_and_flipped("cifar10", epochs)
-    config.data.mean, config.data.std = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-    config.data.augment.randaugment = "kentaroy-n2-m14"
-    config.data.augment.randaugment_first = True
-
-    config.optimizer.name = "adam"
-    config.optimizer.learning_rate = learning_rate
+    config.data.update(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
+    config.data.augment.update(randaugment="kentaroy-n2-m14", randaugment_first=True)
+    config.optimizer.update(name="adam", learning_rate=learning_rate, weight_decay=0.0)
     config.optimizer.schedule = "kentaroy_cosine"
-    config.optimizer.weight_decay = 0.0
     return config
 
 
@@ -107,54 +94,29 @@ def deit(variant: str) -> ConfigDict:
     A batch is mixed with one λ here, where DeiT's code and timm's loader draw one per process.
     """
     config = imagenet(variant)
-    config.batch = 1024
-    config.epochs = 300.0  # DeiT parses 10 epochs of cool-down and never trains them
-    config.ema = 0.99996
-
+    # DeiT parses 10 epochs of cool-down and never trains them.
+    config.update(batch=1024, epochs=300.0, ema=0.99996)
     config.data.repeats = 3
     config.data.augment.interpolation = "bicubic"
-    config.data.mix.mixup = 0.8
-    config.data.mix.cutmix = 1.0
-
+    config.data.mix.update(mixup=0.8, cutmix=1.0)
     config.model.drop_path = 0.1
-
-    config.optimizer.learning_rate = 5e-4
-    config.optimizer.base_batch = 512
-    config.optimizer.schedule = "timm_cosine"
-    config.optimizer.warmup_epochs = 5.0
-    config.optimizer.warmup_from = 1e-6  # as it is, not scaled with the batch
-    config.optimizer.final = 1e-5
-    config.optimizer.weight_decay = 0.05
+    config.optimizer.update(learning_rate=5e-4, base_batch=512, weight_decay=0.05)
+    # The start of the warm-up is as it is, not scaled with the batch.
+    config.optimizer.update(schedule="timm_cosine", warmup_epochs=5.0, warmup_from=1e-6, final=1e-5)
     return config
 
 
 def imagenet(variant: str) -> ConfigDict:
-    """What every recipe for 224×224 pixels has in common here: timm's augmentation and groups.
-
-    Raises:
-        InputError: the variant is unknown.
-    """
+    """What every recipe for 224×224 pixels has in common here: timm's augmentation and groups."""
     check_choice("variant", variant, VARIANTS)
     config = default()
     config.label_smoothing = 0.1
-
-    config.data.name = "imagenet2012"
-    config.data.size = 224
-    config.data.eval_fraction = 0.875
-    config.data.augment.crop_scale = (0.08, 1.0)
-    config.data.augment.flip = True
+    config.data.update(name="imagenet2012", size=224, eval_fraction=0.875)
+    config.data.augment.update(crop_scale=(0.08, 1.0), flip=True, erase=0.25)
     config.data.augment.randaugment = "rand-m9-mstd0.5-inc1"
-    config.data.augment.erase = 0.25
-
-    config.model.update(VARIANTS[variant])
-    config.model.patch = 16
-    config.model.dtype = "bfloat16"
-
+    config.model.update(VARIANTS[variant], patch=16, dtype="bfloat16")
     config.optimizer.no_decay = True
-
-    config.eval.batch = 512
-    config.eval.every_epochs = 10.0
-    config.log_every = 50
+    config.eval.update(batch=512, every_epochs=10.0)
     config.checkpoint_every = 1_250  # an epoch of 1024 images
     return config
 
@@ -162,42 +124,26 @@ def imagenet(variant: str) -> ConfigDict:
 def structured(variant: str) -> ConfigDict:
     """DeiT's, as the structured paper trains with it."""
     config = deit(variant)
-    config.epochs = 310.0
-    config.ema = 0.0
+    config.update(epochs=310.0, ema=0.0)
     config.data.augment.interpolation = "random"  # timm's default: the command doesn't set it
     config.data.augment.erase_mixed = True  # timm's loader
-    config.model.base = "torch"
-    config.model.token_std = 0.0  # as timm leaves it with weight_init=skip
+    config.model.update(base="torch", token_std=0.0)  # as timm leaves it with weight_init=skip
     config.optimizer.cooldown_epochs = 10.0
     return config
 
 
 def small_data(data: str) -> ConfigDict:
-    """DeiT's augmentation, with a longer warm-up to a higher rate.
-
-    Raises:
-        InputError: the paper has no such data.
-    """
+    """DeiT's augmentation, with a longer warm-up to a higher rate."""
     check_choice("data", data, SMALL_DATA)
     config = deit("Ti")
-    config.seeds = (0, 1, 2)
-    config.batch = 512
+    config.update(seeds=(0, 1, 2), batch=512)
     config.ema = 0.0  # the command sets its decay but doesn't turn it on
-
-    config.data.name = data
     published = describe("imagenet2012")  # whose mean and deviation all of them are normalized by
-    config.data.mean, config.data.std = published.mean, published.std
-    config.data.repeats = 1
+    config.data.update(name=data, mean=published.mean, std=published.std, repeats=1)
     config.data.augment.interpolation = "random"
-
-    config.optimizer.learning_rate = 2e-3
-    config.optimizer.base_batch = 0
-    config.optimizer.warmup_epochs = 50.0
-    config.optimizer.final = 1e-6
-
+    config.optimizer.update(learning_rate=2e-3, base_batch=0, warmup_epochs=50.0, final=1e-6)
     epoch = describe(data).num_train // config.batch
-    config.checkpoint_every = 10 * epoch
-    config.log_every = epoch
+    config.update(log_every=epoch, checkpoint_every=10 * epoch)
     return config
 
 
@@ -215,19 +161,14 @@ def bai(
 ) -> ConfigDict:
     """The set-up of Bai et al. (2018): constant learning rates, which the plateau rule lowers."""
     config = language(width, depth, heads, init)
-    config.name = f"{data}_{width}_{depth}_{heads}"
+    config.update(name=f"{data}_{width}_{depth}_{heads}", epochs=epochs)
     config.data.name = data
-    config.epochs = epochs
     config.eval.every_epochs = 1.0
-    config.optimizer.name = optimizer
-    config.optimizer.schedule = "constant"
+    config.optimizer.update(name=optimizer, schedule="constant")
     if optimizer == "sgd":
-        config.optimizer.learning_rate = 4.0
-        config.optimizer.weight_decay = 0.0
+        config.optimizer.update(learning_rate=4.0, weight_decay=0.0)
     else:
-        config.optimizer.learning_rate = 5e-4
-        config.optimizer.warmup = 200
-        config.optimizer.no_decay = True
+        config.optimizer.update(learning_rate=5e-4, warmup=200, no_decay=True)
     return config
 
 
@@ -243,14 +184,11 @@ def words(
 ) -> ConfigDict:
     """`optimizer` is adamw or sgd; arms are those of arms.language."""
     config = bai(data, width, depth, heads, epochs, optimizer, init)
-    config.data.length, config.data.valid = 80, 40
+    config.data.update(length=80, valid=40)
     config.batch = config.eval.batch = 16
-    config.model.dropout = 0.45
-    config.model.embedding_dropout = 0.25
-    config.optimizer.clip = 0.35
-    config.optimizer.plateau = "halve"
-    config.log_every = 100
-    config.checkpoint_every = 500
+    config.model.update(dropout=0.45, embedding_dropout=0.25)
+    config.optimizer.update(clip=0.35, plateau="halve")
+    config.update(log_every=100, checkpoint_every=500)
     return config
 
 
@@ -258,16 +196,10 @@ def short_text(width: int, depth: int, heads: int, steps: int, init: arms.Names)
     """Language models that train for minutes, with the optimizer of configs/python_docs.py."""
     config = language(width, depth, heads, init)
     config.steps = steps
-    config.model.base = "torch"
-    config.model.embedding_std = beside_positions(width)
+    config.model.update(base="torch", embedding_std=beside_positions(width))
+    config.optimizer.update(learning_rate=8e-3, schedule="constant", weight_decay=0.01)
+    config.optimizer.update(warmup=steps // 10, clip=1.0)
 
-    config.optimizer.learning_rate = 8e-3
-    config.optimizer.schedule = "constant"
-    config.optimizer.warmup = steps // 10
-    config.optimizer.weight_decay = 0.01
-    config.optimizer.clip = 1.0
-
-    config.log_every = 50
     return config
 
 
@@ -282,18 +214,11 @@ def beside_positions(width: int) -> float:
 
 
 def few_images(share: float, **fields: Any) -> ConfigDict:
-    """A ViT with mean pooling on a part of CIFAR-10, crop and flip: what one CPU core trains.
-
-    Args:
-        share: the share of the training images.
-        fields: fields of the model.
-    """
+    """A ViT with mean pooling on a part of CIFAR-10, crop and flip: what one CPU core trains."""
     config = default()
-    config.data.name = "cifar10"
-    config.data.subset = share
-    config.data.augment.crop, config.data.augment.flip = 4, True
+    config.data.update(name="cifar10", subset=share)
+    config.data.augment.update(crop=4, flip=True)
     config.model = model("vit", pool="mean", **fields)
-    config.eval.batch = 500  # 10,000 test images
     return config
 
 
@@ -301,25 +226,18 @@ TEXTS = {"text": "python_docs", "ptb": "ptb_char_raw", "words": "ptb_word"}
 
 
 def sequences(task: str, **fields: Any) -> ConfigDict:
-    """A GPT on a text, on copying or on recall of 4 pairs: what one CPU core trains.
-
-    Args:
-        task: text, ptb, copying or recall.
-        fields: fields of the model.
-    """
+    """A GPT on a text, on copying or on recall of 4 pairs: what one CPU core trains."""
     if task in TEXTS:
         config = default("text")
-        config.data.name = TEXTS[task]
-        config.data.length = config.data.valid = 64
+        config.data.update(name=TEXTS[task], length=64, valid=64)
         config.eval.batch = 64
         embedding: dict[str, Any] = {"embedding_std": beside_positions(fields["width"])}
     else:
         config = default("recall")
-        config.data.name = "associative" if task == "recall" else task
-        config.data.num_test = 64
+        config.data.update(name="associative" if task == "recall" else task, num_test=64)
         embedding = {"embedding": "uniform"}
     if task == "recall":
-        config.data.vocabulary, config.data.pairs, config.data.queries = 32, 4, 4
+        config.data.update(vocabulary=32, pairs=4, queries=4)
     config.model = model("gpt", **embedding, **fields)
     return config
 
@@ -327,20 +245,13 @@ def sequences(task: str, **fields: Any) -> ConfigDict:
 def recall(
     name: str, state: int, positions: str, rate: float, steps: int, init: arms.Names
 ) -> ConfigDict:
-    """Small models of recall, three seeds of each arm.
-
-    Raises:
-        InputError: the model is unknown, or given what the other one has.
-    """
+    """Small models of recall, three seeds of each arm."""
     check_choice("model", name, ("mamba", "gpt"))
     if other := positions if name == "mamba" else state:
         raise InputError(f"model {name} has no {'positions' if positions else 'state'} {other}")
     own = {"state": state or 32} if name == "mamba" else {"positions": positions or "sinusoidal"}
     config = default("recall")
-    config.name = name
-    config.seeds = (0, 1, 2)
-    config.batch = 64
-    config.steps = steps
+    config.update(name=name, seeds=(0, 1, 2), batch=64, steps=steps)
     config.model = model(name, width=64, depth=2, heads=4, **own)
     if name == "mamba":  # PyTorch's; at the reference's .02 the first block drowns the tokens
         config.model.embedding_std = 1.0
@@ -349,14 +260,8 @@ def recall(
     every = arms.mamba() if name == "mamba" else arms.language()
     config.arms = arms.chosen(init, every, arms.LANGUAGE)
 
-    config.optimizer.learning_rate = rate
-    config.optimizer.schedule = "constant"
-    config.optimizer.warmup = 50
-    config.optimizer.clip = 1.0
-
+    config.optimizer.update(learning_rate=rate, schedule="constant", warmup=50, clip=1.0)
     config.data.num_test = 64
-
     config.eval.every = max(1, steps // 16)
-    config.log_every = 50
     config.checkpoint_every = 500
     return config

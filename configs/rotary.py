@@ -28,21 +28,15 @@ def get_config(
     steps: int = 1000,
     init: arms.Names = arms.ALL,
 ) -> ConfigDict:
-    """Arguments: text, width, depth, heads, steps, init.
-
-    `text` is source (100 MB of Python out of wheels), wikitext (WikiText-2) or ptb (the Penn
+    """`text` is source (100 MB of Python out of wheels), wikitext (WikiText-2) or ptb (the Penn
     Treebank), read by characters.
     """
     check_choice("text", text, TEXTS)
     config = default("text")
-    config.name = f"rotary_{text}_{width}_{depth}_{steps}"
-    config.data.name = TEXTS[text]
-    config.data.length = config.data.valid = LENGTH
-    config.batch, config.eval.batch = 32, 64
-    config.steps = steps
-    config.eval.every = 0
-    config.checkpoint_every = max(1000, steps // 4)
-    config.log_every = 100
+    config.update(name=f"rotary_{text}_{width}_{depth}_{steps}", batch=32, steps=steps)
+    config.update(checkpoint_every=max(1000, steps // 4), log_every=100)
+    config.data.update(name=TEXTS[text], length=LENGTH, valid=LENGTH)
+    config.eval.batch = 64
     config.model = model(
         "gpt",
         width=width,
@@ -57,11 +51,7 @@ def get_config(
         scan=True,
         dtype="bfloat16",
     )
-    config.optimizer.schedule = "cosine"
-    config.optimizer.warmup = steps // 10
-    config.optimizer.weight_decay = 0.1
-    config.optimizer.no_decay = True
-    config.optimizer.clip = 1.0
+    config.optimizer.update(warmup=steps // 10, weight_decay=0.1, no_decay=True, clip=1.0)
     every = arms.positional(depth, heads, LENGTH)
     config.arms = arms.chosen(init, every, arms.POSITIONAL)
     return config

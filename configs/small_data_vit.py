@@ -18,7 +18,6 @@ def get_config(data: str = "cifar10", init: arms.Names = arms.ALL) -> ConfigDict
     config = recipes.small_data(data)
     config.name = f"small_data_vit_{data}"
     config.data.augment.erase_mixed = True  # timm's loader
-    config.model.base = "torch"
-    config.model.token_std = 0.0  # as timm leaves it with weight_init=skip
+    config.model.update(base="torch", token_std=0.0)  # as timm leaves it with weight_init=skip
     config.arms = arms.chosen(init, arms.structured(), arms.STRUCTURED)
     return config

@@ -18,14 +18,7 @@ def get_config(init: arms.Names = arms.ALL) -> ConfigDict:
     """Arguments: init (arms.structured)."""
     config = recipes.kentaroy(epochs=400.0, learning_rate=1e-4)
     config.name = "swin_cifar"
-    config.model = model(
-        "swin",
-        form="cifar",
-        width=96,
-        depths=(2, 2, 6, 2),
-        downscaling=(2, 2, 2, 1),
-        window=4,
-    )
-    every = arms.structured(ImpulseBias())
-    config.arms = arms.chosen(init, every, arms.STRUCTURED)
+    sizes = {"width": 96, "depths": (2, 2, 6, 2), "downscaling": (2, 2, 2, 1), "window": 4}
+    config.model = model("swin", form="cifar", **sizes)
+    config.arms = arms.chosen(init, arms.structured(ImpulseBias()), arms.STRUCTURED)
     return config

@@ -30,12 +30,8 @@ def get_config(
     """
     check_choice("level", level, ("char", "word"))
     config = short_text(width, depth, heads, steps, init)
-    config.name = "text"
-    config.data.name = f"text_{level}"
-    config.data.length = config.data.valid = length
-    config.batch = 16
-
-    config.eval.every = max(200, steps // 10)  # a test may take as long as 30 steps
-    config.eval.batch = 32
-    config.checkpoint_every = 200
+    config.update(name="text", batch=16, checkpoint_every=200)
+    config.data.update(name=f"text_{level}", length=length, valid=length)
+    # A test may take as long as 30 steps.
+    config.eval.update(every=max(200, steps // 10), batch=32)
     return config

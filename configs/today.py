@@ -30,10 +30,8 @@ def get_config(
     steps: int = 200,
     init: arms.Names = arms.ALL,
 ) -> ConfigDict:
-    """Arguments: task, width, depth, patch, steps, init.
-
-    `task` is text, ptb, words, copying, recall, induction; vision, with rotary positions on a grid;
-    or images, whose models have no skip connections but in the arms skips_NAME.
+    """`task` is text, ptb, words, copying, recall, induction; vision, with rotary positions on a
+    grid; or images, whose models have no skip connections but in the arms skips_NAME.
     """
     check_choice("task", task, TASKS)
     sizes: dict[str, Any] = {"width": width, "depth": depth, "heads": width // 16, "base": "torch"}
@@ -53,11 +51,8 @@ def get_config(
         config.arms = _language(init, sizes["heads"])
     if task == "copying":
         config.data.length = 8
-    config.name = f"today_{task}_{width}_{depth}_{steps}"
-    config.steps = steps
-    config.eval.every = 0  # testing takes as long as training
-    config.optimizer.warmup = steps // 10
-    config.optimizer.clip = 1.0
+    config.update(name=f"today_{task}_{width}_{depth}_{steps}", steps=steps)
+    config.optimizer.update(warmup=steps // 10, clip=1.0)
     return config
 
 

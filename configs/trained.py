@@ -31,19 +31,16 @@ STEPS = {"images": 156, "digits": 100, "text": 200, "ptb": 200}
 def get_config(
     task: str = "digits", steps: int = 0, teacher: str = "", init: arms.Names = arms.ALL
 ) -> ConfigDict:
-    """Arguments: task, steps, teacher, init.
-
-    `task` is images, digits, text or ptb; `steps` replaces its own 156, 100, 200 and 200. `teacher`
-    is a file of a trained ViT that is larger than 48/4 of 2 heads, from which the arm `selection`
-    takes evenly spaced weights of its first layers: for task=images.
+    """`task` is images, digits, text or ptb; `steps` replaces its own 156, 100, 200 and 200.
+    `teacher` is a file of a trained ViT that is larger than 48/4 of 2 heads, from which the arm
+    `selection` takes evenly spaced weights of its first layers: for task=images.
     """
     check_choice("task", task, STEPS)
     steps = steps or STEPS[task]
     if task == "images":
         config = few_images(0.2, width=48, depth=4, heads=2, patch=4, base="torch")
-        config.batch, config.steps = 64, steps
-        config.optimizer.warmup = round(steps / 10)
-        config.optimizer.clip = 1.0
+        config.update(batch=64, steps=steps)
+        config.optimizer.update(warmup=round(steps / 10), clip=1.0)
     elif task == "digits":
         config = digits_vit.get_config(steps=steps)
         config.batch = 64

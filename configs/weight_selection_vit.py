@@ -63,6 +63,5 @@ def _student(data: str) -> ConfigDict:
     config.seeds = (0,)
     config.data.augment.interpolation = "bicubic"
     config.model.drop_path = 0.0
-    config.optimizer.schedule = "cosine"  # step by step, from the peak on
-    config.optimizer.warmup_from = 0.0
+    config.optimizer.update(schedule="cosine", warmup_from=0.0)  # step by step, from the peak on
     return config

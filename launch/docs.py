@@ -62,32 +62,18 @@ HEAD = ("row", "arm", "published", *OURS)
 """Columns of rows, published and ours side by side."""
 
 
-def table(rows: Sequence[Row], results: Results) -> str:
-    """Published and ours of some rows, with every arm that was trained."""
-    shown = [
-        line
-        for row in rows
-        for line in side_by_side(label(row), row, results.reached(row), every=True)
-    ]
-    return markdown(trimmed(HEAD, shown))
+def table(rows: Sequence[Row], results: Results, only: Collection[str] = ()) -> str:
+    """Published and ours of some rows, with every arm that was trained, or some of them only.
 
-
-def _trained(rows: Sequence[Row], results: Results, only: Collection[str] = ()) -> str:
-    """A table of what was trained of some rows, without what is published; of some arms only."""
-    several = len({row.table for row in rows}) > 1
-    lines = [
-        (label(row, several), arm, "", *ours(one))
-        for row in rows
-        for arm, one in results.reached(row).items()
-        if not only or arm in only
-    ]
+    Rows have their number, those of several tables the name of theirs.
+    """
+    several, lines = len({row.table for row in rows}) > 1, list[Sequence[str]]()
+    for row in rows:
+        name = f"{row.table}, {row.label}" if several else f"{row.number}. {row.label}"
+        name += ", scaled down" * row.is_small
+        found = {arm: x for arm, x in results.reached(row).items() if not only or arm in only}
+        lines += side_by_side(name, row, found, every=True)
     return markdown(trimmed(HEAD, lines))
-
-
-def label(row: Row, several: bool = False) -> str:
-    """A row by its number, or among the rows of several tables by its table's name."""
-    name = f"{row.table}, {row.label}" if several else f"{row.number}. {row.label}"
-    return name + ", scaled down" * row.is_small
 
 
 def side_by_side(
@@ -138,24 +124,24 @@ def filled(page: str, results: Results) -> str:
 def _block(name: str, results: Results) -> str:
     if name in GRIDS:
         intervals, most = name != _NARROW, 8 if name == "league" else None
-        table = league.grid(GRIDS[name], results, intervals=intervals, most=most)
-        return f"{table}\n\n{_defaults(GRIDS[name], results)}"
+        shown = league.grid(GRIDS[name], results, intervals=intervals, most=most)
+        return f"{shown}\n\n{_defaults(GRIDS[name], results)}"
     if name in GROUPS:
-        every = [row for table in GROUPS[name] for row in _rows(table, results)]
-        return f"{_trained(every, results, _METHODS)}\n\n{_defaults(GROUPS[name], results)}"
+        every = [row for of in GROUPS[name] for row in _rows(of, results)]
+        return f"{table(every, results, _METHODS)}\n\n{_defaults(GROUPS[name], results)}"
     if name in _PUBLISHED:
         return _published(name, results)
     if name not in TABLES:
         raise unknown("table", name, [*TABLES, *_PUBLISHED, *GRIDS, *GROUPS])
     if TABLES[name].trials:
-        table = league.task_table(name, results)
+        shown = league.task_table(name, results)
     else:
-        table = _trained(_rows(name, results), results)
+        shown = table(_rows(name, results), results)
     title = f"{TABLES[name].title[0].upper()}{TABLES[name].title[1:]} ({TABLES[name].score})."
     scales = _scales(_rows(name, results), TABLES[name])
     if scales and name.partition("/")[0] in _PUBLISHED:
         title += f" Ours are scaled down: {scales}."
-    return f"{_filled(f'{title} {_defaults([name], results)}')}\n\n{table}"
+    return f"{_filled(f'{title} {_defaults([name], results)}')}\n\n{shown}"
 
 
 def _filled(text: str) -> str:

@@ -92,11 +92,10 @@ def chosen_rows(task: str, results: Results) -> list[Row]:
 
 def _trials(task: str) -> list[Row]:
     """All rows with the seeds and fields of their trials."""
-    table, of = TABLES[task], rows(task)
-    fields = [{**row.fields, **table.trial_fields} for row in of]
+    table = TABLES[task]
     return [
-        dataclasses.replace(row, fields=its, seeds=table.trials)
-        for row, its in zip(of, fields, strict=True)
+        dataclasses.replace(row, fields={**row.fields, **table.trial_fields}, seeds=table.trials)
+        for row in rows(task)
     ]
 
 

@@ -132,34 +132,17 @@ _SWAPPED = (
 )
 
 
-def _small_text(
-    optimizer: Fields,
-    steps: int = 300,
-    batch: int = 16,
-    length: int = 128,
-    test_batch: int = 32,
-    checkpoints: int = 100,
-    model: Fields = NOTHING,
-    says: str = "128 tokens",
-) -> Small:
-    """For language models."""
-    return Small(
-        {"width": 96, "depth": 4, "heads": 4},
-        fields={
-            **model,
-            "epochs": 0.0,
-            "steps": steps,
-            "batch": batch,
-            "data.length": length,
-            "data.valid": length * 3 // 4,
-            **optimizer,
-            "eval.batch": test_batch,
-            "eval.every_epochs": 0.0,
-            "log_every": 50,
-            "checkpoint_every": checkpoints,
-        },
-        says=f"width 96, depth 4, {steps} steps of {batch} windows of {says}",
-    )
+def _small_text(optimizer: Fields, changed: Fields = NOTHING, says: str = "128 tokens") -> Small:
+    """For language models; `changed` are fields that differ from those of most."""
+    fields = {
+        **{"epochs": 0.0, "steps": 300, "batch": 16, "data.length": 128, "data.valid": 96},
+        **optimizer,
+        **{"eval.batch": 32, "eval.every_epochs": 0.0, "log_every": 50, "checkpoint_every": 100},
+        **changed,
+    }
+    length = f"{fields['steps']} steps of {fields['batch']} windows of {says}"
+    sizes = {"width": 96, "depth": 4, "heads": 4}
+    return Small(sizes, fields=fields, says=f"width 96, depth 4, {length}")
 
 
 def _sgd(
@@ -305,8 +288,10 @@ TABLES = {
                 config=wikitext103,
                 small=_small_text(
                     {"optimizer.learning_rate": 2e-3, "optimizer.warmup": 10},
-                    *(100, 4, 64, 4, 50),
-                    {"model.dtype": "float32"},
+                    {
+                        **{"steps": 100, "batch": 4, "data.length": 64, "data.valid": 48},
+                        **{"eval.batch": 4, "checkpoint_every": 50, "model.dtype": "float32"},
+                    },
                     says="64 words; its vocabulary makes each minutes",
                 ),
             ),

@@ -6,35 +6,21 @@ middle one was the default's best, and further ones as long as its best is at an
 small and trainings short: what one CPU core trains in seconds.
 """
 
+from configs import arms as every
 from configs import league
 from papers.record import over_rates
 
-_ANY = (
-    *("default", "torch", "normal", "gpt2", "small", "spectral", "speedrun", "zero_outputs", "mup"),
-    *("orthogonal", "sinusoidal", "idinit", "mean_shift", "zero_out", "uniform", "t_fixup"),
-    *("zero", "dct", "conditioned", "mimetic", "polar", "mimetic_zero_mlp", "mimetic_mean_shift"),
-    "mimetic_mup",
+_ON_IMAGES, _ON_SEQUENCES = (
+    tuple(every.chosen(every.ALL, every.league(kind, every.BASE_WIDTH))) for kind in ("vit", "gpt")
 )
-"""Arms of `configs.arms.league`, which has the scheme of each."""
+"""All arms, then their controls."""
 
-_STRUCTURED = {
-    *("orthogonal", "sinusoidal", "idinit", "mean_shift", "zero", "dct", "conditioned", "mimetic"),
-    *("polar", "mimetic_zero_mlp", "mimetic_mean_shift", "mimetic_mup", "language", "vision"),
-    *("strong", "strong_mup", "impulse"),
-}
-"""Those whose control is noise of their norms; entries of the others are independent already."""
-
-
-def _of(*names: str) -> tuple[str, ...]:
-    """Arms, then their controls."""
-    return (*names, *(f"norm_matched_{name}" for name in names if name in _STRUCTURED))
-
-
-_ON_IMAGES = _of(*_ANY, "sincos", "language", "impulse")
 # An impulse takes as many positions as a head has channels, and the digits have half of them.
-_ON_DIGITS = _of(*_ANY, "sincos", "language")
-_ON_SEQUENCES = _of(*_ANY, "vision", "strong", "strong_mup")
-_LEADING = _of("default", "mimetic_mup", "mup", "mimetic", "mimetic_zero_mlp")
+_ON_DIGITS = tuple(arm for arm in _ON_IMAGES if not arm.endswith("impulse"))
+_LEADING = (
+    *("default", "mimetic_mup", "mup", "mimetic", "mimetic_zero_mlp"),
+    *(f"norm_matched_{arm}" for arm in ("mimetic_mup", "mimetic", "mimetic_zero_mlp")),
+)
 """Those ahead on digits or text, without near copies of mimetic."""
 
 _LADDER = ("1e-4", "3e-4", "1e-3", "3e-3", "1e-2", "3e-2", "1e-1", "3e-1")

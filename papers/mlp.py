@@ -57,6 +57,7 @@ def _noise(*arms: str) -> tuple[str, ...]:
 
 
 _BESIDE_ATTENTION = ("mimetic", "mimetic_mean_shift")
+_SHIFTS = ("constant_bias", "mean_shift", "per_input")
 _EPOCHS = (10, 20, 50)
 _ARMS = {
     "ConvNeXt": ("mean_shift", "conv", "conv_mean_shift", *_noise("mean_shift", "conv")),
@@ -108,22 +109,12 @@ TABLES = {
         "small networks on CIFAR-10, of which figure 1 has the default's weights",
         mlp_population,
         (
-            _population(
-                "convnext",
-                "constant_bias",
-                "mean_shift",
-                "per_input",
-                "conv",
-                "conv_mean_shift",
-                *_noise("per_input", "conv", "conv_mean_shift"),
-            ),
-            _population(
-                "vit",
-                "constant_bias",
-                "mean_shift",
-                "per_input",
-                *_BESIDE_ATTENTION,
-                *_noise("per_input", *_BESIDE_ATTENTION),
+            *(
+                _population(model, *_SHIFTS, *beside, *_noise("per_input", *beside))
+                for model, beside in (
+                    ("convnext", ("conv", "conv_mean_shift")),
+                    ("vit", _BESIDE_ATTENTION),
+                )
             ),
         ),
         small=SMALL_POPULATION,

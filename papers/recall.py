@@ -7,7 +7,6 @@ All tables ask questions of our own. Every arm is compared at its own best learn
 the tables of rates, which have seeds of their own.
 """
 
-import dataclasses
 import itertools
 from types import ModuleType
 from typing import Any
@@ -35,11 +34,32 @@ _PARTS = tuple(
 _REFERENCE = {"model.embedding_std": 0.02}
 
 
-def _rates(arguments: Arguments, *arms: str, rates: tuple[str, ...] = _RATES) -> tuple[Row, ...]:
-    """A row per learning rate."""
+def _rates(
+    arguments: Arguments,
+    *arms: str,
+    rates: tuple[str, ...] = _RATES,
+    of: str = "",
+    doubt: str = "",
+) -> tuple[Row, ...]:
+    """A row per learning rate, of what is named before it."""
     return tuple(
-        Row(f"learning rate {rate}", {**arguments, "rate": float(rate)}, arms=arms)
+        Row(f"{of}learning rate {rate}", {**arguments, "rate": float(rate)}, arms=arms, doubt=doubt)
         for rate in rates
+    )
+
+
+def _positions(*arms: str, rates: tuple[str, ...], doubt: str = "") -> tuple[Row, ...]:
+    """Rows of transformers with other positions."""
+    return tuple(
+        row
+        for positions in ("learned", "rotary")
+        for row in _rates(
+            {**_GPT, "positions": positions, "steps": 200},
+            *arms,
+            rates=rates,
+            of=f"{positions} positions, ",
+            doubt=doubt,
+        )
     )
 
 
@@ -56,13 +76,11 @@ TABLES = {
     ),
     "parts": _table(
         "copying, Mamba-2: the 16 combinations of A, Δ, W_C = W_B and the convolution's identity",
-        (
-            Row(
-                "learning rate 3e-2",
-                {**_MAMBA, "rate": 3e-2},
-                arms=_PARTS,
-                doubt="the default's best rate, not searched for each combination",
-            ),
+        _rates(
+            _MAMBA,
+            *_PARTS,
+            rates=("3e-2",),
+            doubt="the default's best rate, not searched for each combination",
         ),
         controls=("default", "norm_matched"),
     ),
@@ -79,19 +97,18 @@ TABLES = {
         "copying by a transformer of 2 layers with sinusoidal positions: which constants, which "
         "half, and does structure hurt?",
         (
-            *(
-                Row(
-                    f"8 tokens, learning rate {rate}",
-                    {**_GPT, "steps": 400, "rate": float(rate)},
-                    arms=(*_CONSTANTS, *_HALVES),
-                    doubt="rates were searched for default, mimetic and vision only, with one seed",
-                )
-                for rate in ("1e-3", "3e-3")
+            *_rates(
+                {**_GPT, "steps": 400},
+                *(*_CONSTANTS, *_HALVES),
+                rates=("1e-3", "3e-3"),
+                of="8 tokens, ",
+                doubt="rates were searched for default, mimetic and vision only, with one seed",
             ),
-            Row(
-                "16 tokens, learning rate 1e-3",
-                {**_GPT, "length": 16, "steps": 1000, "rate": 1e-3},
-                arms=(*_CONSTANTS, *_HALVES),
+            *_rates(
+                {**_GPT, "length": 16, "steps": 1000},
+                *(*_CONSTANTS, *_HALVES),
+                rates=("1e-3",),
+                of="16 tokens, ",
                 doubt="the rate is that of our first trial, not searched",
             ),
         ),
@@ -99,29 +116,13 @@ TABLES = {
     "positions": _table(
         "copying 8 tokens by a transformer of 2 layers with learned or rotary positions: does "
         "structure hurt there too?",
-        tuple(
-            Row(
-                f"{positions} positions, learning rate {rate}",
-                {**_GPT, "positions": positions, "steps": 200, "rate": float(rate)},
-                arms=_CONSTANTS,
-                doubt=_DEFAULT_ALONE,
-            )
-            for positions in ("learned", "rotary")
-            for rate in ("3e-3", "1e-2")
-        ),
+        _positions(*_CONSTANTS, rates=("3e-3", "1e-2"), doubt=_DEFAULT_ALONE),
         fields=_OFTEN,
     ),
     "induction": _table(
         "induction, … a b … a → b, in 8 of 8 tokens by a transformer of 2 layers with sinusoidal "
         "positions",
-        (
-            Row(
-                "learning rate 1e-3",
-                {**_INDUCTION, "rate": 1e-3},
-                arms=_CONSTANTS,
-                doubt=_DEFAULT_ALONE,
-            ),
-        ),
+        _rates(_INDUCTION, *_CONSTANTS, rates=("1e-3",), doubt=_DEFAULT_ALONE),
         config=recall,
         fields=_LARGE,
     ),
@@ -148,15 +149,7 @@ TABLES = {
     "positions_rates": _table(
         "learning rates of copying, a transformer of 2 layers with learned or rotary positions: "
         "their choice, at seed 10",
-        tuple(
-            dataclasses.replace(row, label=f"{positions} positions, {row.label}")
-            for positions in ("learned", "rotary")
-            for row in _rates(
-                {**_GPT, "positions": positions, "steps": 200},
-                "default",
-                rates=("1e-3", "3e-3", "1e-2", "3e-2"),
-            )
-        ),
+        _positions("default", rates=("1e-3", "3e-3", "1e-2", "3e-2")),
         controls=(),
         fields={"eval.every": 10},
     ),

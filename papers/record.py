@@ -34,13 +34,9 @@ FILE, FIRST_STAGE = "FILE.npz", "FIRST_STAGE"
 
 @dataclasses.dataclass(frozen=True)
 class Small:
-    """How rows are scaled to what one CPU trains in minutes.
+    """How rows are scaled to what one CPU trains in minutes, and that in words.
 
-    Attributes:
-        arguments: those that replace a row's.
-        times: factors of a row's arguments, such as {"width": 0.5}; results are whole numbers.
-        fields: after those of the table and the row.
-        says: the scaling in words.
+    Arguments replace a row's, `times` has factors of them, fields count after all others.
     """
 
     arguments: Arguments = dataclasses.field(default_factory=dict)
@@ -206,16 +202,8 @@ def over_rates(
 ) -> Table:
     """A table of our own whose rows are learning rates: each arm is compared at its own best one.
 
-    Args:
-        title, config: the table's title and config.
-        rates: the rates of the rows, from the lowest.
-        first: those that every arm tries.
-        arms: the arms that are compared.
-        arguments: arguments of the config.
-        needs: what the rows take beside data.
-        seeds: how many.
-        options: other fields of the table, such as its score, and `trials`, seeds that aren't
-            compared.
+    Rates go from the lowest to the highest; `first` are those that every arm tries, `seeds` is how
+    many are compared, and options are other fields of the table, such as its score.
     """
     rows = (
         Row(

@@ -7,7 +7,6 @@ Differences to the default are printed without a sign beside an arrow; theirs he
 Table 6 has sizes of data sets and no results.
 """
 
-from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -112,10 +111,6 @@ def _on_imagenet(label: str, variant: str, row: str, *scores: *_Scores, **option
     return _row(label, {"variant": variant, "row": row}, scores, **options)
 
 
-def _course_project(default: float, mimetic: float, impulse: float) -> Mapping[str, float]:
-    return theirs("impulse in a course project", default, mimetic, impulse)
-
-
 def _selected_21k(label: str, data: str, score: float, gain: float) -> Row:
     """The fourth line of a column of table 4."""
     return Row(
@@ -151,11 +146,11 @@ TABLES = {
             _small_data("Food-101", "food101", 77.95, (81.78, 3.83), (81.85, 3.90)),
             _small_data(
                 *("CIFAR-10", "cifar10", 92.29, (93.50, 1.21), (94.67, 2.38)),
-                others=_course_project(89.12, 91.99, 92.47),
+                others=theirs("impulse in a course project", 89.12, 91.99, 92.47),
             ),
             _small_data(
                 *("CIFAR-100", "cifar100", 71.67, (75.16, 3.49), (77.02, 5.35)),
-                others=_course_project(67.95, 72.67, 73.40),
+                others=theirs("impulse in a course project", 67.95, 72.67, 73.40),
             ),
             _small_data("STL-10", "stl10", 61.86, (68.54, 6.68), (70.21, 8.35)),
             _small_data("Flowers", "oxford_flowers102", 64.60, (71.62, 7.02), (73.18, 8.58)),

@@ -5,7 +5,6 @@ import json
 import jax
 import jax.numpy as jnp
 import pytest
-from ml_collections import ConfigDict
 
 import mimetic_jax
 from configs import arms
@@ -15,11 +14,6 @@ from mimetic_jax.schemes import Mimetic
 
 DEPTH = 3
 VISION, GROUPS = arms.vision(), arms.figures(1.0)
-
-
-def every_arm(kind: arms.Arms, groups: arms.Groups) -> ConfigDict:
-    """Arms, their controls and those of groups."""
-    return arms.chosen(("all", *groups), kind, groups=groups)
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +29,14 @@ def trees():
 
 
 @pytest.mark.parametrize(
-    ("every", "tree"),
-    [
-        (every_arm(VISION, GROUPS), "vit"),
-        (every_arm(arms.structured(), {}), "vit"),
-        (every_arm(arms.language(), {}), "gpt"),
-    ],
+    ("kind", "groups", "tree"),
+    [(VISION, GROUPS, "vit"), (arms.structured(), {}, "vit"), (arms.language(), {}, "gpt")],
     ids=["vision", "structured", "language"],
 )
-def test_every_arm_applies_and_can_be_stored(trees, every, tree):
+def test_every_arm_applies_and_can_be_stored(trees, kind, groups, tree):
+    """And so do their controls, and those of groups."""
     planned = set()
-    for name, arm in every.items():
+    for name, arm in arms.chosen(("all", *groups), kind, groups=groups).items():
         for scheme in arm.get("scheme", ()):
             stored = json.loads(json.dumps(schemes.to_dict(scheme)))
             assert schemes.from_dict(stored) == scheme, name
@@ -103,13 +94,9 @@ def test_arms_of_the_papers_rows():
     assert len(GROUPS["figure10"]) == 70
     assert GROUPS["figure10"]["vo_40_20"][-1] == Mimetic(0.6, 0.3, 0.4, -0.2)
     assert GROUPS["figure10"]["qk_20_80"][-1] == Mimetic(0.2, 0.8)
-
-
-def test_the_papers_values_are_in_the_middle_of_a_grid():
-    grid = GROUPS["grid"]
+    grid = GROUPS["grid"]  # around the paper's values
     assert len(grid) == 2 * 3 * 3
     assert grid["vo_40_40"] == grid["qk_70_70"] == VISION["mimetic"]
-    assert grid["vo_0_80"][-1] == Mimetic(alpha_vo=0.0, beta_vo=-0.8)
 
 
 def test_released_arms_leave_biases(trees):

@@ -19,7 +19,6 @@ import jax
 import numpy as np
 import pytest
 import yaml
-from ml_collections import ConfigDict
 
 from mimetic_jax import rewrite
 from mimetic_jax.base.exits import Answered
@@ -27,11 +26,13 @@ from mimetic_jax.base.version import __version__
 from mimetic_jax.command import console, experiment, shipped
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.train import Comparison
+from mimetic_jax.train.schema import leaves
 from mimetic_jax.train.store.runs import Run
 from papers import PAPERS
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 
 
@@ -89,7 +90,7 @@ def test_files_and_modules_that_are_named_exist(path):
         pkgutil.resolve_name(name)
 
 
-@each_document
+@pytest.mark.parametrize("path", [*DOCUMENTS, *CONFIGS], ids=lambda path: path.name)
 def test_commands_are_accepted(path, monkeypatch):
     """Config files exist, and take the arguments and fields that a command gives them."""
     monkeypatch.chdir(ROOT)
@@ -106,10 +107,11 @@ def test_commands_are_accepted(path, monkeypatch):
             config = shipped.load(values.pop("config"))
         except Answered:  # the argument help prints them
             continue
+        fields = dict(leaves(config))
         for flag in values:
             if flag.startswith("config."):
                 field = re.sub(r"^config\.(arms\.\w+\.)?", "", flag)  # an arm has every field
-                assert has(config, field), f"{command}: no {flag}"
+                assert field in fields, f"{command}: no {flag}"
 
 
 def test_the_module_of_the_page(tmp_path, monkeypatch):
@@ -152,15 +154,6 @@ def test_the_scheme_and_the_configuration_of_contributing(tmp_path, monkeypatch)
     results = Comparison(loaded, say=lambda line: None).train(tmp_path / "workdir")
     for arm in ("default", "tied", "norm_matched_tied"):
         assert f"| {arm}" in str(results)
-
-
-def has(config: ConfigDict, field: str) -> bool:
-    node = config
-    for name in field.split("."):
-        if not isinstance(node, ConfigDict) or name not in node:
-            return False
-        node = node[name]
-    return True
 
 
 README = (ROOT / "README.md").read_text()
@@ -249,28 +242,13 @@ def test_the_citation_names_this_version_and_the_papers():
         assert number.removeprefix("arXiv:") in printed
 
 
-def test_each_example_has_a_fence_and_no_other_line(monkeypatch):
+def test_each_example_has_a_fence(monkeypatch):
     monkeypatch.setitem(sys.modules, "griffe", types.SimpleNamespace(Extension=object))
     from docs.code_blocks import fenced
 
-    docstring = """Two examples.
-
-    >>> one(
-    ...     1)
-    1
-
-Example:
-    >>> two = {"a": [1]}
-    >>> two
-    {'a': [1]}
-
-Reference: none."""
-    lines = fenced(docstring).splitlines()
-    assert [line for line in lines if "```" not in line] == docstring.splitlines()
-    marks = [number for number, line in enumerate(lines) if "```" in line]
-    assert [lines[i] for i in marks] == ["    ```python", "    ```"] * 2
-    assert [lines[i + 1].strip() for i in marks[::2]] == [">>> one(", '>>> two = {"a": [1]}']
-    assert [lines[i - 1].strip() for i in marks[1::2]] == ["1", "{'a': [1]}"]
+    example = "    >>> one(\n    ...     1)\n    1"
+    text = "Two examples.\n\n{0}\n\nExample:\n{0}\n\nReference: none."
+    assert fenced(text.format(example)) == text.format(f"    ```python\n{example}\n    ```")
 
 
 CELLS = [

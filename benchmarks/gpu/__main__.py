@@ -18,7 +18,6 @@ import functools
 import os
 import pathlib
 from collections.abc import Callable, Sequence
-from types import ModuleType
 
 from ml_collections import ConfigDict
 
@@ -57,27 +56,14 @@ def measure_all(
 
 def measurements() -> list[Measurement]:
     """The training steps to time, most informative first, all on random data."""
+    vit, of_six_heads = (cifar10_vit.get_config(heads=heads) for heads in (3, 6))
     return [
-        Measurement(_one_arm(cifar(heads=3)), peer=False),  # its step augments, PyTorch's doesn't
-        Measurement(_one_arm(ptb(ptb_char)), peer=True),
+        Measurement(_one_arm(vit), peer=False),  # its step augments, PyTorch's doesn't
+        Measurement(_one_arm(ptb_char.get_config()), peer=True),
         *(Measurement(deit(variant), peer=True) for variant in ("S", "Ti", "B")),
-        Measurement(_one_arm(ptb(ptb_word)), peer=True),
-        Measurement(_one_arm(cifar(heads=6)), peer=False),
+        Measurement(_one_arm(ptb_word.get_config()), peer=True),
+        Measurement(_one_arm(of_six_heads), peer=False),
     ]
-
-
-def cifar(heads: int) -> ConfigDict:
-    """The self-attention paper's ViT-Tiny on CIFAR-10, in bfloat16."""
-    config = cifar10_vit.get_config(width=192, depth=12, heads=heads)
-    config.model.dtype = "bfloat16"
-    return config
-
-
-def ptb(recipe: ModuleType) -> ConfigDict:
-    """A Penn Treebank recipe at full size, in bfloat16."""
-    config = recipe.get_config()
-    config.model.dtype = "bfloat16"
-    return config
 
 
 def deit(variant: str) -> ConfigDict:
@@ -95,6 +81,8 @@ def deit(variant: str) -> ConfigDict:
 
 
 def _one_arm(config: ConfigDict) -> ConfigDict:
+    """A recipe at full size, in bfloat16."""
+    config.model.dtype = "bfloat16"
     config.arms = ConfigDict({"default": config.arms["default"]})
     return config
 

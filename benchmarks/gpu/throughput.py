@@ -9,19 +9,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
 from ml_collections import ConfigDict
 
 from benchmarks.gpu import peers, process
 from benchmarks.timing import seconds_per_step
 from mimetic_jax.base.chips import peak_flops
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.sets.dataset import ImageDataset
-from mimetic_jax.data.text.corpus import Corpus
-from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.state import order_key, stream
+from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.files import AnyPath, Line, Lines
 from mimetic_jax.train.tasks import TASKS
 
@@ -130,31 +126,13 @@ def trainer(program: Program, config: ConfigDict) -> Callable[[int], None]:
 def synthetic(program: Program, config: ConfigDict) -> Any:
     """Random data of the published shape and size, in the form that the program's steps take."""
     info, random = TASKS[config.task].describe(config), np.random.default_rng(0)
+    classes = info.vocabulary if config.task == "text" else info.num_classes
 
-    def labels(count: int) -> np.ndarray:
-        return random.integers(0, info.num_classes, count, np.int32)
+    def drawn(of: jax.ShapeDtypeStruct) -> jax.Array:
+        below = 256 if of.dtype == np.uint8 else classes
+        return jax.device_put(random.integers(below, size=of.shape, dtype=of.dtype), of.sharding)
 
-    def images(count: int) -> np.ndarray:
-        return random.integers(0, 256, (count, *info.image_shape), np.uint8)
-
-    def tokens(count: int) -> np.ndarray:
-        return random.integers(0, info.vocabulary, count, np.int32)
-
-    if config.task == "images" and info.streamed:
-        batch = images(config.batch), labels(config.batch)
-        return jax.device_put(batch, NamedSharding(program.mesh, BATCH))
-    dataset: Any
-    if config.task == "images":
-        train, test = info.num_train, info.num_test
-        arrays = images(train), labels(train), images(test), labels(test)
-        dataset = ImageDataset(info.name, *arrays, info.num_classes)
-    else:
-        words = tuple(map(str, range(info.vocabulary)))
-        sizes = info.num_train, info.num_valid, info.num_test
-        dataset = Corpus(info.name, words, *map(tokens, sizes))
-    feed = program.feed
-    key = order_key(stream(0, "data"))
-    return next(feed.session(feed.place(dataset), key, 0, program.steps))
+    return jax.tree.map(drawn, program.feed.shapes())
 
 
 def _obstacle(task: str, origin: Line) -> str:

@@ -17,12 +17,8 @@ from mimetic_jax.weights.impulse import offsets
 def by_offset(maps: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
     """Attention averaged over all pairs of patches with the same key − query.
 
-    Args:
-        maps: [..., N, N], the last h·w tokens being the grid's, row by row.
-        grid: (h, w).
-
-    Returns:
-        [..., 2h − 1, 2w − 1]; offset (m, n) is at (h − 1 + m, w − 1 + n).
+    Of maps [..., N, N], whose last h·w tokens are the grid's, row by row, it is
+    [..., 2h − 1, 2w − 1] with offset (m, n) at (h − 1 + m, w − 1 + n).
 
     Example:
         >>> looks_right = np.array([[0.1, 0.9], [0.0, 1.0]])
@@ -48,16 +44,9 @@ def hits(
     """How often a head looks at its offset first, and how much attention is there.
 
     Only patches whose target is inside the grid count, and only attention between patches: what
-    the class token gets is neither a hit nor mass.
-
-    Args:
-        maps: [..., H, N, N], as of `by_offset`.
-        grid: (h, w).
-        offsets: (row, column) of each head's impulse, [H, 2], such as `weights.offsets` returns.
-
-    Returns:
-        The share of patches whose largest weight is at the offset [..., H], and the mean weight
-        there [..., H].
+    the class token gets is neither a hit nor mass. Of maps [..., H, N, N] and the (row, column) of
+    each head's impulse [H, 2] returned are the share of patches whose largest weight is at the
+    offset, and the mean weight there, both [..., H].
 
     Example:
         >>> looks_right = np.array([[[0.1, 0.9], [0.0, 1.0]]])
@@ -126,11 +115,8 @@ def draw(
     one color scale. Above each column's panels stand hit and mass of the averaged map, for the
     offset that the released order gives to the head, impulse or not: see `analysis.offsets.hits`.
 
-    Args:
-        maps: per label, [H, N, N] per layer, from `analysis.attention.attention_maps`; all labels
-            have as many heads.
-        grid: (h, w) of the patches, the last h·w of the N tokens.
-        layers: numbers from 1; first, middle and last unless given.
+    Maps are [H, N, N] per label and layer, of `attention_maps`, with as many heads for all labels;
+    layers are the first, the middle and the last unless given.
 
     Reference: Structured Initialization for Vision Transformers, figures 3 and 6.
     """

@@ -38,19 +38,12 @@ _KERNELS = ((0, 0), (1, 1), (0, 1))  # of `PAIRS`
 
 @dataclasses.dataclass(frozen=True)
 class Numbers:
-    """What a population says about one layer.
-
-    Attributes:
-        members: number of networks.
-        mean: the means of the entries of W₁ and of W₂, [2].
-        covariance: [3, 4], in the order of `PAIRS` and `SHARED`.
-        mean_error, covariance_error: standard errors.
-    """
+    """What a population of so many members says about one layer, with standard errors."""
 
     members: int
-    mean: np.ndarray
+    mean: np.ndarray  # of the entries of W₁ and of W₂, [2]
     mean_error: np.ndarray
-    covariance: np.ndarray
+    covariance: np.ndarray  # [3, 4], in the order of `PAIRS` and `SHARED`
     covariance_error: np.ndarray
 
     @property
@@ -74,12 +67,8 @@ def features(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Averages over the pairs of entries of each network that share a channel, a unit, both, none.
 
     For "channel" that is Σ_d ((Σ_f x_df)(Σ_f y_df) − Σ_f x_df y_df) / (D F (F − 1)), and so on.
-
-    Args:
-        first, second: W₁ and W₂ᵀ, both [M, D, F], D and F at least 2.
-
-    Returns:
-        [M, 14]: the averages by `PAIRS` and `SHARED`, then the means of W₁ and W₂.
+    Of W₁ and W₂ᵀ, both [M, D, F] with D and F of at least 2, they are [M, 14]: the averages by
+    `PAIRS` and `SHARED`, then the means of both.
     """
     kernels = [np.asarray(kernel, np.float64) for kernel in (first, second)]
     dim, hidden = first.shape[1:]
@@ -96,7 +85,7 @@ def features(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def numbers(found: np.ndarray) -> Numbers:
-    """The 12 numbers and their standard errors, from the `features` of each network.
+    """The 12 numbers and their standard errors, from the `features` [M, 14] of the networks.
 
     From the mean product of two entries, the covariance subtracts the product of the two kernels'
     means, estimated without bias by the products of distinct networks' means: the mean
@@ -153,7 +142,6 @@ class Moments:
     """
 
     def __init__(self, dim: int, hidden: int) -> None:
-        """No network yet, of MLPs of D = `dim` and F = `hidden`."""
         size = 2 * dim * hidden
         self.dim, self.hidden, self.members = dim, hidden, 0
         self._total, self._products = np.zeros(size), np.zeros((size, size))

@@ -28,12 +28,7 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class HeadProducts:
-    """The upper left corners of a layer's weight products.
-
-    Attributes:
-        query_key: W_Q W_Kᵀ per head, [H, C, C].
-        value_out: W_V W_out per head, [H, C, C].
-    """
+    """The upper left corners of a layer's products W_Q W_Kᵀ and W_V W_out, [H, C, C]."""
 
     query_key: np.ndarray
     value_out: np.ndarray

@@ -62,9 +62,7 @@ def _measured(product: np.ndarray) -> np.ndarray:
 _GRID = tuple(tenths / 10 for tenths in range(11))
 
 
-def draw(
-    path: AnyPath, *, dim: int = 192, ranks: Sequence[int] = (16, 32, 64, 192)
-) -> list[AnyPath]:
+def draw(path: AnyPath, *, dim: int, ranks: Sequence[int]) -> list[AnyPath]:
     """Draw what α and β from 0 to 1 come to at each rank, and the line of equal random factors.
 
     A point is a pair of α and β (steps of .1) after factors of K columns, of at most five ranks,

@@ -1,6 +1,7 @@
 import csv
 import itertools
 
+import jax
 import numpy as np
 import pytest
 
@@ -9,10 +10,13 @@ from mimetic_jax.analysis import figures, style
 from mimetic_jax.analysis.expected import expected_map
 from mimetic_jax.analysis.offsets import by_offset, hits
 from mimetic_jax.analysis.population import PAIRS, SHARED, add_network
+from mimetic_jax.initializers import attention
+from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult
 from mimetic_jax.weights import sincos_2d
 from mimetic_jax.weights.impulse import offsets
+from tests import products
 
 image = pytest.importorskip("matplotlib.image")
 DRAWS = np.random.default_rng(0)
@@ -68,36 +72,25 @@ def maps(layers=3, heads=2, count=7):
     return list(found / found.sum(-1, keepdims=True))
 
 
-def attention_tree(layers=2, dim=12, heads=2, width=4):
-    shape = {"query": (dim, heads, width), "out": (heads, width, dim)}
-    shape |= dict.fromkeys(("key", "value"), shape["query"])
-    return {
-        f"block_{layer}": {
-            "attention": {role: {"kernel": DRAWS.normal(size=s)} for role, s in shape.items()}
-        }
-        for layer in range(layers)
-    }
-
-
 def test_products(drawn):
-    """The second tree's query heads share the one key head, and the one value head, of a group."""
-    trees = {"default": attention_tree(2), "mimetic": attention_tree(2)}
-    for layer in trees["mimetic"].values():
-        for role in ("key", "value"):
-            layer["attention"][role]["kernel"] = layer["attention"][role]["kernel"][:, :1]
+    """With the label "1" both query heads share the one key head and the one value head."""
+    draw = attention(Mimetic(alpha_qk=0.1))
+    trees = {
+        str(groups): {
+            f"block_{layer}": {"attention": draw(jax.random.key(layer), 12, 2, num_kv_heads=groups)}
+            for layer in range(2)
+        }
+        for groups in (2, 1)
+    }
     rows = drawn("products", trees, clip=5)
     assert len(rows) == 2 * 2 * (2 + 2 + 1) * 5
     for label, tree in trees.items():
-        query, key, value, out = (
-            np.asarray(tree["block_1"]["attention"][role]["kernel"])
-            for role in ("query", "key", "value", "out")
-        )
-        key, value = (np.repeat(one, 2 // one.shape[1], axis=1) for one in (key, value))
-        value_out = [value[:, head] @ out[head] for head in range(2)]
+        layer = {role: of["kernel"] for role, of in tree["block_1"]["attention"].items()}
+        value_out = products.value_out(layer["value"], layer["out"])
         for product, head, expected in (
-            ("query_key", 2, query[:, 1] @ key[:, 1].T),
+            ("query_key", 2, products.query_key(layer["query"], layer["key"])[1]),
             ("value_out", 1, value_out[0]),
-            ("summed", 1, sum(value_out)),
+            ("summed", 1, value_out.sum(0)),
         ):
             got = matrix(rows, label=label, layer=2, product=product, head=head)
             np.testing.assert_allclose(got, expected[:5, :5], rtol=1e-4, atol=1e-6)

@@ -1,6 +1,5 @@
 """The measurement of training steps, on models that a CPU trains in a second."""
 
-import dataclasses
 import os
 import pathlib
 import re
@@ -53,33 +52,21 @@ def quick(monkeypatch):
     monkeypatch.setattr(timing, "STEPS", 6)
 
 
-@dataclasses.dataclass
-class Queue:
-    folder: pathlib.Path
-    peer: bool = False
+def measure(folder: pathlib.Path, peer: bool = True) -> str:
+    """What is said while the tiny model is measured, beside PyTorch's or alone."""
+    said: list[str] = []
+    measure_all([Measurement(tiny(), peer)], path_of(folder), seconds=0.0, say=said.append)
+    return "\n".join(said)
 
-    def __call__(self) -> str:
-        said: list[str] = []
-        jobs = [Measurement(tiny(), self.peer)]
-        measure_all(jobs, path_of(self.folder / "results"), seconds=0.0, say=said.append)
-        return "\n".join(said)
 
-    def records(self, name: str) -> list[dict[str, Any]]:
-        return Lines(path_of(self.file(name))).read()
-
-    @property
-    def throughput(self) -> list[dict[str, Any]]:
-        return self.records("throughput")
-
-    def file(self, name: str) -> pathlib.Path:
-        return self.folder / "results" / f"{name}.jsonl"
+def records(folder: pathlib.Path, name: str) -> list[dict[str, Any]]:
+    return Lines(path_of(folder / f"{name}.jsonl")).read()
 
 
 def test_the_throughput_record(tmp_path, monkeypatch):
     monkeypatch.setattr(throughput, "peak_flops", lambda kind: PEAK)
-    queue = Queue(tmp_path)
-    said = queue()
-    (record,) = queue.throughput
+    said = measure(tmp_path, peer=False)
+    (record,) = records(tmp_path, "throughput")
     assert record["config"] == "digits_vit"
     assert record["images_per_second"] == pytest.approx(BATCH / record["seconds_per_step"])
     assert record["groups"] == 3
@@ -94,9 +81,8 @@ def test_the_throughput_record(tmp_path, monkeypatch):
     assert record["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", record["commit"])
     assert record["command"] == COMMAND
     assert jax.devices()[0].device_kind in said.splitlines()[0]
-    before = queue.file("throughput").read_bytes()
-    assert "measured before" in queue()
-    assert queue.file("throughput").read_bytes() == before
+    assert "measured before" in measure(tmp_path, peer=False)
+    assert records(tmp_path, "throughput") == [record]
 
 
 @pytest.fixture
@@ -123,34 +109,31 @@ def with_peer(monkeypatch: pytest.MonkeyPatch, *answers: dict[str, Any] | Except
 @pytest.mark.skipif(jax.device_count() > 1, reason="PyTorch would use one of them")
 def test_a_peer_is_measured_beside_ours(tmp_path, monkeypatch, measured):
     with_peer(monkeypatch, PEER)
-    queue = Queue(tmp_path, peer=True)
-    assert "1,000 images/s, MFU unknown, 0.50 times PyTorch 9" in queue()
-    (record,) = queue.records("peers")
+    assert "1,000 images/s, MFU unknown, 0.50 times PyTorch 9" in measure(tmp_path)
+    (record,) = records(tmp_path, "peers")
     assert (record["config"], record["peer"]) == ("digits_vit", "PyTorch 9")
     assert (record["images_per_second"], record["peer_images_per_second"]) == (1000, 2000)
     assert record["ratio"] == 0.5
     assert (record["peer_peak_memory_bytes"], record["command"]) == (2**20, COMMAND)
-    assert "measured before: 1,000 images/s, MFU unknown, 0.50 times" in queue()
-    assert len(queue.records("peers")) == len(queue.throughput) == 1
+    assert "measured before: 1,000 images/s, MFU unknown, 0.50 times" in measure(tmp_path)
+    assert len(records(tmp_path, "peers")) == len(records(tmp_path, "throughput")) == 1
 
 
 @pytest.mark.skipif(jax.device_count() > 1, reason="PyTorch would use one of them")
 def test_a_failed_peer_is_tried_again(tmp_path, monkeypatch, measured):
     with_peer(monkeypatch, InputError("its process died"), PEER)
-    queue = Queue(tmp_path, peer=True)
     with pytest.raises(InputError, match=r"not everything was done: digits_vit: its process died"):
-        queue()
-    assert len(queue.throughput) == 1
-    assert not queue.file("peers").exists()
-    queue()
-    assert len(queue.records("peers")) == len(queue.throughput) == 1
+        measure(tmp_path)
+    assert (len(records(tmp_path, "throughput")), records(tmp_path, "peers")) == (1, [])
+    measure(tmp_path)
+    assert len(records(tmp_path, "peers")) == len(records(tmp_path, "throughput")) == 1
 
 
 def test_a_peer_that_is_not_installed_is_one_line(tmp_path, monkeypatch, measured):
     monkeypatch.setattr(peers, "not_installed", lambda task: ["torch", "timm"])
-    queue = Queue(tmp_path, peer=True)
-    assert queue().count("not compared with PyTorch: torch and timm not installed") == 1
-    assert "measured before" in queue()
+    said = measure(tmp_path)
+    assert said.count("not compared with PyTorch: torch and timm not installed") == 1
+    assert "measured before" in measure(tmp_path)
 
 
 @pytest.mark.parametrize(

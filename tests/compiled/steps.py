@@ -24,33 +24,30 @@ from tests.models.values import of_shapes
 WITHOUT_FUSIONS = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 IMAGES = {"batch": 512, "model.width": 64, "model.patch": 2, "data.name": "digits"}
-VIT = {**IMAGES, "model.depth": 1, "model.heads": 2}
+ONE = {**IMAGES, "model.depth": 1}
+VIT = {**ONE, "model.heads": 2}
 GRID = {**VIT, "model.pool": "mean"}
-SWIN = {"depths": (1, 1), "downscaling": (2, 2), "head_dim": 32, "window": 2}
+SWIN = {"model.depths": (1, 1), "model.downscaling": (2, 2), "model.head_dim": 32}
 TOKENS = {"batch": 32, "data.length": 32, "data.valid": 32, "model.width": 64, "model.depth": 1}
+RECALL = {"batch": 64, "model.width": 64, "model.depth": 1}
 
 CASES: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "vit": ("images", "vit", 1, VIT),
     "vit of four members": ("images", "vit", 4, {**VIT, "batch": 128}),
-    "vit of a scan that recomputes": (
-        "images",
-        "vit",
-        1,
-        {**VIT, "model.scan": True, "model.remat": True},
-    ),
+    "vit of a scan": ("images", "vit", 1, {**VIT, "model.scan": True, "model.remat": True}),
     "vit, mean pooling": ("images", "vit", 1, GRID),
     "vit in bfloat16": ("images", "vit", 1, {**VIT, "model.dtype": "bfloat16"}),
     **{
         f"vit, {form}": ("images", "vit", 1, {**GRID, "model.attention": form})
         for form in ("gpsa", "conv_logits", "conv_added", "conv_softmax")
     },
-    "swin": ("images", "swin", 1, {**IMAGES, **{f"model.{k}": v for k, v in SWIN.items()}}),
-    "mixer": ("images", "mixer", 1, {**IMAGES, "model.depth": 1}),
-    "convmixer": ("images", "convmixer", 1, {**IMAGES, "model.depth": 1, "model.filter_size": 3}),
-    "convnext": ("images", "convnext", 1, {**IMAGES, "model.depth": 1, "model.filter_size": 3}),
+    "swin": ("images", "swin", 1, {**IMAGES, **SWIN, "model.window": 2}),
+    "mixer": ("images", "mixer", 1, ONE),
+    "convmixer": ("images", "convmixer", 1, {**ONE, "model.filter_size": 3}),
+    "convnext": ("images", "convnext", 1, {**ONE, "model.filter_size": 3}),
     "text": ("text", "gpt", 1, {**TOKENS, "data.name": "python_docs", "model.heads": 2}),
-    "recall": ("recall", "gpt", 1, {"batch": 64, "model.width": 64, "model.depth": 1}),
-    "recall, mamba": ("recall", "mamba", 1, {"batch": 64, "model.width": 64, "model.depth": 1}),
+    "recall": ("recall", "gpt", 1, RECALL),
+    "recall, mamba": ("recall", "mamba", 1, RECALL),
 }
 
 
@@ -60,9 +57,8 @@ def configured(task: str, model: str, fields: dict[str, Any]) -> ConfigDict:
     config.model = ConfigDict({"name": model})
     config.steps, config.optimizer.schedule = 2, "constant"
     config.optimizer.update(name="sgd", learning_rate=1.0, weight_decay=0.0, clip=0.0, warmup=0)
-    for name, value in fields.items():
-        group, _, last = name.rpartition(".")
-        (config[group] if group else config)[last] = value
+    with config.unlocked():  # fields of the model
+        config.update_from_flattened_dict(fields)
     return config
 
 

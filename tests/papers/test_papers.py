@@ -11,7 +11,7 @@ import pytest
 
 import papers
 from configs.recipes import TEXTS
-from launch import docs
+from launch import docs, league
 from launch.rows import load, made, rows
 from launch.runs import Results
 from mimetic_jax.analysis.figures import DRAW
@@ -91,11 +91,7 @@ def test_doctests() -> None:
 def test_stored_digests_are_those_of_todays_rows() -> None:
     """A line is found by its row's key; its configuration is what that trains today."""
     every = [row for name in (*TABLES, *FIGURES) for row in forms(name)]
-    trials = [
-        dataclasses.replace(row, fields={**row.fields, **TABLES[row.table].trial_fields})
-        for row in every
-        if row.table in TABLES and TABLES[row.table].trials
-    ]
+    trials = [row for name in TABLES if TABLES[name].trials for row in league._trials(name)]
     results, known = Results(ROOT / "results"), set()
     text = load_text(TEXTS["text"], None).fingerprint()
     for row in (*every, *trials):

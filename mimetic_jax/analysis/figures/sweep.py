@@ -29,13 +29,10 @@ def draw(
     """Draw the score over a number, mean ± sd over seeds.
 
     Args:
-        results: the results of finished runs.
-        label: the label of the horizontal axis.
         series: the number of each arm, per line of the figure: {line: {arm: number}}.
         panels: or the number of each row, per panel: {panel: {row: number}}; arms are the lines.
         at: what a panel shows instead of the score, as `ArmResult.at` takes it: {panel: "x2"}.
         lines: arms without a number, drawn as horizontal lines.
-        log: whether numbers that are multiples of one another stand at equal distances.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 4 and 6; Mimetic
     Initialization of MLPs, figures 2 and 4.
