@@ -84,7 +84,7 @@ class InductionCircuit(_Turning):
         pair, reads = divmod(context.layer, 2)
         keys = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), pair))
         first, second = (semi_orthogonal(each, sizes.dim, sizes.head_dim) for each in keys)
-        new = {role: block[role] for role in self.writes(frozenset(block))}
+        new = {role: block[role] for role in sorted(self.writes(frozenset(block)))}
         if reads:
             slow, at, size = _slow_columns(self, sizes.head_dim), self.matches, self.match**0.5
             for role, head, part in (("query", at, first), ("key", at // sizes.repeats, second)):

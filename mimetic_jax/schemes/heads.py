@@ -12,7 +12,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import LATER, Block, Context, Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.kernels import semi_orthogonal
-from mimetic_jax.schemes.mimetic import pair_roles, pair_sizes
+from mimetic_jax.schemes.mimetic import pair_roles, pair_sizes, zero_biases
 from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, POSITIVE
 
 _SHARE = Range(0, 1, reason="a share of the columns of a head")
@@ -135,7 +135,7 @@ class OrthogonalValueOut(Scheme):
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         sizes = pair_sizes(block, "out", "value")
         written = self.writes(frozenset(block))
-        new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
+        new = zero_biases(block, written)
         basis = semi_orthogonal(key, sizes.dim, sizes.num_kv_heads * sizes.head_dim)
         basis_DxGxK = basis.reshape(block.shapes["value"])
         out = self.out * context.num_layers**-self.depth / sizes.repeats

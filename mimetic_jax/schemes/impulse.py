@@ -14,7 +14,7 @@ from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import COUNT
 from mimetic_jax.schemes.base import Block, Context, Scheme, both_or_none
-from mimetic_jax.schemes.mimetic import Alpha, Beta, Mimetic, pair_sizes
+from mimetic_jax.schemes.mimetic import Alpha, Beta, Mimetic, pair_sizes, zero_biases
 from mimetic_jax.weights.attention import Noise
 from mimetic_jax.weights.checks import FILTER, NOT_NEGATIVE, POSITIVE
 from mimetic_jax.weights.impulse import (
@@ -115,7 +115,7 @@ class Impulse(Scheme):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         written = self.writes(frozenset(block))
-        new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
+        new = zero_biases(block, written)
         if "value" in written:
             # The same block key gives Mimetic's value and out, so that arms of the two schemes
             # differ in query and key alone.

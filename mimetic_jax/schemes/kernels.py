@@ -41,7 +41,7 @@ class _Kernels(Scheme):
         # One key per role, present or not, so that no kernel depends on which others exist.
         keys = dict(zip(_KERNELS, jax.random.split(key, len(_KERNELS)), strict=True))
         new = {}
-        for role in self.writes(frozenset(block)):
+        for role in sorted(self.writes(frozenset(block))):
             shape = block.shapes[role]
             if role.endswith("_bias"):
                 new[role] = jnp.zeros(shape)

@@ -114,7 +114,7 @@ class Mimetic(Scheme):
             name: getattr(self, name) for name in ("noise", "degenerate", "method")
         }
         written = self.writes(frozenset(block))
-        new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
+        new = zero_biases(block, written)
         if "query" in written:
             new["query"], new["key"] = weights.query_key(
                 key_qk,
@@ -158,7 +158,7 @@ class SameNoise(Scheme):
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         key_qk, key_vo = jax.random.split(key)
         written = self.writes(frozenset(block))
-        new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
+        new = zero_biases(block, written)
         if "query" in written:
             sizes = pair_sizes(block, "query", "key")
             noise = jax.random.normal(key_qk, block.shapes["key"]) / math.sqrt(sizes.head_dim)
@@ -202,6 +202,11 @@ def mimetic_language(**constants: Any) -> Mimetic:
     return Mimetic(
         **{"alpha_qk": 0.0, "beta_qk": 0.5, "alpha_vo": 0.2, "beta_vo": -0.2, **constants}
     )
+
+
+def zero_biases(block: Block, roles: frozenset[str]) -> dict[str, jax.Array]:
+    """Zeros for the biases among roles, in one order: a set's differs between processes."""
+    return {role: jnp.zeros(block.shapes[role]) for role in sorted(roles) if role.endswith("_bias")}
 
 
 def pair_roles(

@@ -158,7 +158,7 @@ class PositionalHeads(_Turning):
         written = self.writes(frozenset(block))
         new: dict[str, jax.Array] = {}
         if self.channel is not None:
-            for role in written - {"query_gain", "key_gain"}:
+            for role in sorted(written - {"query_gain", "key_gain"}):
                 new[role] = self._with_constant_channel(role, block[role])
         if not {"query", "key"} <= block.keys():
             return new

@@ -162,7 +162,7 @@ class Permuted(_Wrapper):
         permuted = new.keys() & _CHANNELS.keys() - ({"query"} if "key" in new else set())
         return new | {
             role: jax.random.permutation(keys[role], new[role], _CHANNELS[role])
-            for role in permuted
+            for role in sorted(permuted)
         }
 
 

@@ -6,7 +6,10 @@ import decimal
 import fractions
 import json
 import math
+import os
 import pathlib
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import jax
@@ -18,6 +21,7 @@ from mimetic_jax import InputError, Rule, blocks, check, fit, plan, rewrite, sch
 from mimetic_jax.schemes import Context, Impulse, Mimetic, NormMatched, from_dict, to_dict
 from mimetic_jax.schemes.base import REGISTRY
 from mimetic_jax.tree.tables import FLAX
+from tests.installing import ROOT
 from tests.products import query_key, value_out
 from tests.schemes.blocks import biases, kernels, ones
 
@@ -288,3 +292,31 @@ def test_a_field_is_refused_in_one_line_or_kept_as_data(name):
             if isinstance(kept, schemes.Scheme) or not callable(kept):
                 assert from_dict(json.loads(json.dumps(to_dict(scheme)))) == scheme
     assert all("\n" not in words and len(words) < 600 for words in refused)
+
+
+PROGRAMS = """
+import functools, hashlib, jax
+from mimetic_jax import rewrite
+from tests.schemes.test_contract import EVERY, KEY, RULES, tree
+for scheme in EVERY:
+    draw = functools.partial(rewrite, scheme=scheme, rules=RULES)
+    print(scheme, hashlib.sha256(jax.jit(draw).lower(KEY, tree()).as_text().encode()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_programs_are_the_same_in_every_process():
+    """Else JAX's compilation cache misses in each: the order of a set differs between processes."""
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", PROGRAMS],
+            env={**os.environ, "PYTHONHASHSEED": seed, "JAX_PLATFORMS": "cpu"},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "12"
+    ]
+    assert found[0] == found[1]
+    assert found[0].count("\n") == len(EVERY)
