@@ -72,7 +72,11 @@ def _ptb(steps: int, arms: tuple[str, ...]) -> Table:
 
 _CONTROLS = ("norm_matched_positional", "random_phases", "random_distances")
 _FEW = ("default", "positional", "norm_matched_positional")
-_CIRCUITS = (*_FEW, "half", "content", "circuit", "norm_matched_circuit")
+_CIRCUITS = (
+    *(*_FEW, "half", "norm_matched_half"),
+    *("content", "circuit", "norm_matched_circuit"),
+)
+_HALF = ("default", "half", "norm_matched_half")
 _BARE = ("default", "bare", "bare_positional", "norm_matched_bare_positional")
 
 
@@ -102,6 +106,9 @@ _HEADS = {
     "heads_copying": _heads("copying", "copying strings of 8", _CIRCUITS, score=_ANSWERS),
     "heads_recall": _heads("recall", "recall of 4 pairs", _CIRCUITS, 400, score=_ANSWERS),
     "heads_induction": _heads("induction", "induction", _CIRCUITS, 400, score=_ANSWERS),
+    "heads_recall_long": _heads(
+        "recall", "recall of 4 pairs", _HALF, 1600, score=_ANSWERS, trials=_FEWER
+    ),
     "heads_vision": _table(
         "vision",
         "10,000 images of CIFAR-10, 64 tokens, ViT 64/4 of 4 heads with rotary positions, mean "
