@@ -64,7 +64,7 @@ class HeadIdentity(Scheme):
         dim, groups, width = sizes.dim, sizes.num_kv_heads, sizes.head_dim
         if groups > dim:
             raise InputError(f"{groups} heads have no coordinates of their own among {dim}")
-        own, column = dim // groups, jnp.arange(width)
+        own, column = dim // groups, jnp.arange(width)[None, None, :]
         meets = jnp.arange(dim)[:, None, None] == own * jnp.arange(groups)[None, :, None] + column
         meets &= (column < own) & (column >= width - int(self.share * width))
         added = self.beta * dim**-self.power * meets.astype(jnp.float32)

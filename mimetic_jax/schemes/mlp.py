@@ -100,7 +100,8 @@ class CorrelatedMLP(Scheme):
         if scheme.positive is not None:
             units = first.shape[-1]
             count = round(number("positive", scheme.positive, _SHARE) * units)
-            first, rho = first * jnp.where(jnp.arange(units) < count, 1.0, -1.0), abs(rho)
+            signs = jnp.where(jnp.arange(units)[None, :] < count, 1.0, -1.0)
+            first, rho = first * signs, abs(rho)
         kept, added = math.sqrt(1 - rho**2), rho * second.std() / first.std()
         return {"mlp_out": kept * second + added * first.T}
 
