@@ -15,7 +15,7 @@ from mimetic_jax.train.tasks import TASKS
 
 
 class ArmData:
-    """The data set that arms train on, described until it is loaded; `given` is an own data set."""
+    """The data set that arms train on, described until it is loaded, or given as an object."""
 
     def __init__(self, config: ConfigDict, given: Any = None) -> None:
         self._task, self._config = TASKS[config.task], config

@@ -182,7 +182,7 @@ class Results:
 
     @classmethod
     def of(cls, workdir: AnyPath, claim: Claim) -> Results:
-        """The results of a workdir, of the arms and seeds of a claim on it; on its data alone."""
+        """The results of a workdir, of the arms and seeds of a claim on it, all on its data."""
         records, found = recorded_arms(claim.config), []
         known = controls(records)
         for arm in records:

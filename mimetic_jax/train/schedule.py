@@ -114,9 +114,8 @@ def _timm_cosine(
 
 
 def scaled_rate(rate: float, batch: int, base_batch: int, rule: Scaling = "linear") -> float:
-    """rate · batch / base_batch ("linear", as in DeiT), or rate · √(batch / base_batch) ("sqrt",
-    which timm takes for Adam's family unless told otherwise). A `base_batch` of 0 scales nothing.
-    """
+    """rate · batch / base_batch ("linear", as in DeiT) or rate · √(batch / base_batch) ("sqrt",
+    timm's for Adam's family unless told otherwise). A `base_batch` of 0 scales nothing."""
     if not base_batch:
         return rate
     ratio = batch / base_batch

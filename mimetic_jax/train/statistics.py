@@ -75,7 +75,7 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """Standard deviation, with its degrees of freedom, of scores around what arm and seed give."""
+    """Standard deviation and degrees of freedom of scores around what arm and seed explain."""
 
     sd: float
     freedom: int
