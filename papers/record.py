@@ -34,9 +34,9 @@ FILE, FIRST_STAGE = "FILE.npz", "FIRST_STAGE"
 
 @dataclasses.dataclass(frozen=True)
 class Small:
-    """How rows are scaled to what one CPU trains in minutes, and that in words.
+    """How rows are scaled to what one CPU trains in minutes; `says` has it in words.
 
-    Arguments replace a row's, `times` has factors of them, fields count after all others.
+    Arguments replace a row's, `times` has factors of them, and fields count after all others.
     """
 
     arguments: Arguments = dataclasses.field(default_factory=dict)

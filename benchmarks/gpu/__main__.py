@@ -81,7 +81,7 @@ def deit(variant: str) -> ConfigDict:
 
 
 def _one_arm(config: ConfigDict) -> ConfigDict:
-    """A recipe at full size, in bfloat16."""
+    """The default arm of a recipe at full size, in bfloat16."""
     config.model.dtype = "bfloat16"
     config.arms = ConfigDict({"default": config.arms["default"]})
     return config
