@@ -34,9 +34,9 @@ FILE, FIRST_STAGE = "FILE.npz", "FIRST_STAGE"
 
 @dataclasses.dataclass(frozen=True)
 class Small:
-    """How rows are scaled to what one CPU trains in minutes, and that in words.
+    """How rows are scaled to what one CPU trains in minutes; `says` has it in words.
 
-    Arguments replace a row's, `times` has factors of them, fields count after all others.
+    Arguments replace a row's, `times` has factors of them, and fields count after all others.
     """
 
     arguments: Arguments = dataclasses.field(default_factory=dict)
@@ -71,22 +71,17 @@ class Row:
         published: the printed score per arm of the config, in the table's unit.
         gains: the differences to the default that the paper prints beside them, per arm; signed
             as the scores are, where the sign is a color or an arrow.
-        arms: others to train, or groups of the config's `init`: arms for which nothing is printed,
-            and the row's own controls. Of a complete row all of them: those that it prints, its
-            own, then the table's controls.
+        arms: arms, or groups of the config's `init`, for which nothing is printed. Of a complete
+            row all of them: those that it prints, its own, then the table's controls.
         others: printed scores of what has no arm here, by the paper's name, and of other papers:
             of theirs the recipe isn't known, so what their default reaches is in the name.
         best: whether each printed score is the best of the row's printed arms.
-        score: the unit of its numbers, if it isn't the table's.
         doubt: what keeps the numbers from being taken literally, if anything.
         fields: fields of the configuration; of two that set the same one the later counts.
-        config: the row's file of configs/, if it isn't the table's.
+        config, score, small: in the place of the table's.
         needs: what the row starts from, pretrained weights or a first stage; empty if nothing.
-        small: how to scale it down, if the table's way doesn't serve.
-        table: its name, such as "attention/table1".
-        number: the row's number in its table, from 1.
-        seeds: the seeds of its runs, unless others are asked for; none for those of its config
-            file.
+        table, number: its table's name, such as "attention/table1", and its place there, from 1.
+        seeds: of its runs, unless others are asked for; none for those of its config file.
         is_small: whether it is scaled down from the paper's.
         file: what replaces FILE.npz or FIRST_STAGE, if given.
     """
@@ -149,15 +144,9 @@ class Table:
     """A published table, or numbers of a section that belong together.
 
     Attributes:
-        title: in a few words.
-        config: the file of configs/ of its rows.
-        rows: as in the paper.
         score: the unit of its numbers, with the metric.
         controls: arms that every row is compared with, beside those that it prints.
-        fields: for all rows.
-        small: how to scale it down; None if that makes no sense for all rows.
-        doubt: what leaves room for doubt in the whole table.
-        hardware: as stated.
+        small: how to scale its rows down; None if that makes no sense for all rows.
         seeds: the seeds of its runs; none for the fewest that a claim takes.
         trials: seeds at which every arm tries rows first. It is then compared in the row where it
             did best with them: rows are learning rates, say. None for a table whose rows are
@@ -233,15 +222,12 @@ class Figure:
     """A published figure, and how to draw it from our networks.
 
     Attributes:
-        title: in a few words.
         draw: name of a function in `mimetic_jax.analysis.figures`.
         options: its arguments; "examples" is the number of test examples of a figure of networks.
         rows: what must have been trained for it, each with its config file unless `table` has one;
             none for a figure that needs no training, or whose rows are those of `table`.
         table: name of the table whose config, fields and controls the rows share.
-        small: how its rows are scaled down.
         starts: networks that are drawn as they start; those that need a file, if it is given.
-        doubt: what leaves room for doubt in what the paper shows.
         needs: what it takes beside that, such as pretrained weights; empty if nothing.
     """
 

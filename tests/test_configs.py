@@ -198,14 +198,14 @@ DEIT = SHARED_BY_TIMM | {
     "optimizer.eps": 1e-8,
     "optimizer.clip": 0.0,
 }
-SMALL_DATA = DEIT | {
-    "batch": 512,
+STRUCTURED = DEIT | {
     "ema": 0.0,
     "data.repeats": 1,
     "data.augment.interpolation": "random",
     "data.augment.erase_mixed": True,
     "model.base": "torch",
 }
+SMALL_DATA = STRUCTURED | {"batch": 512}
 # Read anew in its train_cifar10.py.
 KENTAROY = {
     "batch": 512,
@@ -308,15 +308,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "optimizer.eps": 1e-3,
         "optimizer.clip": 1.0,
     },
-    "imagenet_structured": DEIT
-    | {
-        "epochs": 310.0,
-        "ema": 0.0,
-        "data.repeats": 1,
-        "data.augment.interpolation": "random",
-        "data.augment.erase_mixed": True,
-        "model.base": "torch",
-    },
+    "imagenet_structured": STRUCTURED | {"epochs": 310.0},
     "imagenet_structured:row=linear1": {"data.repeats": 1, "optimizer.scaling": "linear"},
     "imagenet_structured:row=linear3": {"data.repeats": 3, "optimizer.scaling": "linear"},
     "imagenet_mlp": DEIT | {"epochs": 100.0, "model.width": 384, "model.heads": 6},

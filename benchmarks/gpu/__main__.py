@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from ml_collections import ConfigDict
 
 from benchmarks.gpu import process
-from benchmarks.gpu.throughput import Measurement, measure
+from benchmarks.gpu.throughput import measure
 from configs import cifar10_vit, ptb_char, ptb_word, recipes
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.exits import reported
@@ -35,7 +35,7 @@ SECONDS = 10.0
 
 
 def measure_all(
-    jobs: Sequence[Measurement],
+    configs: Sequence[ConfigDict],
     results: AnyPath,
     seconds: float = SECONDS,
     say: Callable[[str], None] = print,
@@ -48,21 +48,21 @@ def measure_all(
     origin = {**dataclasses.asdict(process.call(Origin.here)), "command": COMMAND}
     say(f"{origin['devices']} x {origin['device_kind']}, JAX {origin['jax']}")
     failures = []
-    for job in jobs:
-        failures += measure(job, results, origin, seconds, say)
+    for config in configs:
+        failures += measure(config, results, origin, seconds, say)
     if failures:
         raise InputError(f"not everything was done: {'; '.join(failures)}")
 
 
-def measurements() -> list[Measurement]:
+def measurements() -> list[ConfigDict]:
     """The training steps to time, most informative first, all on random data."""
     vit, of_six_heads = (cifar10_vit.get_config(heads=heads) for heads in (3, 6))
     return [
-        Measurement(_one_arm(vit), peer=False),  # its step augments, PyTorch's doesn't
-        Measurement(_one_arm(ptb_char.get_config()), peer=True),
-        *(Measurement(deit(variant), peer=True) for variant in ("S", "Ti", "B")),
-        Measurement(_one_arm(ptb_word.get_config()), peer=True),
-        Measurement(_one_arm(of_six_heads), peer=False),
+        _one_arm(vit),
+        _one_arm(ptb_char.get_config()),
+        *map(deit, ("S", "Ti", "B")),
+        _one_arm(ptb_word.get_config()),
+        _one_arm(of_six_heads),
     ]
 
 
@@ -81,7 +81,7 @@ def deit(variant: str) -> ConfigDict:
 
 
 def _one_arm(config: ConfigDict) -> ConfigDict:
-    """A recipe at full size, in bfloat16."""
+    """The default arm of a recipe at full size, in bfloat16."""
     config.model.dtype = "bfloat16"
     config.arms = ConfigDict({"default": config.arms["default"]})
     return config

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -26,29 +25,16 @@ Say = Callable[[str], None]
 _RATES = {"images": "images_per_second", "text": "tokens_per_second"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Measurement:
-    """A configuration whose training step is timed.
-
-    Attributes:
-        config: of a comparison whose arms differ in schemes alone, so that all have the same step.
-        peer: whether PyTorch's step is timed too, for steps of model and optimizer alone.
-    """
-
-    config: ConfigDict
-    peer: bool
-
-
 def measure(
-    job: Measurement, results: AnyPath, origin: Line, seconds: float, say: Say
+    config: ConfigDict, results: AnyPath, origin: Line, seconds: float, say: Say
 ) -> list[str]:
-    """Measure what has no record for these devices; returns the failures.
+    """Measure a comparison whose arms have the same step, unless it is known; returns failures.
 
     Ours goes to throughput.jsonl, the comparison with the peer to peers.jsonl. Each is measured in
     its own process, one after the other: JAX takes most of a GPU's memory and keeps it, and peak
     memory is counted per process.
     """
-    name, task = job.config.name, job.config.task
+    name, task = config.name, config.task
     rate = _RATES[task]
     here = {"config": name, **{of: origin[of] for of in ("device_kind", "devices")}}
     own, both = (Lines(results / f"{of}.jsonl") for of in ("throughput", "peers"))
@@ -56,23 +42,23 @@ def measure(
         next((line for line in lines.read() if here.items() <= line.items()), None)
         for lines in (own, both)
     )
-    obstacle = _obstacle(task, origin) if job.peer else "no such step in PyTorch"
+    obstacle = _obstacle(config, origin)
     if known and (compared or obstacle):
         say(f"{name}: measured before: {_shown(known, rate)}{_ratio(compared)}")
         return []
     say(f"{name}: measuring throughput")
     try:
         # Again if only the peer's is missing: a comparison is made within one call.
-        ours = process.call(throughput, job.config, seconds)
+        ours = process.call(throughput, config, seconds)
         if not known:
             own.append(ours | origin)
         say(f"  {_shown(ours, rate)}")
-        if job.peer and obstacle:
+        if obstacle:
             say(f"  not compared with PyTorch: {obstacle}")
-        elif job.peer and not compared:
+        elif not compared:
             device = "cuda" if origin["platform"] == "gpu" else "cpu"
-            info = TASKS[task].describe(job.config)
-            theirs = process.call(peers.throughput, job.config, info, device, seconds)
+            info = TASKS[task].describe(config)
+            theirs = process.call(peers.throughput, config, info, device, seconds)
             compared = _joined(ours, theirs, rate)
             both.append(compared | origin)
             say(f"  {_shown(ours, rate)}{_ratio(compared)}")
@@ -135,9 +121,11 @@ def synthetic(program: Program, config: ConfigDict) -> Any:
     return jax.tree.map(drawn, program.feed.shapes())
 
 
-def _obstacle(task: str, origin: Line) -> str:
+def _obstacle(config: ConfigDict, origin: Line) -> str:
     """Why PyTorch can't be compared here; "" if it can."""
-    if lacking := peers.not_installed(task):
+    if config.task == "images" and config.data.augment.randaugment:
+        return "its step doesn't augment"
+    if lacking := peers.not_installed(config.task):
         return f"{' and '.join(lacking)} not installed"
     if origin["platform"] not in ("cpu", "gpu"):
         return f"it doesn't run on a {origin['platform']} as it does on a GPU"

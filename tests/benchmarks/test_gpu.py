@@ -14,8 +14,7 @@ from ml_collections import ConfigDict
 from benchmarks import timing
 from benchmarks.gpu import peers, process, throughput
 from benchmarks.gpu.__main__ import COMMAND, deit, measure_all
-from benchmarks.gpu.throughput import Measurement
-from configs import digits_vit, ptb_char
+from configs import cifar10_vit, digits_vit, ptb_char
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.text.corpus import describe
 from mimetic_jax.models import GPT
@@ -52,10 +51,10 @@ def quick(monkeypatch):
     monkeypatch.setattr(timing, "STEPS", 6)
 
 
-def measure(folder: pathlib.Path, peer: bool = True) -> str:
-    """What is said while the tiny model is measured, beside PyTorch's or alone."""
+def measure(folder: pathlib.Path) -> str:
+    """What is said while the tiny model is measured."""
     said: list[str] = []
-    measure_all([Measurement(tiny(), peer)], path_of(folder), seconds=0.0, say=said.append)
+    measure_all([tiny()], path_of(folder), seconds=0.0, say=said.append)
     return "\n".join(said)
 
 
@@ -65,7 +64,8 @@ def records(folder: pathlib.Path, name: str) -> list[dict[str, Any]]:
 
 def test_the_throughput_record(tmp_path, monkeypatch):
     monkeypatch.setattr(throughput, "peak_flops", lambda kind: PEAK)
-    said = measure(tmp_path, peer=False)
+    monkeypatch.setattr(peers, "not_installed", lambda task: ["torch"])
+    said = measure(tmp_path)
     (record,) = records(tmp_path, "throughput")
     assert record["config"] == "digits_vit"
     assert record["images_per_second"] == pytest.approx(BATCH / record["seconds_per_step"])
@@ -81,7 +81,7 @@ def test_the_throughput_record(tmp_path, monkeypatch):
     assert record["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", record["commit"])
     assert record["command"] == COMMAND
     assert jax.devices()[0].device_kind in said.splitlines()[0]
-    assert "measured before" in measure(tmp_path, peer=False)
+    assert "measured before" in measure(tmp_path)
     assert records(tmp_path, "throughput") == [record]
 
 
@@ -137,12 +137,18 @@ def test_a_peer_that_is_not_installed_is_one_line(tmp_path, monkeypatch, measure
 
 
 @pytest.mark.parametrize(
-    ("platform", "devices", "why"),
-    [("tpu", 1, "doesn't run on a tpu"), ("gpu", 8, "one device of several"), ("gpu", 1, "")],
+    ("config", "platform", "devices", "why"),
+    [
+        (ptb_char, "tpu", 1, "doesn't run on a tpu"),
+        (ptb_char, "gpu", 8, "one device of several"),
+        (ptb_char, "gpu", 1, ""),
+        (cifar10_vit, "gpu", 1, "doesn't augment"),
+    ],
 )
-def test_what_a_peer_cannot_do(monkeypatch, platform, devices, why):
+def test_what_a_peer_cannot_do(monkeypatch, config, platform, devices, why):
     monkeypatch.setattr(peers, "not_installed", lambda task: [])
-    reason = throughput._obstacle("text", {"platform": platform, "devices": devices})
+    origin = {"platform": platform, "devices": devices}
+    reason = throughput._obstacle(config.get_config(), origin)
     assert (why in reason) if why else reason == ""
 
 

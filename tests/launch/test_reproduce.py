@@ -157,22 +157,19 @@ def test_runs_that_train_together_are_one_job_and_a_line_each(tmp_path):
     (entry,) = row("tests/tiny", 1)
     entry = dataclasses.replace(entry, arguments={}, fields={"together": 2, "steps": 2})
 
-    def queue(folder, seeds=(0, 1)):
-        results, workdir = Results(tmp_path / folder), path_of(tmp_path / "runs")
-        return runs.Queue([entry], results, workdir, seeds=seeds, only=("default",))
+    def call(seeds=(0, 1)):
+        return Call(tmp_path, [entry], seeds, only=("default",))
 
-    first = queue("results")
-    assert [job.seed for job in first.jobs()] == [0, 1]
-    assert first.train(first.jobs()) == {}
-    lines = next((tmp_path / "results").iterdir()).read_text().splitlines()
-    assert [json.loads(line)["seed"] for line in lines] == [0, 1]
-    again = queue("results")
-    assert again.jobs() == []
-    assert [job.seed for job in queue("results", (0, 1, 2)).jobs()] == [2]
-    others = queue("others")
-    assert others.train(others.jobs()) == {}  # what is finished gets its lines
-    assert others.jobs() == []
-    drawn = list(draw._of_arms(tmp_path / "figure", again, [entry]))
+    first = call()
+    assert first.train() == {}
+    assert [line["seed"] for line in first.lines] == [0, 1]
+    assert call().queue.jobs() == []
+    assert [job.seed for job in call((0, 1, 2)).queue.jobs()] == [2]
+    shutil.rmtree(tmp_path / "results")
+    again = call()
+    assert again.train() == {}  # what is finished gets its lines
+    assert again.queue.jobs() == []
+    drawn = list(draw._of_arms(tmp_path / "figure", again.queue, [entry]))
     assert [path.suffix for path in drawn] == [".png", ".csv"]
 
 
