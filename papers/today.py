@@ -77,6 +77,9 @@ _CIRCUITS = (
     *("content", "circuit", "norm_matched_circuit"),
 )
 _HALF = ("default", "half", "norm_matched_half")
+# Whether a circuit is found changes from one rate to the next, so that a climb along the rates can
+# end before it: every arm tries all of them.
+_FOUND = {"score": _ANSWERS, "first": "5e-4 1e-3 2e-3 4e-3 8e-3 1.6e-2"}
 _BARE = ("default", "bare", "bare_positional", "norm_matched_bare_positional")
 
 
@@ -86,12 +89,13 @@ def _heads(
     arms: tuple[str, ...] = _FEW,
     steps: int = 200,
     score: str = _BITS,
+    first: str = _MIDDLE,
     **options: Any,
 ) -> Table:
     """Heads that look at a distance, in models with rotary positions."""
     title = f"{data}, {_MODERN}, 64/2 of 4 heads, {steps:,} steps"
     options = {"score": score, "trials": _TRIALS, **options}
-    return _table(task, title, _MIDDLE, arms, {"width": 64, "steps": steps}, **options)
+    return _table(task, title, first, arms, {"width": 64, "steps": steps}, **options)
 
 
 _PYTHON = "Python's documentation by characters"
@@ -103,11 +107,10 @@ _HEADS = {
     "heads_ptb": _heads("ptb", "Penn Treebank by characters"),
     "heads_words": _heads("words", "Penn Treebank by words", score="perplexity"),
     "heads_muon": _heads("text", f"{_PYTHON}, Muon", fields=_MUON),
-    "heads_copying": _heads("copying", "copying strings of 8", _CIRCUITS, score=_ANSWERS),
-    "heads_recall": _heads("recall", "recall of 4 pairs", _CIRCUITS, 400, score=_ANSWERS),
-    "heads_induction": _heads("induction", "induction", _CIRCUITS, 400, score=_ANSWERS),
+    "heads_recall": _heads("recall", "recall of 4 pairs", _CIRCUITS, 400, **_FOUND),
+    "heads_induction": _heads("induction", "induction", _CIRCUITS, 400, **_FOUND),
     "heads_recall_long": _heads(
-        "recall", "recall of 4 pairs", _HALF, 1600, score=_ANSWERS, trials=_FEWER
+        "recall", "recall of 4 pairs", _HALF, 1600, trials=_FEWER, **_FOUND
     ),
     "heads_vision": _table(
         "vision",
