@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests import words
 from tests.images import class_folders
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -19,7 +20,7 @@ def scores(config: str, score: str, workdir: pathlib.Path) -> dict[str, float]:
     said = subprocess.run(
         [*command, f"--workdir={workdir}"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
-    assert said.startswith(f"[1/{len(ARMS)}] default seed 0: starts\n"), "sizes are as expected"
+    assert f"\n[1/{len(ARMS)}] default seed 0: starts\n" in said
     rows = json.loads((workdir / "summary.json").read_text())
     return {row["arm"]: row[f"{score}_mean"] for row in rows}
 
@@ -53,9 +54,7 @@ def images(folder: pathlib.Path) -> str:
 
 
 def text(folder: pathlib.Path) -> str:
-    path = folder / "mine.txt"
-    path.write_text("".join(f"line {number} of a text\n" for number in range(2000)))
-    return str(path)
+    return words.numbered(folder / "mine.txt", 2000)
 
 
 @pytest.mark.slow

@@ -15,3 +15,9 @@ def penn_treebank(root: pathlib.Path) -> pathlib.Path:
         sentences = [" ".join(WORDS[(s + i) % len(WORDS)] for i in range(6)) for s in starts]
         (root / f"ptb.{split}.txt").write_text("".join(f" {line} \n" for line in sentences))
     return root
+
+
+def numbered(path: pathlib.Path, lines: int) -> str:
+    """The name of a text file whose lines differ."""
+    path.write_text("".join(f"line {number} of a text\n" for number in range(lines)))
+    return str(path)
