@@ -181,7 +181,7 @@ TABLES = {
         controls=_CONTROLS,
         doubt="the runs used jaxlib 0.10.2, which computes some sums wrong on CPUs; seed 0 again "
         "with 0.10.1: default 42.47, norm_matched 51.12 and mimetic 54.68 % instead of 42.48, "
-        "51.12 and 54.60",
+        "51.12 and 54.60; permuted_mimetic was trained on a GPU",
     ),
     "length": _on_images(
         f"the gain over the length of the training: {_IMAGES}, 64 tokens", _LENGTHS
