@@ -4,7 +4,7 @@ Paper: none; which of the starts that were proposed for such models helps is our
 Command: python launch/reproduce.py today --data_dir=DIR
     python main.py --config=configs/today.py:task=text,init=default+identity
 Chosen: sizes and lengths for what a CPU trains in seconds; arms choose their learning rates at
-    seeds 100 and 101 (papers/today.py).
+    seeds from 100 on, of which papers/today.py has the number.
 """
 
 from typing import Any

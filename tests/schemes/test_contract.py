@@ -130,8 +130,10 @@ def tree(dtype: str = "float32") -> dict[str, jax.Array]:
 
 def tree_for(scheme: schemes.Scheme, dtype: str = "float32") -> dict[str, jax.Array]:
     """The block without a table of positions, if the scheme is for rotary ones."""
-    gone = "pos_embed" if hasattr(scheme, "base") else " "
-    return {path: leaf for path, leaf in tree(dtype).items() if gone not in path}
+    leaves = tree(dtype)
+    if hasattr(scheme, "base"):
+        del leaves["vision/pos_embed"]
+    return leaves
 
 
 def seen(params: dict[str, jax.Array]) -> list[dict[str, np.ndarray]]:
