@@ -16,11 +16,11 @@ from mimetic_jax import schemes, weights, zoo
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
 from mimetic_jax.base.version import __version__
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import attention_rules, mlp_rules
 from mimetic_jax.trained.check import Check, check
 from mimetic_jax.trained.fit import Fit, fit
 from mimetic_jax.tree.rewrite import Plan, block_key, blocks, draw, plan, rewrite
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, mlp_rules
 
 __all__ = [
     "Check",

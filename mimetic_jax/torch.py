@@ -16,9 +16,9 @@ import numpy as np
 
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, blaming, error_text
+from mimetic_jax.rules.rule import Rule, find_rule
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.tree.rewrite import Plan, rewrite_in_place
-from mimetic_jax.tree.rules import Rule, find_rule
 from mimetic_jax.weights.checks import check_key
 
 if TYPE_CHECKING:

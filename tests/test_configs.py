@@ -16,12 +16,12 @@ from mimetic_jax import data, schemes
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.command import shipped
 from mimetic_jax.models.init import base_init
+from mimetic_jax.rules import paths
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.schema import leaves
 from mimetic_jax.train.tasks import TASKS
-from mimetic_jax.tree import paths
 from tests import training
 from tests.images import class_folders
 from tests.training import quiet

@@ -14,11 +14,11 @@ from configs import arms
 from launch.rows import load
 from launch.rows import rows as rows_of
 from mimetic_jax.command import shipped
+from mimetic_jax.rules import paths
 from mimetic_jax.schemes import Mimetic, NormMatched, Permuted, SinCos, to_dict
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.controls import controls
-from mimetic_jax.tree import paths
 from papers import TABLES
 from papers.record import Row
 from tests import words

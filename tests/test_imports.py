@@ -10,42 +10,28 @@ ALLOWED = {
     "host": {"base"},
     "weights": {"base", "host"},
     "schemes": {"base", "host", "weights"},
-    "tree/paths": {"base"},
-    "tree/rules": {"base", "tree/layout"},
-    "tree/names": set(),
-    "tree/layout": {"base"},
-    "tree/tables": {"tree/layout", "tree/rules"},
-    # Data, and which of it fits.
-    "zoo": {"base", "tree/names", "tree/paths", "tree/rules", "tree/tables"},
-    "tree": {
-        *("base", "host", "schemes", "tree/layout", "tree/names", "tree/paths", "tree/rules"),
-        *("weights", "zoo"),
-    },
-    "trained": {"base", "host", "schemes", "tree", "tree/paths", "tree/rules", "weights", "zoo"},
+    "rules": {"base"},
+    "zoo": {"base", "rules"},
+    "tree": {"base", "host", "rules", "schemes", "weights", "zoo"},
+    "trained": {"base", "host", "rules", "schemes", "tree", "weights", "zoo"},
     "initializers": {"base", "schemes", "tree", "weights"},
     "linen": {"base", "schemes", "tree"},
     "nnx": {"base", "schemes", "tree", "weights"},
-    "torch": {"base", "schemes", "tree", "tree/rules", "weights", "zoo"},
-    "models": {"base", "tree/rules", "tree/tables", "weights"},  # no scheme
+    "torch": {"base", "rules", "schemes", "tree", "weights", "zoo"},
+    "models": {"base", "rules", "weights"},  # no scheme
     "data": {"base", "host"},
-    "train": {
-        *("base", "data", "host", "models", "schemes", "tree", "tree/paths", "tree/rules"),
-        *("weights", "zoo"),
-    },
+    "train": {"base", "data", "host", "models", "rules", "schemes", "tree", "weights", "zoo"},
     "analysis": {
-        *("base", "data", "host", "models", "schemes", "train", "trained", "tree", "tree/paths"),
+        *("base", "data", "host", "models", "rules", "schemes", "train", "trained", "tree"),
         "weights",
     },
     "command": {
-        *("analysis", "base", "data", "host", "models", "schemes", "torch", "train", "trained"),
-        *("tree", "tree/paths", "tree/rules", "tree/tables", "zoo"),
+        *("analysis", "base", "data", "host", "models", "rules", "schemes", "torch", "train"),
+        *("trained", "tree", "zoo"),
     },
-    "__init__": {
-        *("base", "schemes", "trained", "tree", "tree/rules", "tree/tables", "weights", "zoo"),
-    },
+    "__init__": {"base", "rules", "schemes", "trained", "tree", "weights", "zoo"},
 }
-"""By folder, or by module at the root; of `tree` the modules that the tables of the zoo need
-stand below it."""
+"""By folder, or by module at the root; each imports what stands above it."""
 
 
 WINGS = {  # inside data
@@ -67,32 +53,26 @@ def imported(node):
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and node.module:
-        if node.module in ("mimetic_jax", "mimetic_jax.tree"):
+        if node.module == "mimetic_jax":
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         else:
             yield node.module
 
 
 WITHOUT_FLAX = {
-    *("base", "host", "weights", "schemes", "tree/rules", "zoo", "tree", "trained", "tree/paths"),
-    *("data", "initializers", "torch", "command"),
+    *("base", "host", "weights", "schemes", "rules", "zoo", "tree", "trained", "data"),
+    *("initializers", "torch", "command"),
 }
-
-
-def part_of(names):
-    """The part of the package to which a module belongs, by its names below the package."""
-    both = "/".join(names[:2])
-    return both if both in ALLOWED else names[0]
 
 
 def test_imports_point_one_way():
     for path in PACKAGE.rglob("*.py"):
-        part = part_of(path.relative_to(PACKAGE).with_suffix("").parts)
+        part = path.relative_to(PACKAGE).with_suffix("").parts[0]
         for name in imports(path):
             root, _, rest = name.partition(".")
             assert root != "main"
             if root == "mimetic_jax" and rest:
-                target = part_of(rest.split("."))
+                target = rest.split(".")[0]
                 assert target in ALLOWED[part] | {part}, f"{path} imports {name}"
             if root == "orbax":
                 assert path == PACKAGE / "train" / "store" / "checkpoint.py"

@@ -20,10 +20,10 @@ import numpy as np
 from mimetic_jax.analysis import style
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import aligned
+from mimetic_jax.rules import paths
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.store.files import AnyPath
-from mimetic_jax.tree import paths
 from mimetic_jax.tree.rewrite import blocks
 
 PAIRS = ("W1 W1", "W2 W2", "W1 W2")

@@ -10,12 +10,12 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.rules import paths
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import from_json
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import path_of
 from mimetic_jax.train.store.runs import Run
-from mimetic_jax.tree import paths
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from mimetic_jax import schemes, zoo
 from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import FLAX, attention_rules, mlp_rules
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import REGISTRY, as_tuple
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import FLAX, attention_rules, mlp_rules
 
 
 def parse_scheme(text: str) -> Scheme | tuple[Scheme, ...]:

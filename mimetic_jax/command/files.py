@@ -24,11 +24,11 @@ from mimetic_jax.base.tensor_files import joined, mapped, parts, read_file
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.command.gguf import read_gguf
+from mimetic_jax.rules.rule import Rule
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.trained.positional import Rotary
 from mimetic_jax.tree.rewrite import plan, rewrite_in_place
-from mimetic_jax.tree.rules import Rule
 
 _FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file"
 _INDEX = ".index.json"

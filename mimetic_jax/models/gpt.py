@@ -25,8 +25,8 @@ from mimetic_jax.models.layers import (
 )
 from mimetic_jax.models.low_memory import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import FLAX
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.weights.position import sincos_1d
 from mimetic_jax.weights.rotary import Rotary
 

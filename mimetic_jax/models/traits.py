@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import jax
 
-from mimetic_jax.tree.rules import Rule
+from mimetic_jax.rules.rule import Rule
 from mimetic_jax.weights.rotary import Rotary
 
 Placement: TypeAlias = str | tuple[str | None, ...]

@@ -3,7 +3,7 @@
 A scheme is a pure function (block key, block, context) → new arrays for some of the block's
 roles. A *block* is the leaves with one parent in the parameter tree: an attention layer, an MLP,
 the root with its position table. Its arrays are *canonical*, whatever their storage:
-`tree.rules.ROLES` has the axes of each.
+`mimetic_jax.rules.rule.ROLES` has the axes of each.
 
 `rewrite` finds the blocks of a tree and applies a scheme, or a tuple of schemes from left to
 right, each to the result of the one before.

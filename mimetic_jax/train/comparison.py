@@ -18,6 +18,7 @@ from mimetic_jax.data import ImageDataset
 from mimetic_jax.data.feed.feed import Feed
 from mimetic_jax.models import fields_of
 from mimetic_jax.models.model import foreign_fields
+from mimetic_jax.rules import paths
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.arm import Arm, ArmData
 from mimetic_jax.train.cluster import preemption
@@ -44,7 +45,6 @@ from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import AnyPath, in_turn, locked, path_of
 from mimetic_jax.train.store.runs import Run, write_group
 from mimetic_jax.train.tasks import TASKS
-from mimetic_jax.tree import paths
 
 
 class Comparison:

@@ -15,10 +15,10 @@ from optax import Schedule
 from mimetic_jax import schemes
 from mimetic_jax.base.errors import InputError, blaming, check_given, unknown
 from mimetic_jax.base.typed import shown
+from mimetic_jax.rules.rule import Rule
 from mimetic_jax.train.fields import STEPS
 from mimetic_jax.train.schedule import make_schedule, scaled_rate
 from mimetic_jax.train.schema import OF_COMPARISON, Config, affecting, leaves
-from mimetic_jax.tree.rules import Rule
 
 ALONE = "run"
 """The arm of a comparison without arms."""

@@ -16,8 +16,8 @@ from mimetic_jax.base.typed import NOT_NEGATIVE, SEED, Range
 from mimetic_jax.data import Augmentation, Mixing
 from mimetic_jax.data.augment.pipeline import PIXELS
 from mimetic_jax.data.recall import sequences
+from mimetic_jax.rules.rule import Rule
 from mimetic_jax.train.schedule import Plateau, Scaling, ScheduleName
-from mimetic_jax.tree.rules import Rule
 
 Affects = frozenset[str]
 

@@ -14,8 +14,8 @@ from optax import contrib
 
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.tree import paths
-from mimetic_jax.tree.rules import Rule, find_rule
+from mimetic_jax.rules import paths
+from mimetic_jax.rules.rule import Rule, find_rule
 
 Rules = Sequence[tuple[str, float]]
 

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from mimetic_jax.base.chips import peak_flops
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Feed, place
+from mimetic_jax.rules.rule import Rule
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.train.cluster import mesh as meshes
 from mimetic_jax.train.config import schedule_of
@@ -26,7 +27,6 @@ from mimetic_jax.train.step import Metrics, make_train_step
 from mimetic_jax.train.tasks.task import Evaluation, Task
 from mimetic_jax.train.together import Together
 from mimetic_jax.tree.rewrite import Plan, plan, rewrite
-from mimetic_jax.tree.rules import Rule
 
 
 class Program:

@@ -16,6 +16,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.version import source_version
+from mimetic_jax.rules import paths
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.pretrained import by_path
@@ -25,7 +26,6 @@ from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.store.claim import Made
 from mimetic_jax.train.store.files import AnyPath, path_of
 from mimetic_jax.train.store.runs import Run
-from mimetic_jax.tree import paths
 from mimetic_jax.weights.selection import select
 
 _FILES = (".npz", ".safetensors")

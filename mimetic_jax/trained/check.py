@@ -10,12 +10,12 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.table import Listing, aligned, paragraph
+from mimetic_jax.rules import paths
+from mimetic_jax.rules.rule import Rule
 from mimetic_jax.schemes import Block
 from mimetic_jax.trained.pairs import Layer, LayerNorms, LayerPairs, Pair, layer_pairs, values
 from mimetic_jax.trained.picture import heads_figure, picture
 from mimetic_jax.trained.positional import LayerHeads, as_rotary, heads_table, positional_heads
-from mimetic_jax.tree import paths
-from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.rotary import Rotary
 

@@ -12,12 +12,12 @@ import numpy as np
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.table import Listing, aligned
 from mimetic_jax.host.cores import limited_blas
+from mimetic_jax.rules import paths
+from mimetic_jax.rules.rule import Rule
 from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, PositionalHeads, Scheme
 from mimetic_jax.trained.pairs import Layer, Pair, layer_pairs
 from mimetic_jax.trained.positional import as_rotary, fitted, positional_heads
-from mimetic_jax.tree import paths
 from mimetic_jax.tree.advice import part_of, without
-from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.rotary import Rotary
 from mimetic_jax.weights.truncation import actual_constants, expected_singular_values

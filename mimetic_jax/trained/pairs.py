@@ -15,9 +15,9 @@ import jax
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, blaming
+from mimetic_jax.rules import paths
 from mimetic_jax.schemes import Block
 from mimetic_jax.schemes.mimetic import pair_sizes
-from mimetic_jax.tree import paths
 from mimetic_jax.tree.tree import Tree
 
 View: TypeAlias = tuple[str, int | None, Block]

@@ -13,11 +13,11 @@ from mimetic_jax import zoo
 from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import shown
+from mimetic_jax.rules.layout import grouped_advice
+from mimetic_jax.rules.rule import ATTENTION, ROLES, Rule, find_rule
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import attention_kernels, name_of, roles_to_write
-from mimetic_jax.tree.layout import grouped_advice
 from mimetic_jax.tree.leaf import Leaf
-from mimetic_jax.tree.rules import ATTENTION, ROLES, Rule, find_rule
 from mimetic_jax.zoo.by_hand import by_hand
 from mimetic_jax.zoo.suggestion import (
     mlp_suggestion,

@@ -12,8 +12,10 @@ import jax
 from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import shown
+from mimetic_jax.rules import paths
+from mimetic_jax.rules.layout import own_rules
+from mimetic_jax.rules.rule import ATTENTION
 from mimetic_jax.schemes.base import attention_kernels
-from mimetic_jax.tree import paths
 from mimetic_jax.tree.advice import (
     advice_on_groups,
     hint,
@@ -23,9 +25,7 @@ from mimetic_jax.tree.advice import (
     suggested,
     why_left_out,
 )
-from mimetic_jax.tree.layout import own_rules
 from mimetic_jax.tree.leaf import Leaf
-from mimetic_jax.tree.rules import ATTENTION
 
 if TYPE_CHECKING:
     from mimetic_jax.tree.tree import Tree

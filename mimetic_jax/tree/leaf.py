@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, reshard
 from jax.sharding import PartitionSpec as P
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.tree.rules import ROLES, Rule
+from mimetic_jax.rules.rule import ROLES, Rule
 from mimetic_jax.weights.checks import is_here
 
 

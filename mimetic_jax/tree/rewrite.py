@@ -18,9 +18,10 @@ from mimetic_jax import zoo
 from mimetic_jax.base import table
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.host.cores import on_cores
+from mimetic_jax.rules import paths
+from mimetic_jax.rules.rule import Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
 from mimetic_jax.schemes.base import depth_dependence, field_values, name_of
-from mimetic_jax.tree import paths
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.placement import (
     blank,
@@ -31,7 +32,6 @@ from mimetic_jax.tree.placement import (
     placed_like,
     without_mesh,
 )
-from mimetic_jax.tree.rules import Rule
 from mimetic_jax.tree.tree import Tree, dtype_of
 from mimetic_jax.weights.checks import check_key, in_dtype
 
@@ -301,7 +301,7 @@ def blocks(
     Returns:
         (path, layer, block) per block, or per layer of a block that stacks its layers (else layer
         is None), sorted by path with block_10 after block_9. `block` maps roles to float32 arrays
-        (axes: see `tree.rules.ROLES`), and `block_key(key, path, layer)` is its key.
+        (axes: see `mimetic_jax.rules.rule.ROLES`), and `block_key(key, path, layer)` is its key.
 
     Raises:
         InputError: if the tree has attention that no rule describes or whose layout doesn't fit;

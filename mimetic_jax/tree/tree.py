@@ -19,11 +19,12 @@ import numpy as np
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.typed import shown
+from mimetic_jax.rules import names, paths
+from mimetic_jax.rules.rule import ATTENTION, Rule, find_rule, search
 from mimetic_jax.schemes import Block, Context, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
-from mimetic_jax.tree import advice, checks, names, paths
+from mimetic_jax.tree import advice, checks
 from mimetic_jax.tree.leaf import Leaf
-from mimetic_jax.tree.rules import ATTENTION, Rule, find_rule, search
 from mimetic_jax.weights.checks import check_dtype, counts, pair
 from mimetic_jax.weights.position import square_grid
 

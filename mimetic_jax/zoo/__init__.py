@@ -38,8 +38,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import FLAX
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.zoo.axlearn import AXLEARN, AXLEARN_GROUPED
 from mimetic_jax.zoo.bonsai import BONSAI
 from mimetic_jax.zoo.detection import best_table

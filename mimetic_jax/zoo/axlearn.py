@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import (
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import (
     QKV,
     attention_rules,
     biases_of,

@@ -1,7 +1,7 @@
 """bonsai, the NNX models of jax-ml."""
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, layer_names, mlp_rules
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import attention_rules, layer_names, mlp_rules
 from mimetic_jax.zoo.norms import gated, hugging_face_norms
 
 BONSAI: tuple[Rule, ...] = (

@@ -12,8 +12,8 @@ import numpy as np
 
 from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.tree import paths
-from mimetic_jax.tree.rules import Rule, find_rule
+from mimetic_jax.rules import paths
+from mimetic_jax.rules.rule import Rule, find_rule
 
 _PAIRS = ({"query", "key"}, {"value", "out"}, {"ssm_b", "ssm_c"})
 _DRAWN = frozenset().union(*_PAIRS)

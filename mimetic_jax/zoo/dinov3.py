@@ -1,7 +1,7 @@
 """Ports of DINOv3 to Flax."""
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import attention_rules
 from mimetic_jax.zoo.norms import gains, scales
 
 DINOV3_FLAX: tuple[Rule, ...] = (

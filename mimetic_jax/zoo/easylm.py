@@ -1,6 +1,6 @@
 """EasyLM."""
 
-from mimetic_jax.tree.tables import attention_rules, layer_names
+from mimetic_jax.rules.tables import attention_rules, layer_names
 from mimetic_jax.zoo.norms import gains, gated
 
 EASYLM_LLAMA = (

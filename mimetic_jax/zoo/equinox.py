@@ -1,6 +1,6 @@
 """Equinox."""
 
-from mimetic_jax.tree.tables import layer_names, torch_attention
+from mimetic_jax.rules.tables import layer_names, torch_attention
 
 _NAMES = layer_names("{}_proj", ("query", "key", "value", "output"))
 

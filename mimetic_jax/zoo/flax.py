@@ -1,6 +1,6 @@
 """Stacked layers of stock Flax attention."""
 
-from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.rules.tables import attention_rules, mlp_rules
 
 FLAX_STACKED = (*attention_rules(stacked=True), *mlp_rules(stacked=True))
 """Stock Flax attention in layers that `nn.scan`, `nn.vmap`, `nnx.scan` or `nnx.vmap` stack.

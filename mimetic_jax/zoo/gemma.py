@@ -1,7 +1,7 @@
 """Gemma, in DeepMind's own library and in big_vision."""
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import QKV
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import QKV
 from mimetic_jax.zoo.norms import gains, scales
 
 

@@ -1,7 +1,7 @@
 """llama.cpp."""
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import layer_names, torch_attention, torch_mlp
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import layer_names, torch_attention, torch_mlp
 from mimetic_jax.zoo.norms import gains, gated, scales
 
 _BLOCK = r"(?:^|/)blk/\d+$"

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import attention_rules, mlp_rules
 from mimetic_jax.zoo.hugging_face import EXCLUDED
 from mimetic_jax.zoo.norms import gains
 

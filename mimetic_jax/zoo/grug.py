@@ -1,6 +1,6 @@
 """marin's grug."""
 
-from mimetic_jax.tree.rules import Rule
+from mimetic_jax.rules.rule import Rule
 from mimetic_jax.zoo.norms import gains
 
 

@@ -1,6 +1,6 @@
 """Haiku."""
 
-from mimetic_jax.tree.tables import attention_rules
+from mimetic_jax.rules.tables import attention_rules
 
 HAIKU = attention_rules(out="linear", flat=True, kernel="w", bias="b")
 """Modules with `haiku.MultiHeadAttention`.

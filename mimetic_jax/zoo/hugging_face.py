@@ -3,8 +3,8 @@
 import dataclasses
 import functools
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import CROSS_ATTENTION, QKV, attention_rules, layer_names, mlp_rules
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import CROSS_ATTENTION, QKV, attention_rules, layer_names, mlp_rules
 from mimetic_jax.zoo.norms import adding_one, gated, hugging_face_norms
 
 # Parts beside a text model or an encoder, with another number of heads.

@@ -1,6 +1,6 @@
 """Keras 3 with the JAX backend."""
 
-from mimetic_jax.tree.tables import POOLING, attention_rules
+from mimetic_jax.rules.tables import POOLING, attention_rules
 
 KERAS = (*POOLING, *attention_rules(out="attention_output"))
 """Models with `keras.layers.MultiHeadAttention` or `keras.layers.GroupQueryAttention`.

@@ -1,7 +1,7 @@
 """litgpt."""
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import torch_attention, torch_mlp
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import torch_attention, torch_mlp
 from mimetic_jax.zoo.norms import adding_one, gains, gated, scales
 
 _BLOCK = r"(?:^|/)h/\d+$"

@@ -1,6 +1,6 @@
 """Mamba-2 of state-spaces, of Hugging Face transformers and of bonsai."""
 
-from mimetic_jax.tree.rules import Rule
+from mimetic_jax.rules.rule import Rule
 
 _PARTS = ("", "", "ssm_b", "ssm_c", "")
 """Of the input projection z, x, B, C, dt."""

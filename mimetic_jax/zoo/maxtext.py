@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, layer_names, mlp_rules
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import attention_rules, layer_names, mlp_rules
 from mimetic_jax.zoo.norms import gains, gated, scales
 
 # A lookbehind has a fixed width, hence one for each name of the module. Lookbehinds keep that name

@@ -30,9 +30,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from mimetic_jax.tree import names, paths
-from mimetic_jax.tree.rules import Rule, find_rule
-from mimetic_jax.tree.tables import CROSS_ATTENTION, QKV
+from mimetic_jax.rules import names, paths
+from mimetic_jax.rules.rule import Rule, find_rule
+from mimetic_jax.rules.tables import CROSS_ATTENTION, QKV
 from mimetic_jax.zoo.norms import gains, hugging_face_norms, scales
 from mimetic_jax.zoo.suggestion import numbered
 

@@ -1,6 +1,6 @@
 """nanochat, and others that come from modded-nanogpt."""
 
-from mimetic_jax.tree.tables import torch_attention, torch_mlp
+from mimetic_jax.rules.tables import torch_attention, torch_mlp
 from mimetic_jax.zoo.norms import scales
 
 NANOCHAT = (

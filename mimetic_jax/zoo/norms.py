@@ -10,7 +10,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from mimetic_jax.tree.rules import Rule
+from mimetic_jax.rules.rule import Rule
 
 
 def _pair(

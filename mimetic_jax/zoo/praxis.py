@@ -1,7 +1,7 @@
 """praxis."""
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import QKV, attention_rules, biases_of, mlp_rules, out_as_query
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import QKV, attention_rules, biases_of, mlp_rules, out_as_query
 from mimetic_jax.zoo.norms import gains, gated, scales
 
 _FIRST, _GATE, _SECOND = (f"ff_layer/ffn_layer{name}" for name in ("1", "1_gate", "2"))

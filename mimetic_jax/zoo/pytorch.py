@@ -2,8 +2,8 @@
 
 import functools
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import QKV, biases_of, torch_attention, torch_mlp
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import QKV, biases_of, torch_attention, torch_mlp
 from mimetic_jax.zoo.hugging_face import EXCLUDED, hugging_face
 from mimetic_jax.zoo.mamba import STATE_SPACES_MAMBA2
 from mimetic_jax.zoo.norms import adding_one, gains, hugging_face_norms, scales

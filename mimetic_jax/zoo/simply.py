@@ -1,7 +1,7 @@
 """simply."""
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, layer_names, mlp_rules, out_as_query
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import attention_rules, layer_names, mlp_rules, out_as_query
 from mimetic_jax.zoo.norms import gains, gated, scales
 
 _ARRAY = "(?:/0)?"

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mimetic_jax.base.arguments import argument
-from mimetic_jax.tree import names
-from mimetic_jax.tree.rules import ATTENTION, Rule
-from mimetic_jax.tree.tables import attention_rules
+from mimetic_jax.rules import names
+from mimetic_jax.rules.rule import ATTENTION, Rule
+from mimetic_jax.rules.tables import attention_rules
 
 _STORAGE: tuple[dict[str, Any], ...] = tuple(
     {**stack, **dict.fromkeys(flags, True)}

@@ -1,7 +1,7 @@
 """T5X and flaxformer."""
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, mlp_rules
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import attention_rules, mlp_rules
 from mimetic_jax.zoo.norms import gains, gated
 
 _SCANNED = r"(?:encoder/encoder|decoder/decoder)"

@@ -1,7 +1,7 @@
 """tunix."""
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, layer_names
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import attention_rules, layer_names
 from mimetic_jax.zoo.norms import gains, gated
 
 TUNIX: tuple[Rule, ...] = (

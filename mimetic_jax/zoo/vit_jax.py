@@ -1,7 +1,7 @@
 """Vision transformers of google-research: vision_transformer (vit_jax), scenic and big_vision."""
 
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import attention_rules, layer_names, mlp_rules
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import attention_rules, layer_names, mlp_rules
 from mimetic_jax.zoo.norms import gains
 
 _ATTENTION = r"MultiHeadDotProductAttention_\d+/"

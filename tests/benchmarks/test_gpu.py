@@ -18,9 +18,9 @@ from configs import cifar10_vit, digits_vit, ptb_char
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.text.corpus import describe
 from mimetic_jax.models import GPT
+from mimetic_jax.rules import paths
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.files import Lines, path_of
-from mimetic_jax.tree import paths
 
 STEPS, BATCH = 8, 128
 PEAK = 1e12

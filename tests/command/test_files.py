@@ -17,8 +17,8 @@ from mimetic_jax import InputError, Rule, mlp_rules, rewrite, zoo
 from mimetic_jax.base.tensor_files import mapped
 from mimetic_jax.command import files
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
+from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, mimetic_language
-from mimetic_jax.tree.tables import FLAX
 from mimetic_jax.weights import sincos_2d
 
 D, H = 32, 4

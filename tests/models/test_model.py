@@ -12,10 +12,10 @@ import pytest
 from configs.default import default, model
 from mimetic_jax import InputError
 from mimetic_jax.models import MODELS, Model, Traits, model_fields
+from mimetic_jax.rules.tables import attention_rules
 from mimetic_jax.schemes import MeanShift, Mimetic
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.store.runs import Run
-from mimetic_jax.tree.tables import attention_rules
 from tests.training import evaluations, quiet
 
 

@@ -10,8 +10,8 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from mimetic_jax.models import Swin
 from mimetic_jax.models.swin import Block
+from mimetic_jax.rules import paths
 from mimetic_jax.train.cluster.mesh import shardings
-from mimetic_jax.tree import paths
 from tests.golden import windows
 from tests.models.test_contract import SMALL, SWIN_T
 from tests.models.values import filled

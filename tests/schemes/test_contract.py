@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError, Rule, blocks, check, fit, plan, rewrite, schemes
+from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.schemes import Context, Impulse, Mimetic, NormMatched, from_dict, to_dict
 from mimetic_jax.schemes.base import REGISTRY
-from mimetic_jax.tree.tables import FLAX
 from tests.installing import ROOT
 from tests.products import query_key, value_out
 from tests.schemes.blocks import biases, kernels, ones

@@ -9,6 +9,7 @@ import pytest
 
 import mimetic_jax
 from mimetic_jax import InputError, schemes
+from mimetic_jax.rules.rule import ROLES
 from mimetic_jax.schemes import (
     Block,
     Context,
@@ -21,7 +22,6 @@ from mimetic_jax.schemes import (
     Shuffled,
     SinCos,
 )
-from mimetic_jax.tree.rules import ROLES
 from tests.products import query_key, value_out
 from tests.schemes.blocks import kernels
 

@@ -13,9 +13,9 @@ from mimetic_jax import InputError, check
 from mimetic_jax.base.tensor_files import read_file
 from mimetic_jax.command.export import export
 from mimetic_jax.command.progress import Progress
+from mimetic_jax.rules import paths
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
-from mimetic_jax.tree import paths
 from tests.training import quiet
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from mimetic_jax import InputError
 from mimetic_jax.models import ViT
+from mimetic_jax.rules import paths
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.train.optimizer import make_optimizer
-from mimetic_jax.tree import paths
-from mimetic_jax.tree.rules import Rule
-from mimetic_jax.tree.tables import FLAX
 from tests.typical import typical
 
 PARAMS = {

@@ -7,9 +7,9 @@ import pytest
 from mimetic_jax import InputError
 from mimetic_jax.analysis.capture import networks
 from mimetic_jax.models import resample
+from mimetic_jax.rules import paths
 from mimetic_jax.train.start import warm_start
 from mimetic_jax.train.store.runs import Run
-from mimetic_jax.tree import paths
 from mimetic_jax.weights.selection import select_indices
 from tests.train.test_pretrained import drawn, hugging_face, shapes, whole, write
 from tests.training import killed, quiet, trained

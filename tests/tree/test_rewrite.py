@@ -10,6 +10,7 @@ from flax import serialization, traverse_util
 
 import mimetic_jax
 from mimetic_jax import InputError, Rule, block_key, rewrite, weights
+from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.schemes import (
     Context,
     Impulse,
@@ -21,7 +22,6 @@ from mimetic_jax.schemes import (
     SinCos,
 )
 from mimetic_jax.tree.rewrite import rewrite_in_place
-from mimetic_jax.tree.tables import FLAX
 from tests.products import of_layer as products
 from tests.products import query_key
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax import block_key
+from mimetic_jax.rules import paths
 from mimetic_jax.schemes import Block, Context, Mimetic
-from mimetic_jax.tree import paths
 from tests import products
 
 KEY = jax.random.key(5)

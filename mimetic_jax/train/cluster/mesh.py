@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.models.traits import Placement
-from mimetic_jax.tree import paths
+from mimetic_jax.rules import paths
 
 BATCH = P(("data", "fsdp"))
 """A batch is sharded over both axes: every device computes, whichever holds the parameters."""

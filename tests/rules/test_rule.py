@@ -14,9 +14,9 @@ from flax import nnx
 import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
 from mimetic_jax.command.expressions import parse_rules
+from mimetic_jax.rules import paths
+from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.schemes import MeanShift, Mimetic
-from mimetic_jax.tree import paths
-from mimetic_jax.tree.tables import FLAX
 from tests.zoo.cases import ones
 
 KEY = jax.random.key(3)

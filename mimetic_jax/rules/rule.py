@@ -21,7 +21,7 @@ import jax
 
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.typed import COUNT, check_fields
-from mimetic_jax.tree.layout import FUSED, QUERY_HEADS, Layout
+from mimetic_jax.rules.layout import FUSED, QUERY_HEADS, Layout
 
 ROLES = {
     "query": "d h k",

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from mimetic_jax.tree.layout import GROUPED
-from mimetic_jax.tree.rules import ATTENTION, Rule
+from mimetic_jax.rules.layout import GROUPED
+from mimetic_jax.rules.rule import ATTENTION, Rule
 
 QKV = ATTENTION[:3]
 

@@ -1,0 +1,1 @@
+"""What leaves of a parameter tree are: their paths, names, layouts and rules."""
