@@ -19,7 +19,6 @@ EXTRAS = {
     "plot": _PLOT,
     "train": (*_TRAINER, *_DATA, *_PLOT),
     "gcs": ("gcsfs",),
-    "gguf": ("gguf",),
     "tensorboard": ("tensorboardX",),
 }
 """Modules of each extra. TFDS and its format, which data need that it prepared, are in data."""

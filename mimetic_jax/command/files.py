@@ -23,7 +23,6 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.tensor_files import joined, mapped, parts, read_file
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
-from mimetic_jax.command.gguf import read_gguf
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
@@ -204,7 +203,7 @@ def _beside(out: str) -> Iterator[str]:
 
 def _parser(command: str, description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(f"mimetic {command}", description=description)
-    parser.add_argument("file", metavar="FILE", help=f"{_FILES}; read alone, a .gguf file")
+    parser.add_argument("file", metavar="FILE", help=_FILES)
     # The other names are those of `rewrite` in Python.
     parser.add_argument("--heads", "--num_heads", "--num-heads", type=int, help="of query")
     parser.add_argument(
@@ -246,17 +245,13 @@ def _trained(
 ) -> tuple[Mapping[str, Any], Rotary | None]:
     """The tensors and the rotary positions of a file that is only read.
 
-    What the flags don't say, and the file or one beside it does, is added to `given`.
+    The rules that a file beside it tells are added to `given`.
     """
-    if options.file.endswith(".gguf"):
-        tensors, stated, rotary = read_gguf(options.file)
-    else:
-        tensors, rotary = read(options.file), None
-        stated = {"rules": _rules_beside(options.file, tensors)}
-    given |= {name: value for name, value in stated.items() if given[name] is None}
-    if options.rotary_base is not None:
-        rotary = Rotary(options.rotary_base, options.rotary_share, options.rotary_pairs)
-    return tensors, rotary
+    tensors = read(options.file)
+    given["rules"] = given["rules"] or _rules_beside(options.file, tensors)
+    if options.rotary_base is None:
+        return tensors, None
+    return tensors, Rotary(options.rotary_base, options.rotary_share, options.rotary_pairs)
 
 
 def _grid(text: str) -> tuple[int, int]:

@@ -18,7 +18,6 @@ from mimetic_jax.rules.rule import ATTENTION, ROLES, Rule, find_rule
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import attention_kernels, name_of, roles_to_write
 from mimetic_jax.tree.leaf import Leaf
-from mimetic_jax.zoo.by_hand import by_hand
 from mimetic_jax.zoo.suggestion import (
     mlp_suggestion,
     numbered,
@@ -48,8 +47,7 @@ def hint_of_heads(tree: Tree, leaves: Collection[Leaf]) -> str:
     if "axis=1" in call:
         return f": layers are stacked along axis 1, not along the first; give {call}"
     if "stacked=True, flat=True" not in call:
-        advice = by_hand(leaf.path for leaf in leaves)
-        return f": {advice}" if advice else ""
+        return ""
     return f": stacked layers with flattened heads need {call}"
 
 
@@ -137,8 +135,7 @@ def hint(tree: Tree, scheme: Scheme | None = None) -> str:
     """Advice to use another table of the zoo, by which the scheme finds something, or rules."""
     name = zoo.detect(tree.params)
     if name is None or tuple(tree.rules) == zoo.TABLES[name]:
-        advice = by_hand(tree.paths)
-        return f": {advice}" if advice else ""
+        return ""
     if scheme is not None and not _finds(tree, scheme, zoo.TABLES[name]):
         return ""
     return f": it looks like zoo.{name}, give {argument('rules', f'zoo.{name}')}"

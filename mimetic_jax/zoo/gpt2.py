@@ -1,20 +1,17 @@
 """GPT-2's names, whose kernels are stored in either order; the shapes of attention tell which."""
 
-import dataclasses
-
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.rules.tables import attention_rules, mlp_rules
 from mimetic_jax.zoo.hugging_face import EXCLUDED
 from mimetic_jax.zoo.norms import gains
 
 
-def _gpt2(kernel: str, table: str, *, transposed: bool, by_head: bool = False) -> tuple[Rule, ...]:
+def _gpt2(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ...]:
     leaf = "weight" if kernel == "weight" else "scale"
     return (
         *attention_rules(
             fused="attn/c_attn",
             out="attn/c_proj",
-            by_head=by_head,
             flat=True,
             kernel=kernel,
             transposed=transposed,
@@ -67,21 +64,8 @@ PYTORCH_NANOGPT: tuple[Rule, ...] = _gpt2("weight", "weight", transposed=True)
 
 The names are those of `PYTORCH_GPT2`, which stores weights the other way round; the shapes of
 attention tell them apart. Give `num_heads`. Positions are wpe.weight [N, D], for text:
-`SinCos(axes=1)`. If attention has biases, nothing tells it from `PYTORCH_BIGCODE`: the error
-asks for one of them.
+`SinCos(axes=1)`. Nothing tells it from Hugging Face's GPTBigCode, whose c_attn holds one head after
+the other: give that the rules of docs/your_model.md.
 
 Read from: karpathy/nanoGPT model.py (0011cd4).
-"""
-
-PYTORCH_BIGCODE: tuple[Rule, ...] = tuple(
-    dataclasses.replace(rule, beside="attn/c_attn/bias") if "c_attn" in rule.path else rule
-    for rule in _gpt2("weight", "weight", transposed=True, by_head=True)
-)
-"""Hugging Face's GPTBigCode with `multi_query=False`: names and shapes of `PYTORCH_NANOGPT`.
-
-Its attn.c_attn.weight [3 D, D], which always has a bias, holds query, key and value of one head
-after the other. Give `num_heads`. With `multi_query` (the default) there is one head of key and of
-value; they need rules with `grouped=True`.
-
-Read from: transformers 5.24 models/gpt_bigcode/modeling_gpt_bigcode.py.
 """

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import attention_rules, layer_names, mlp_rules
+from mimetic_jax.rules.tables import attention_rules, layer_names
 from mimetic_jax.zoo.norms import gains, gated, scales
 
 # A lookbehind has a fixed width, hence one for each name of the module. Lookbehinds keep that name
@@ -126,21 +126,4 @@ If the attention alone is given, without its MLP, this table and `MAXTEXT` fit e
 error asks for one of them.
 
 Read from: the files of `MAXTEXT`.
-"""
-
-MAXTEXT_GPT3: tuple[Rule, ...] = (
-    *_attention(fused="qkv_proj"),
-    *mlp_rules(first="(?<=layers/)mlp/wi", second="(?<=layers/)mlp/wo", stacked=True, axis=1),
-    *mlp_rules(first="mlp/wi", second="mlp/wo"),
-    _POSITION,
-    *_norms(gains, "pre_self_attention_norm/scale", "mlp/mlp_layer_norm/scale", plus_one=True),
-)
-"""MaxText's GPT-3.
-
-As `MAXTEXT`, but `fused_qkv` (the default of its configs) has an axis for query, key and value,
-[D, L, 3, H, K] under decoder/layers, and the MLP is two layers. This model does divide logits
-by √K. Positions are decoder/position_embedder/embedding [N, D], for text: `SinCos(axes=1)`.
-
-Read from: AI-Hypercomputer/maxtext src/maxtext/models/gpt3.py, src/maxtext/layers/linears.py,
-src/maxtext/configs/models/gpt3-175b.yml (e591f30).
 """

@@ -1,4 +1,4 @@
-"""T5X and flaxformer."""
+"""T5X."""
 
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.rules.tables import attention_rules, mlp_rules
@@ -8,10 +8,10 @@ _SCANNED = r"(?:encoder/encoder|decoder/decoder)"
 _LAYER = r"layers_\d+"
 
 
-def _layers(layer: str, *, stacked: bool, flat: bool) -> tuple[Rule, ...]:
+def _layers(layer: str, *, stacked: bool) -> tuple[Rule, ...]:
     """The rules of the layers in these blocks, whose stack is along axis 1."""
     attention = attention_rules(
-        flat=flat,
+        flat=True,
         undivided=True,
         stacked=stacked,
         axis=1,
@@ -34,51 +34,22 @@ def _layers(layer: str, *, stacked: bool, flat: bool) -> tuple[Rule, ...]:
     )
 
 
-def _table(*, flat: bool) -> tuple[Rule, ...]:
-    return (
-        *_layers(_SCANNED, stacked=True, flat=flat),
-        *_layers(_LAYER, stacked=False, flat=flat),
-        # What shows whose names these are.
-        Rule(r"relpos_bias/rel_embedding", ()),
-        Rule(r"pre_mlp_layer_norm/scale", ()),
-    )
-
-
-T5X: tuple[Rule, ...] = _table(flat=True)
-"""T5X's T5, mT5, ByT5, UMT5 and decoder-only models, and flaxformer's.
+T5X: tuple[Rule, ...] = (
+    *_layers(_SCANNED, stacked=True),
+    *_layers(_LAYER, stacked=False),
+    # What shows whose names these are.
+    Rule(r"relpos_bias/rel_embedding", ()),
+    Rule(r"pre_mlp_layer_norm/scale", ()),
+)
+"""T5X's T5, mT5, ByT5, UMT5 and decoder-only models.
 
 Blocks are encoder/layers_N/attention and decoder/layers_N/self_attention; scanned ones
 (scalable_t5) encoder/encoder/attention and decoder/decoder/self_attention, with layers along axis
 1. Kernels have their heads flattened, [D, H K] and out [H K, D], or [D, L, H K]: give `num_heads`.
-H·K need not be D. Logits aren't divided by √K, as T5X folds that into the query's own initializer,
-and flaxformer does unless `rescale_logits`: so the query takes that factor. T5 1.0 has MLPs of two
-layers, wi and wo; the others gated ones. Cross-attention, encoder_decoder_attention, keeps its
-initialization.
-
-Of flaxformer, parallel layers have one norm and multiply the sum of both outputs by 2^-0.5: nothing
-is folded there. With `rescale_logits`, give dataclasses.replace(rule, undivided=False) for each
-rule.
+H·K need not be D. Logits aren't divided by √K, as T5X folds that into the query's own initializer:
+so the query takes that factor. T5 1.0 has MLPs of two layers, wi and wo; the others gated ones.
+Cross-attention, encoder_decoder_attention, keeps its initialization.
 
 Read from: google-research/t5x t5x/examples/{t5,scalable_t5,decoder_only}/{layers,network}.py
-(cc342d4); google/flaxformer flaxformer/architectures/t5/t5_architecture.py,
-flaxformer/components/{dense,layer_norm}.py, flaxformer/components/attention/dense_attention.py
-(399ea3a).
-"""
-
-FLAXFORMER: tuple[Rule, ...] = (
-    # Fused kernels divide logits: flaxformer refuses to fold √K into their initializer.
-    Rule(r"qkv_fused/kernel", ("query", "key", "value"), "d three h k", within=_LAYER),
-    Rule(r"kv_fused/kernel", ("key", "value"), "d two h k", within=_LAYER),
-    Rule(r"query/kernel", "query", "d h k", beside="kv_fused/kernel", within=_LAYER),
-    Rule(r"out/kernel", "out", "h k d", beside="qkv_fused/kernel", within=_LAYER),
-    Rule(r"out/kernel", "out", "h k d", beside="kv_fused/kernel", within=_LAYER),
-    *_table(flat=False),
-)
-"""flaxformer with `split_head_kernel`, which keeps heads apart: [D, H, K], scanned [D, L, H, K].
-
-As `T5X`, and `num_heads` isn't needed. qkv_fused, [D, 3, H, K], and kv_fused need `rescale_logits`
-there, so the query beside them is stored as it is. Multi-query attention raises an error that gives
-the layout of a key without an axis of heads, "d k".
-
-Read from: the files of `T5X`.
+(cc342d4).
 """

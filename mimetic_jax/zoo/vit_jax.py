@@ -48,7 +48,7 @@ table is Transformer/posembed_input/pos_embedding [1, N, D], with a row for the 
 is one; big_vision's is pos_embedding, without.
 
 A text tower (txt/Encoder_0/encoderblock_N, as in two_towers) has the same blocks. Attention pooling
-from a learned probe keeps its initialization, whatever its name (MAPHead_0; map_head in octo). Two
+from a learned probe keeps its initialization, whatever its name (MAPHead_0). Two
 towers have two position tables: apply schemes that need one position table to each tower's subtree.
 
 Read from: google-research/vision_transformer vit_jax/models_vit.py (143bd26), and
@@ -56,13 +56,4 @@ vit_jax/checkpoint.py (16fc24d) for the old numbers; google-research/scenic
 scenic/projects/baselines/vit.py (0c438a9) and scenic/model_lib/layers/attention_layers.py
 (0cce82d); google-research/big_vision big_vision/models/vit.py,
 big_vision/models/proj/image_text/{text_transformer,two_towers}.py (0127fb6).
-"""
-
-OCTO: tuple[Rule, ...] = (Rule(r"hf_model/.*", ()), *BIG_VISION)
-"""octo: the transformer of the policy, octo_transformer/BlockTransformer_0/Transformer_0.
-
-As `BIG_VISION`, whose blocks it has. The trained T5 that reads the task, hf_model, stays as it is.
-
-Read from: octo-models/octo octo/model/components/{transformer,block_transformer,tokenizers}.py
-(241fb35).
 """

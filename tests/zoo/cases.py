@@ -413,18 +413,6 @@ def maxtext(layer="layers", table="MAXTEXT_LLAMA", module="self_attention", **op
     return Case(table, attention=layers("*", STOCK, HEADS), **given | options)
 
 
-def gpt3(layer="layers") -> Case:
-    return dataclasses.replace(
-        maxtext(layer, "MAXTEXT_GPT3"),
-        attention={"qkv_proj/kernel": "td,dshk->tshk", "out/kernel": HEADS[-1]},
-        mlp=in_out("mlp/wi", "mlp/wo"),
-        norms=norms("pre_self_attention_norm mlp/mlp_layer_norm"),
-        adds=1,
-        others={},
-        bias="bias",
-    )
-
-
 def axlearn(layer="layer{}", fused="", **options) -> Case:
     """axlearn's transformers, with layers of their own or repeated."""
     apart = layers("i_proj/i_proj/*_proj", "qkv", HEADS[:3], "weight")
@@ -440,61 +428,21 @@ def axlearn(layer="layer{}", fused="", **options) -> Case:
     )
 
 
-def t5x(layer, module, *, table="T5X", forms=FLAT, first="", **options) -> Case:
-    """T5X and flaxformer; `first` is the first layer of an MLP that isn't gated."""
+def t5x(layer, module, *, first="", **options) -> Case:
+    """`first` is the first layer of an MLP that isn't gated."""
     gated = {} if first else without("mlp/wi_0/kernel mlp/wi_1/kernel", shape=(D, F))
     return Case(
-        table,
-        attention=layers("*", STOCK, forms),
+        "T5X",
+        attention=layers("*", STOCK, FLAT),
         mlp=in_out(f"mlp/{first}", "mlp/wo") if first else {},
         norms=norms(f"pre_{module}_layer_norm pre_mlp_layer_norm"),
         others={"/encoder/relpos_bias/rel_embedding": (4, 32)}
         | gated
         | {"encoder_decoder_attention/key/kernel": (D, D)},
+        undivided=True,
         **of_layer(layer, module, axis=1),
-        **{"undivided": True} | options,
-    )
-
-
-def fused_flaxformer(attention) -> Case:
-    case = t5x("encoder/layers_{}", "attention", table="FLAXFORMER", undivided=False)
-    return dataclasses.replace(case, attention=attention | {"out/kernel": HEADS[-1]})
-
-
-def praxis(layer="lm/transformer/x_layers_{}", attention=None, **options) -> Case:
-    first, second = (f"ff_layer/ffn_layer{n}/linear" for n in "12")
-    hybrid = "pre_layer_norm ff_layer/pre_layer_norm post_layer_norm ff_layer/post_layer_norm"
-    return Case(
-        "PRAXIS",
-        attention=(attention or layers("*", STOCK[:3], HEADS[:3], "w")) | {"post/w": OUT_LAST[-1]},
-        # The bias of a layer of an MLP is a layer of its own.
-        mlp={} if options.get("bias") else in_out(first, second, "w"),
-        norms=norms(hybrid, BEFORE + AFTER),
-        others={"cross_attention/query/w": (D, 4, 8)},
-        **of_layer(layer, "self_attention", axis=0),
         **options,
     )
-
-
-def simply(end="", **options) -> Case:
-    return Case(
-        "SIMPLY",
-        "block_{}/attn",
-        layers("*_proj", "qkvo", OUT_LAST, f"w{end}"),
-        mlp=in_out("ffn/ffn_0", "ffn/ffn_1", f"w{end}"),
-        norms=norms("pre_ln_0 pre_ln_1 post_ln_0 post_ln_1", BEFORE + AFTER, f"scale{end}"),
-        **options,
-    )
-
-
-GRUG = Case(
-    "GRUG",
-    "blocks/{}",
-    dict(zip((f"attn/w_{x}" for x in "qkvo"), FLAT, strict=True)),
-    mlp={"mlp/mlp_up": "td,df->tf", "mlp/mlp_down": "tf,fd->td"},
-    norms=norms("rms_attn rms_mlp", leaf="weight"),
-    **WIDE,
-)
 
 
 def litgpt(first="", names="norm_1 norm_2", where=BEFORE, **options) -> Case:
@@ -510,25 +458,11 @@ def litgpt(first="", names="norm_1 norm_2", where=BEFORE, **options) -> Case:
     )
 
 
-def gguf(attention, names="attn_norm ffn_norm", where=BEFORE, *, mlp=True, **options) -> Case:
-    gate = {} if mlp else without("ffn_gate/weight ffn_up/weight", shape=(F, D))
-    return pytorch(
-        "blk/{}",
-        attention,
-        "GGUF",
-        mlp=out_in("ffn_up", "ffn_down") if mlp else {},
-        norms=norms(names, where, "weight"),
-        others=gate,
-        **options,
-    )
-
-
 LLAMA = "input_layernorm post_attention_layernorm"
 SANDWICH = "norm_1 norm_2 post_attention_norm post_mlp_norm"
 WHISPER = "self_attn_layer_norm final_layer_norm"
 VIT = "layernorm_before layernorm_after"
 GATE = {"mlp/gate_proj/kernel": (D, F)}
-GGUF = torch_layers("attn_*", ("q", "k", "v", "output"))
 T5 = "layer/0/SelfAttention/*"
 TIMM = {
     "attention": joined("attn/qkv", "attn/proj"),
@@ -536,7 +470,6 @@ TIMM = {
     "norms": norms("norm1 norm2", leaf="weight"),
     "bias": "bias",
 }
-OCTO = "octo_transformer/BlockTransformer_0/Transformer_0/encoderblock_{}"
 EXPERT = {
     "attn/q_einsum_1/w": "td,hdk->thk",
     "attn/kv_einsum_1/w": "td,cgdk->ctgk",
@@ -696,12 +629,6 @@ CASES = {
         bias="bias",
         **GROUPED,
     ),
-    "easylm": Case(
-        "EASYLM_LLAMA",
-        "transformer/h/{}",
-        layers("attention/w*", "qkvo", FLAT),
-        norms=norms("attention_norm ffn_norm", leaf="kernel"),
-    ),
     "diffusers_unet": Case(
         "DIFFUSERS_UNET",
         "down_blocks_{}/attentions_0/transformer_blocks_0/attn1",
@@ -793,8 +720,6 @@ CASES = {
         others=without("attention/query_norm/scale attention/key_norm/scale", shape=(8,)),
         **WIDE,
     ),
-    "maxtext_gpt3": gpt3(),
-    "maxtext_gpt3_no_scan": gpt3("layers_{}"),
     "axlearn": axlearn(**WIDE),
     "axlearn_repeat": axlearn("repeat/layer"),
     "axlearn_fused": axlearn(fused="td,sdhk->sthk"),
@@ -804,17 +729,6 @@ CASES = {
     "t5x_1_0": t5x("encoder/layers_{}", "attention", first="wi"),
     "t5x_scalable": t5x("encoder/encoder", "attention"),
     "t5x_scalable_1_0": t5x("decoder/decoder", "self_attention", first="wi"),
-    "flaxformer": t5x("encoder/layers_{}", "attention", table="FLAXFORMER", forms=HEADS, K=16),
-    "flaxformer_scanned": t5x("decoder/decoder", "self_attention", table="FLAXFORMER", forms=HEADS),
-    "flaxformer_fused": fused_flaxformer({"qkv_fused/kernel": "td,dshk->tshk"}),
-    "flaxformer_fused_key": fused_flaxformer(
-        {"query/kernel": HEADS[0], "kv_fused/kernel": "td,dcgk->ctgk"}
-    ),
-    "praxis": praxis(bias="b", **WIDE),
-    "praxis_combined": praxis(attention={"combined_qkv/w": "td,sdhk->sthk"}),
-    "praxis_repeated": praxis("lm/transformer/repeat/sub/x_layers_0", **GROUPED),
-    "simply": simply(**WIDE),
-    "simply_annotated": simply("/0"),
     "nanodo": Case(
         "NANODO",
         "blocks_{}/CausalAttn_0",
@@ -823,8 +737,6 @@ CASES = {
         norms=norms("LayerNorm_0 LayerNorm_1"),
         position=("pos_embed/embedding", "nd"),
     ),
-    "grug": GRUG,
-    "grug_stacked": scanned(GRUG, "blocks/stacked"),
     "dinov3_flax": Case(
         "DINOV3_FLAX",
         "blocks_{}",
@@ -851,32 +763,6 @@ CASES = {
         G=1,
         K=16,
     ),
-    "octo": dataclasses.replace(
-        vit_jax(),
-        table="OCTO",
-        block=OCTO,
-        position=None,
-        others=without(
-            "q/kernel k/kernel v/kernel o/kernel",
-            "/octo_transformer/task_tokenizers_language/hf_model/encoder/block/{}/layer/0/SelfAttention/",
-            (F, F),
-        ),
-    ),
-    "jflux": Case(
-        "FLUX",
-        "double_blocks/layers/{}/txt_attn",
-        joined("qkv", "proj", JOINED, "kernel"),
-        mlp=in_out("txt_mlp/layers/0", "txt_mlp/layers/2"),
-        others={"/single_blocks/layers/{}/linear2/kernel": (D + F, D)},
-    ),
-    "flux": pytorch(
-        "double_blocks/{}/img_attn",
-        joined("qkv", "proj"),
-        "FLUX",
-        mlp=out_in("img_mlp/0", "img_mlp/2"),
-        others={"/single_blocks/{}/linear1/weight": (3 * D + F, D)},
-        bias="bias",
-    ),
     "nanochat": pytorch(
         "transformer/h/{}",
         torch_layers("attn/c_*", ("q", "k", "v", "proj")),
@@ -898,17 +784,6 @@ CASES = {
     "litgpt_gemma2": litgpt("", SANDWICH, BEFORE + AFTER, adds=1, **WIDE),
     "litgpt_olmo2": litgpt("", "post_attention_norm post_mlp_norm", AFTER),
     "litgpt_phi": litgpt("fc", "norm_1", BOTH, bias="bias"),
-    "gguf_llama": gguf(GGUF, mlp=False, **WIDE),
-    "gguf_gemma2": gguf(
-        GGUF,
-        "attn_norm ffn_norm post_attention_norm post_ffw_norm",
-        BEFORE + AFTER,
-        mlp=False,
-        **WIDE,
-    ),
-    "gguf_olmo2": gguf(GGUF, "post_attention_norm post_ffw_norm", AFTER, mlp=False),
-    "gguf_gpt2": gguf(joined("attn_qkv", "attn_output"), bias="bias"),
-    "gguf_phi2": gguf(GGUF, "attn_norm", BOTH, bias="bias"),
     "convit": pytorch(
         "blocks/{}",
         layers("attn/*", ("qk", "v", "proj"), ("td,xd->tx", *OUT_FIRST[2:]), "weight"),

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import re
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 import mimetic_jax
-from mimetic_jax import InputError, Rule, attention_rules, check, fit, plan, rewrite, zoo
+from mimetic_jax import InputError, Rule, check, fit, plan, rewrite, zoo
 from mimetic_jax.schemes import CorrelatedMLP, Mimetic, Scheme, SinCos
 from tests.zoo.cases import (
     CASES,
@@ -156,7 +155,7 @@ def test_every_table_has_a_case():
     """Others add one to their gains, or have tests of their own below and in test_mamba.py."""
     others = zoo.TABLES.keys() - {case.table for case in CASES.values()}
     others = {name for name in others if not name.endswith("_PLUS_ONE")}
-    assert others == {"PYTORCH_BIGCODE", "STATE_SPACES_MAMBA2", "BONSAI_MAMBA2"}
+    assert others == {"STATE_SPACES_MAMBA2", "BONSAI_MAMBA2"}
 
 
 @pytest.mark.parametrize(
@@ -164,7 +163,6 @@ def test_every_table_has_a_case():
     [
         ("llama", ["attention_gain"]),
         ("bonsai_gemma3", []),
-        ("simply", ["attention_gain", "mlp_gain", "attention_scale", "mlp_scale"]),
         ("litgpt_llama", ["attention_gain"]),
         ("litgpt_pythia", ["attention_gain", "mlp_gain"]),
     ],
@@ -335,35 +333,6 @@ def test_maxtexts_global_layers_of_gemma_4_have_no_value():
             assert np.trace(query[:, head] @ key[:, head // 2].T) / 8 > 0.6
 
 
-def test_big_codes_order_is_asked_for_where_nothing_tells_it():
-    """GPTBigCode without multi_query has nanoGPT's names and shapes, head by head."""
-    case = dataclasses.replace(CASES["nanogpt"], bias="bias")
-    either = r"give rules=zoo.PYTORCH_NANOGPT or rules=zoo.PYTORCH_BIGCODE"
-    with pytest.raises(InputError, match=either):
-        plan(case.params(), SCHEME, **case.numbers)
-    case = dataclasses.replace(case, heads_inside=True)
-    rules = zoo.PYTORCH_BIGCODE
-    new = rewrite(KEY, case.params(), SCHEME, rules=rules, **case.numbers)
-    case.assert_drawn(leaves_of(new), 1)
-
-
-def test_a_key_without_an_axis_of_heads_has_one():
-    """flaxformer's multi-query attention."""
-    shapes = {"query": (D, 4, 8), "key": (D, 8), "value": (D, 8), "out": (4, 8, D)}
-    block = "encoder/layers_0/attention"
-    tree = ones({f"{block}/{name}/kernel": shape for name, shape in shapes.items()})
-    rules = (*(Rule(f"{role}/kernel", role, "d k") for role in ("key", "value")), *zoo.FLAXFORMER)
-    new = rewrite(KEY, tree, Mimetic(), rules=rules)
-    assert {path: leaf.shape for path, leaf in new.items()} == {
-        path: leaf.shape for path, leaf in tree.items()
-    }
-    query, key = (new[f"{block}/{name}/kernel"] for name in ("query", "key"))
-    for head in range(4):
-        assert np.trace(query[:, head] * 8**0.5 @ key.T) / 8 > 0.5
-    with pytest.raises(InputError, match="must have the axes 'd h k'"):
-        Rule("query/kernel", "query", "d k")
-
-
 def test_axes_that_nobody_knows_are_refused():
     tree = CASES["levanter_llama_stacked"].params()
     query = tree["transformer"]["layers"]["stacked"]["self_attn"]["q_proj"]
@@ -376,66 +345,3 @@ def test_axes_that_nobody_knows_are_refused():
 def test_axes_by_names_tell_gated_mlps():
     rules = zoo.named_rules(CASES["penzai"].params())
     assert {rule.role for rule in rules if rule.read_only} == {"mlp_in", "mlp_gate", "mlp_out"}
-
-
-SQUARE, APART = (D, D), (D, 4, 8)
-CUT = (
-    'rules=(Rule("qkv", ("query", "key", "value"), "(three h k) d"), '
-    'Rule("out", "out", "d (h k)")), num_heads=4'
-)
-PRAXIS = "x_layers_0/self_attention"
-REFUSED = {
-    # The tree, what the error advises, and the same tree as the advice cuts it.
-    "modded_nanogpt": (
-        {"qk_bank": (16, 16, D), "vo_bank": (8, D, D), "mlp_bank": (12, 2, F, D)},
-        "as the docstring of zoo.NANOCHAT does",
-        {},
-    ),
-    "modded_nanogpt_medium": (
-        {"blocks/0/attn/qkvo_w": (4 * D, D)},
-        CUT,
-        {"blocks/0/attn/qkv": (3 * D, D), "blocks/0/attn/out": SQUARE},
-    ),
-    "flux_single_blocks": (
-        {"single_blocks/0/linear1/weight": (3 * D + F, D)},
-        CUT,
-        {"single_blocks/0/qkv": (3 * D, D), "single_blocks/0/out": SQUARE},
-    ),
-    "latent_attention": (
-        {"transformer/h/0/attn/q_a_proj/weight": (8, D)},
-        'Rule(r"(?:q|kv)_[ab]_proj.*", ())',
-        {},
-    ),
-    "praxis_nhd": (
-        {f"{PRAXIS}/{n}/w": APART for n in QKV} | {f"{PRAXIS}/post/w": (4, 8, D)},
-        'rules=(Rule("post/w", "out", "h k d"), *zoo.PRAXIS)',
-        None,
-    ),
-    "praxis_combined_dims": (
-        {f"{PRAXIS}/{n}/w": SQUARE for n in (*QKV, "post")},
-        'rules=(Rule("post/w", "out", "d (h k)"), '
-        '*attention_rules(kernel="w", bias="b", flat=True)), num_heads=4',
-        None,
-    ),
-    "multi_query": (
-        {
-            "encoder/layers_0/attention/query/kernel": APART,
-            "encoder/layers_0/attention/key/kernel": (D, 8),
-            "encoder/layers_0/attention/value/kernel": (D, 8),
-            "encoder/layers_0/attention/out/kernel": (4, 8, D),
-        },
-        "a key or value of one head without an axis for it has layout 'd k'",
-        {},
-    ),
-}
-
-
-@pytest.mark.parametrize(("tree", "advice", "cut"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_refused_names_the_rule_by_hand_that_works(tree, advice, cut):
-    with pytest.raises(InputError, match=re.escape(advice.replace("=4", "=…"))):
-        plan(ones(tree), Mimetic())
-    if advice.startswith("rules="):
-        names = {"Rule": Rule, "zoo": zoo, "attention_rules": attention_rules}
-        options = eval(f"dict({advice})", names)
-        planned = plan(ones(tree if cut is None else cut), Mimetic(), **options)
-        assert {write.role for write in planned} == {"query", "key", "value", "out"}
