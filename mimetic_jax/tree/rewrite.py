@@ -506,13 +506,11 @@ def _layers_to_write(
 
     def draw(block: str, layer: int | None, key: jax.Array, leaves: list[Any]) -> dict[str, Any]:
         traced = tree.with_leaves(leaves)
-        drawn, arrays = _drawn(traced, key, scheme, traced.surroundings(grid), block, [layer])
-        if not drawn:
-            written[block].remove(layer)
-        return arrays
+        return _drawn(traced, key, scheme, traced.surroundings(grid), block, [layer])[1]
 
     for block, layer in _samples(tree, scheme, blocks):
-        jax.eval_shape(functools.partial(draw, block, layer), key, leaves)
+        if not jax.eval_shape(functools.partial(draw, block, layer), key, leaves):
+            written[block].remove(layer)
     if not any(written.values()):
         raise _all_skipped(scheme, blocks)
     return written

@@ -71,78 +71,88 @@ class Tree:
         self.grouped = num_kv_heads is not None
         self.leaves = [leaf for _, leaf in named]
         self.paths = [path for path, _ in named]
-        self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
-        self._norms: dict[str, dict[str, Leaf]] = defaultdict(dict)  # with "/" between names
-        self._read_only: dict[str, dict[str, Leaf]] = defaultdict(dict)
         self.held: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
             self.held[paths.parent(path)].append(path)
-        self._of_optimizer = checks.of_optimizer(params, self.paths)
-        self.beside = beside = frozenset(self.paths)
-        self.scaled = checks.scaled_elsewhere(beside)
-        self._rule_of: dict[str, Rule] = {}
-        # Mamba's projection of its input has a name that is common in attention.
-        mambas = {paths.parent(path) for path in self.paths if re.search(r"(^|[/.])A_log$", path)}
-        claims: list[tuple[int, str, Rule, tuple[int, ...]]] = []
-        gates: dict[str, str] = {}  # blocks by layer
-        others: list[tuple[str, int]] = []
-        for index, (path, value) in enumerate(named):
-            described = find_rule(path, self.rules, beside)
-            if described:
-                rule, block = described
-                self._rule_of[path] = rule
-                claims += [(index, block, rule, np.shape(value))] if rule.roles else []
-                if not rule.read_only:
-                    continue
-            if gate := _GATE.search(path):
-                gates[path[: gate.end()]] = path[: gate.start()]
-            elif not described and paths.parent(paths.parent(path)) not in mambas:
-                others.append((path, np.ndim(value)))
-        excluded = {rule.exclude for rule in self.rules} - {""}
-        covered = set(self.paths).difference(path for path, _ in others)
-        self.undescribed = [
-            path
-            for path in names.attention(others, covered)
-            if not any(rule.leaves_out(path) for rule in self.rules)
-            and not any(search(expression, path) for expression in excluded)
-        ]
-        # A layer of such a name whose kernel has a rule is one of the two, whatever else it holds.
-        described_layers = {
-            paths.parent(self.paths[index]) for index, _, rule, _ in claims if not rule.read_only
-        }
-        gated = {block for layer, block in gates.items() if layer not in described_layers}
-        # Other leaves of the block show the sizes of parts along one axis, and the heads of
-        # windows, which differ between the stages of a Swin.
-        for index, block, rule, shape in sorted(claims, key=lambda one: _claimed_after(one[2])):
-            if rule.read_only or block not in gated or not _MLP.issuperset(rule.roles):
-                self._claim(index, block, rule, shape)
+        self.beside = frozenset(self.paths)
+        self.scaled = checks.scaled_elsewhere(self.beside)
 
-    def _claim(self, index: int, block: str, rule: Rule, shape: tuple[int, ...]) -> None:
-        path = self.paths[index]
-        if index in self._of_optimizer:
-            raise InputError(
-                f"{path} belongs to {self._of_optimizer[index]}: give the parameters alone, such "
-                "as state.params, and make the rest of the state from the new ones, as "
-                "optimizer.init does, since a copy of the old ones would bring them back"
-            )
-        known = self.blocks.get(block, {})
-        others = known.values() if rule.stored.parts else ()
-        beside = ChainMap(*(leaf.axes for leaf in others if leaf.fits))
-        biases = known.get("relative_bias")
-        given = dict.fromkeys("hg", biases.axes["h"]) if biases and biases.fits else {}
-        heads = {x: rule.heads or given.get(x, count) for x, count in self.heads.items()}
+        # By its path alone each leaf is labeled: the first rule that describes it, and its block.
+        found = {path: find_rule(path, self.rules, self.beside) for path in self.paths}
+        labels = {path: label for path, label in found.items() if label}
+        self._rule_of = {path: rule for path, (rule, _) in labels.items()}
+        ranks = {path: np.ndim(leaf) for path, leaf in named}
+        self.undescribed = _undescribed(ranks, self._rule_of, self.rules)
+        self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
+        self._norms: dict[str, dict[str, Leaf]] = defaultdict(dict)  # with "/" between names
+        self._read_only: dict[str, dict[str, Leaf]] = defaultdict(dict)
+        for block, members in self._members(
+            labels, checks.of_optimizer(params, self.paths)
+        ).items():
+            for leaf in self._sized(members):
+                self._place(leaf, block)
+
+    def _members(
+        self, labels: Mapping[str, tuple[Rule, str]], of_optimizer: Mapping[int, str]
+    ) -> dict[str, list[tuple[int, Rule]]]:
+        """The leaves of each block that have roles, by index; those of gated MLPs are none."""
+        gated = _gated_blocks(self.paths, self._rule_of)
+        members: dict[str, list[tuple[int, Rule]]] = defaultdict(list)
+        for index, path in enumerate(self.paths):
+            rule, block = labels.get(path, (None, ""))
+            if not rule or not rule.roles:
+                continue
+            if block in gated and _MLP.issuperset(rule.roles) and not rule.read_only:
+                continue
+            if index in of_optimizer:
+                raise InputError(
+                    f"{path} belongs to {of_optimizer[index]}: give the parameters alone, such as "
+                    "state.params, and make the rest of the state from the new ones, as "
+                    "optimizer.init does, since a copy of the old ones would bring them back"
+                )
+            members[block].append((index, rule))
+        return members
+
+    def _sized(self, members: Sequence[tuple[int, Rule]]) -> list[Leaf]:
+        """The leaves of a block, once for each role that they hold."""
+        heads = self.heads
+        for index, rule in members:
+            if "relative_bias" in rule.roles:  # the stages of a Swin have other numbers of heads
+                table, *_ = self._roles_of(index, rule, heads)
+                heads = dict.fromkeys("hg", table.axes["h"]) if table.fits else heads
+        single = [member for member in members if not member[1].stored.parts]
+        joined = [member for member in members if member[1].stored.parts]
+        leaves = [leaf for member in single for leaf in self._roles_of(*member, heads)]
+        sizes = ChainMap(*(leaf.axes for leaf in leaves if leaf.fits))
+        return leaves + [
+            leaf for member in joined for leaf in self._roles_of(*member, heads, sizes)
+        ]
+
+    def _roles_of(
+        self,
+        index: int,
+        rule: Rule,
+        heads: Mapping[str, int | None],
+        beside: Mapping[str, int] | None = None,
+    ) -> list[Leaf]:
+        """A leaf as each of its roles, by numbers of heads and the sizes of leaves beside it."""
+        path, shape = self.paths[index], np.shape(self.leaves[index])
         sizes, problem = {}, ""
         try:
-            sizes = rule.stored.sizes(path, shape, heads, beside)
+            heads = {axis: rule.heads or count for axis, count in heads.items()}
+            sizes = rule.stored.sizes(path, shape, heads, beside or {})
         except InputError as error:  # fine for a Dense that only shares a name with attention
             problem = str(error)
-        blocks = self._read_only if rule.read_only else self.blocks
-        blocks, block = (self._norms, paths.above(block)[0]) if rule.of_norm else (blocks, block)
-        for role in rule.roles:
-            rival = blocks[block].get(role)
-            if rival and role != "post_norm":
-                raise InputError(f"{rival.path} and {path} both claim role {role}")
-            blocks[block][role] = Leaf(index, path, role, rule, shape, sizes, problem)
+        return [Leaf(index, path, role, rule, shape, sizes, problem) for role in rule.roles]
+
+    def _place(self, leaf: Leaf, block: str) -> None:
+        """Put a leaf into its block, or a norm beside the block that it belongs to."""
+        blocks = self._read_only if leaf.rule.read_only else self.blocks
+        roles = self._norms[paths.above(block)[0]] if leaf.rule.of_norm else blocks[block]
+        rival = roles.get(leaf.role)
+        if rival and leaf.role != "post_norm":
+            raise InputError(f"{rival.path} and {leaf.path} both claim role {leaf.role}")
+        roles[leaf.role] = leaf
 
     def by_rules(self, rules: Sequence[Rule]) -> Tree:
         """The same parameters, described by other rules."""
@@ -352,9 +362,39 @@ class Tree:
         return f"zoo.{name}" if name else "rules"
 
 
-def _claimed_after(rule: Rule) -> int:
-    """0 for leaves that others take sizes from, 2 for those that need them."""
-    return 0 if "relative_bias" in rule.roles else 2 if rule.stored.parts else 1
+def _undescribed(
+    ranks: Mapping[str, int], rule_of: Mapping[str, Rule], rules: Sequence[Rule]
+) -> list[str]:
+    """The leaves that seem to be of attention, which no rule describes or leaves out on purpose."""
+    # Mamba's projection of its input has a name that is common in attention.
+    mambas = {paths.parent(path) for path in ranks if re.search(r"(^|[/.])A_log$", path)}
+    others = {
+        path: rank
+        for path, rank in ranks.items()
+        if path not in rule_of
+        and not _GATE.search(path)
+        and paths.parent(paths.parent(path)) not in mambas
+    }
+    excluded = {rule.exclude for rule in rules} - {""}
+    return [
+        path
+        for path in names.attention(others.items(), ranks.keys() - others.keys())
+        if not any(rule.leaves_out(path) for rule in rules)
+        and not any(search(expression, path) for expression in excluded)
+    ]
+
+
+def _gated_blocks(leaves: Iterable[str], rule_of: Mapping[str, Rule]) -> set[str]:
+    """The blocks with a third kernel of an MLP.
+
+    A layer of such a name whose kernel has a rule is one of the two, whatever else it holds.
+    """
+    written = {path for path, rule in rule_of.items() if not rule.read_only}
+    layers = {paths.parent(path) for path in written if rule_of[path].roles}
+    gates = [gate for path in leaves if path not in written and (gate := _GATE.search(path))]
+    return {
+        gate.string[: gate.start()] for gate in gates if gate.string[: gate.end()] not in layers
+    }
 
 
 def dtype_of(value: Any) -> Any:
