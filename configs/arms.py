@@ -71,7 +71,7 @@ def controlled(name: str, *schemes: Scheme) -> Arms:
 
 _WITHOUT_STRUCTURE = (
     *(s.SinCos, s.ConstantBias, s.ZeroOut, s.Independent),
-    *(s.TFixup, s.CompleteP, s.NormMatched, s.Permuted, s.Shuffled),
+    *(s.TFixup, s.NormMatched, s.Permuted, s.Shuffled),
 )
 """Schemes that stay in a control: positions, biases, zeros, and kernels of independent entries."""
 
@@ -154,7 +154,7 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
 def figures(scale: float) -> Groups:
     """The self-attention paper's figures 4 (γ), 6 (share of the training data) and 10 (α and β).
 
-    Their values are ours. "grid" is a smaller figure 10 around the paper's values.
+    Their values are ours.
     """
     positions, steps = SinCos(scale=scale), range(0, 101, 20)
     mimetic = {"scheme": (positions, Mimetic())}
@@ -171,10 +171,6 @@ def figures(scale: float) -> Groups:
         "figure10": {
             **_grid("vo", Mimetic(alpha_qk=0.6, beta_qk=0.3), steps, steps, positions),
             **_grid("qk", Mimetic(), steps, steps, positions),
-        },
-        "grid": {
-            **_grid("vo", Mimetic(), (0, 40, 80), (20, 40, 80), positions),
-            **_grid("qk", Mimetic(), (0, 70, 140), (35, 70, 140), positions),
         },
     }
 
@@ -222,7 +218,6 @@ def structured(impulse: Scheme | None = None) -> Arms:
     return {
         **controlled("impulse", impulse or Impulse()),
         "mimetic": (Mimetic.port(),),
-        "conditioned": (s.Conditioned(),),
         "positive_filters": (Impulse(order="positive"),),  # section 4.1: no impulses
     }
 
@@ -247,7 +242,7 @@ def mlp(width: int, base: str) -> Arms:
         "conv": (conv,),
         "conv_mean_shift": (conv, shift),
         "learned_sum": {"model": {"learn_sum": True}},  # b · sum(x), b learned
-        "anti_correlated": (s.AntiCorrelated(),),
+        "anti_correlated": (s.CorrelatedMLP(-(0.5**0.5)),),  # as ½ (W₁ - W₂ᵀ) is
     }
 
 
@@ -306,8 +301,7 @@ def positional(layers: int, heads: int, length: int) -> Arms:
     """Heads that look at a distance, with their controls, for models with rotary positions.
 
     `self` looks at the token itself in all heads; in `half` the last half of the heads has no such
-    part; in `content` these look at tokens like the own, in `circuit` one of them at what followed
-    such; `bare` has no biases of query, key and value.
+    part; `bare` has no biases of query, key and value.
     Controls beside norm_matched_positional: random phases, and distances of `length` at random.
     """
     scheme = s.PositionalHeads(10_000, sharpness=8.0)
@@ -323,105 +317,10 @@ def positional(layers: int, heads: int, length: int) -> Arms:
         "random_distances": (dataclasses.replace(scheme, offsets=distances),),
         "self": (dataclasses.replace(scheme, offsets=(0,)),),
         "half": (some,),
-        "content": (some, s.ContentHeads(10_000, first=half)),
-        "circuit": (some, s.InductionCircuit(10_000, matches=half)),
         "bare": bare,
         "bare_positional": {**bare, "scheme": (dataclasses.replace(scheme, channel=0),)},
     }
 
 
-def units(rho: float = 0.4) -> Arms:
-    """Hidden units that write along what they read, all, none, half of them, or by depth.
-
-    `by_depth` has the share of SmolLM2's, the last of which is nearly 0. permuted_mixed is the
-    control of single units.
-    """
-    shares: dict[str, Any] = {
-        "along": 1.0,
-        "against": 0.0,
-        "mixed": 0.5,
-        "by_depth": s.ByDepth((0.85, 0.02)),
-    }
-    return {name: (s.CorrelatedMLP(rho, share),) for name, share in shares.items()}
-
-
-def exclusive(arms: Arms, *names: str) -> Arms:
-    """Some of the arms with exclusive self-attention, as exclusive_NAME."""
-    model = {"model": {"exclusive": True}}
-    return {f"exclusive_{name}": {**_fields(arms[name]), **model} for name in names}
-
-
 POSITIONAL = ("default", "norm_matched_positional", "positional")
 """The arms of `positional` that are compared unless others are asked for."""
-
-
-_SSM = {"a": "decay", "delta": "step", "cb": "correlation", "conv": "noise"}
-
-
-def mamba() -> Arms:
-    """Arms of recall by Mamba-2; besides `LANGUAGE` all 16 combinations of the four parts."""
-    mimetic = s.MimeticSSM()
-    arms = {**controlled("mimetic", mimetic), "shuffled": (s.Shuffled(mimetic),)}
-    for count in range(1, len(_SSM) + 1):
-        for parts in itertools.combinations(_SSM, count):
-            off: Any = {field: None for part, field in _SSM.items() if part not in parts}
-            arms["_".join(parts)] = (s.MimeticSSM(**{"noise": 0.0, **off}),)
-    return arms
-
-
-def league(kind: str, width: int) -> Arms:
-    """Every initialization that fits a "vit" or a "gpt" of width D, each by a scheme of one line.
-
-    A control has the positions, zeros and learning rates of its arm.
-    """
-    is_gpt = kind == "gpt"
-    before = () if is_gpt else (SinCos(),)
-    own, other = Mimetic(), mimetic_language()
-    if is_gpt:
-        own, other = other, own
-    shift, zeros = MeanShift(), s.ZeroOut(mlp=True)
-    of_mup = {"optimizer": {"rate_rules": mup(width)}}
-    arms: Arms = {
-        "default": (),
-        "torch": {"scheme": (), "model": {"base": "torch"}},
-        "normal": (s.Independent(0.02, 0.0),),
-        "gpt2": (s.Independent.gpt2(),),
-        "small": (s.Independent(power=0.8),),
-        "spectral": (s.Independent(spectral=True),),
-        "speedrun": (s.Independent(0.5, uniform=True), zeros),
-        "zero_outputs": (zeros,),
-        "mup": {"scheme": (), **of_mup},
-        "orthogonal": (s.Orthogonal(),),
-        "sinusoidal": (s.Sinusoidal(),),
-        "idinit": (s.IDInit(),),
-        "mean_shift": (shift,),
-        "zero_out": (s.ZeroOut(),),
-        "uniform": (s.Independent(0.5, uniform=True, mlp=False),),
-        "t_fixup": (s.TFixup(decoder=is_gpt),),
-        "zero": (s.Zero(),),
-        "dct": (s.DCT(),),
-        "conditioned": (s.Conditioned(),),
-        "mimetic": (*before, own),
-        "polar": (*before, s.Polar(own)),
-        "mimetic_zero_mlp": (*before, zeros, own),
-        "mimetic_mean_shift": (*before, own, shift),
-        "mimetic_mup": {"scheme": (*before, own), **of_mup},
-    }
-    if is_gpt:
-        arms |= {"vision": (other,), "strong": (STRONG,)}
-        return arms | {"strong_mup": {"scheme": (STRONG,), **of_mup}}
-    return arms | {"sincos": before, "language": (*before, other), "impulse": (_IMPULSE,)}
-
-
-BASE_WIDTH = 16
-"""Of µP here: at this width its learning rates are those of the default."""
-
-
-def mup(width: int) -> tuple[tuple[str, float], ...]:
-    """Learning rates of µP for Adam: those of hidden kernels fall as 1/D, all others stay.
-
-    Its initial variances of hidden kernels, 1/fan_in, are Flax's own.
-
-    Reference: Tensor Programs V (Yang et al. 2022), table 8, with widths over a base width.
-    """
-    return ((r"(attention|mlp|token_mixing)/.*kernel$|head/kernel$", BASE_WIDTH / width),)

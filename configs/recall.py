@@ -1,41 +1,42 @@
-"""Associative recall, `k v k v … k v`, or induction, `… a b … a`: no data set.
+"""Copying `$ s | s .`, recall `k v k v … k v` or induction `… a b … a` by a small transformer.
 
-Paper: Mimetic Initialization Helps State Space Models Learn to Recall (no row of it).
+Paper: none; the data is drawn, so there is no data set.
 Command:
     python main.py --config=configs/recall.py
-    python main.py --config=configs/recall.py:gpt,data=induction
-Chosen: nothing was searched here.
+    python main.py --config=configs/recall.py:positions=rotary,rate=1e-2
+    python main.py --config=configs/recall.py:data=induction,rate=1e-3,steps=1600
+Chosen by the default arm, at seeds that the tables don't have: at 1e-3, seed 10, it copies after
+    350 steps with uniform embeddings and not in 600 with normal ones, which the positions drown;
+    the rate is the best of four at seed 10 (results/closed/recall/copying_rates_gpt.md). Not
+    searched: the rates of other data and lengths.
 """
 
 from ml_collections import ConfigDict
 
-from configs.arms import ALL, Names
-from configs.default import check_choice
-from configs.recipes import recall
-
-RATES = {"mamba": 1e-2, "gpt": 1e-3}
+from configs.arms import ALL, LANGUAGE, Names, chosen, language
+from configs.default import default, model
 
 
 def get_config(
-    model: str = "mamba",
-    data: str = "associative",
-    vocabulary: int = 64,
-    pairs: int = 8,
-    length: int = 32,
-    state: int = 0,
-    positions: str = "",
-    rate: float = 0.0,
-    steps: int = 1000,
+    data: str = "copying",
+    positions: str = "sinusoidal",
+    length: int = 8,
+    rate: float = 3e-3,
+    steps: int = 400,
     init: Names = ALL,
 ) -> ConfigDict:
-    """`data` is associative or induction, of which `length` is; the others are those of
-    configs/copying.py.
+    """`data` is copying or induction, of which `length` is, or associative, whose sizes are fields.
+
+    Arms are those of arms.language.
     """
-    check_choice("model", model, RATES)
-    check_choice("data", data, ("associative", "induction"))
-    config = recall(model, state, positions, rate or RATES[model], steps, init)
-    config.name = f"{data}_{config.name}"
-    config.data.name = data
-    config.data.length, config.data.vocabulary = length, vocabulary
-    config.data.pairs = config.data.queries = pairs
+    config = default("recall")
+    config.update(name=f"{data}_gpt", seeds=(0, 1, 2), batch=64, steps=steps)
+    config.data.update(name=data, length=length, num_test=64)
+    config.model = model(
+        "gpt", width=64, depth=2, heads=4, positions=positions, embedding="uniform"
+    )
+    config.optimizer.update(learning_rate=rate, schedule="constant", warmup=50, clip=1.0)
+    config.eval.every = max(1, steps // 16)
+    config.checkpoint_every = 500
+    config.arms = chosen(init, language(), LANGUAGE)
     return config

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ml_collections import ConfigDict
 
 from configs import arms
-from configs.default import check_choice, default, model
-from mimetic_jax.base.errors import InputError
+from configs.default import check_choice, default
 from mimetic_jax.data import describe
 from mimetic_jax.models import VARIANTS
 
@@ -211,57 +208,3 @@ def beside_positions(width: int) -> float:
     see configs/python_docs.py.
     """
     return 0.5 * width**-0.5
-
-
-def few_images(share: float, **fields: Any) -> ConfigDict:
-    """A ViT with mean pooling on a part of CIFAR-10, crop and flip: what one CPU core trains."""
-    config = default()
-    config.data.update(name="cifar10", subset=share)
-    config.data.augment.update(crop=4, flip=True)
-    config.model = model("vit", pool="mean", **fields)
-    return config
-
-
-TEXTS = {"text": "python_docs", "ptb": "ptb_char_raw", "words": "ptb_word"}
-
-
-def sequences(task: str, **fields: Any) -> ConfigDict:
-    """A GPT on a text, on copying or on recall of 4 pairs: what one CPU core trains."""
-    if task in TEXTS:
-        config = default("text")
-        config.data.update(name=TEXTS[task], length=64, valid=64)
-        config.eval.batch = 64
-        embedding: dict[str, Any] = {"embedding_std": beside_positions(fields["width"])}
-    else:
-        config = default("recall")
-        config.data.update(name="associative" if task == "recall" else task, num_test=64)
-        embedding = {"embedding": "uniform"}
-    if task == "recall":
-        config.data.update(vocabulary=32, pairs=4, queries=4)
-    config.model = model("gpt", **embedding, **fields)
-    return config
-
-
-def recall(
-    name: str, state: int, positions: str, rate: float, steps: int, init: arms.Names
-) -> ConfigDict:
-    """Small models of recall, three seeds of each arm."""
-    check_choice("model", name, ("mamba", "gpt"))
-    if other := positions if name == "mamba" else state:
-        raise InputError(f"model {name} has no {'positions' if positions else 'state'} {other}")
-    own = {"state": state or 32} if name == "mamba" else {"positions": positions or "sinusoidal"}
-    config = default("recall")
-    config.update(name=name, seeds=(0, 1, 2), batch=64, steps=steps)
-    config.model = model(name, width=64, depth=2, heads=4, **own)
-    if name == "mamba":  # PyTorch's; at the reference's .02 the first block drowns the tokens
-        config.model.embedding_std = 1.0
-    else:  # at a normal of .01 the positions drown the tokens
-        config.model.embedding = "uniform"
-    every = arms.mamba() if name == "mamba" else arms.language()
-    config.arms = arms.chosen(init, every, arms.LANGUAGE)
-
-    config.optimizer.update(learning_rate=rate, schedule="constant", warmup=50, clip=1.0)
-    config.data.num_test = 64
-    config.eval.every = max(1, steps // 16)
-    config.checkpoint_every = 500
-    return config

@@ -1,11 +1,11 @@
 """Language models of today in earnest: rotary positions, RMSNorm, SwiGLU, 21 million parameters.
 
 Paper: none; how long it lasts that heads start by looking at a distance is our question.
-Command: python launch/reproduce.py today/large --data_dir=FOLDER
+Command: python launch/reproduce.py questions/large --data_dir=FOLDER
     python main.py --config=configs/rotary.py:init=default+positional --config.data.dir=FOLDER
 Hardware: one H100 or H200; a thousand steps take about 20 seconds.
 Chosen: sizes for what a GPU trains in seconds; arms choose their learning rates at seed 100
-    (papers/today.py).
+    (papers/questions.py).
 """
 
 from ml_collections import ConfigDict

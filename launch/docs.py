@@ -5,48 +5,31 @@
     <!-- end -->
 
 `table: PAPER` has what a paper printed and what we trained of it, `table: PAPER/TABLE` a table
-without published numbers. The names of `GRIDS` are tables whose arms choose their rows, those of
-`GROUPS` the methods in several tables. What a page has no room for is in docs/results.csv: every
-arm with its spread, and the commands of its runs.
+without published numbers. Tables that are closed, which today's code doesn't train, are shown as
+they stand in results/closed/NAME.md, from its line --- on.
 """
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 import pathlib
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from launch import league
 from launch.rows import rows
 from launch.runs import OURS, Line, Results, ours
 from mimetic_jax.base.errors import unknown
-from mimetic_jax.train.report import BASELINES, DEFAULT, ArmResult, markdown, trimmed
-from papers import TABLES, today
-from papers.league import LONG
+from mimetic_jax.train.report import DEFAULT, ArmResult, markdown, trimmed
+from papers import TABLES
 from papers.record import Row, Table
 
-FOLDER = pathlib.Path("docs")
+FOLDER, CLOSED = pathlib.Path("docs"), pathlib.Path("results/closed")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-GROUPS = {
-    "evidence": tuple(f"evidence/{table}" for table in ("demo", "ptb", "images", "tokens")),
-    "transformers": ("recall/attention", "recall/positions", "recall/induction"),
-}
-"""Tables that are shown as one: our own questions, and transformers that copy."""
-
-GRIDS = {
-    "league": tuple(name for name in TABLES if name.startswith("league/") and name not in LONG),
-    **{name: tuple(f"today/{task}" for task in tasks) for name, tasks in today.GRIDS.items()},
-    "units": ("why/units", "why/units_added"),
-}
+GRIDS = {"large": ("questions/large", "questions/large_long")}
 """Tables that are shown as one, in which each entrant has a line and each task a column."""
-
-_NARROW = "today_heads"
-"""A grid whose columns leave no room for intervals."""
 
 _PUBLISHED = ("attention", "structured", "mlp")
 """The papers whose numbers stand on a page."""
@@ -54,25 +37,16 @@ _PUBLISHED = ("attention", "structured", "mlp")
 _STARTS = {"timm": "timm's N(0, .02²)", "torch": "PyTorch's", "flax": "Flax's"}
 """What the default is, by the `base` of a model."""
 
-_METHODS = ("mimetic", "strong", "impulse", "mean_shift", "conv")
-"""The papers' initializations, with other constants too: the arms that groups show."""
-
-
 HEAD = ("row", "arm", "published", *OURS)
 """Columns of rows, published and ours side by side."""
 
 
-def table(rows: Sequence[Row], results: Results, only: Collection[str] = ()) -> str:
-    """Published and ours of some rows, with every arm that was trained, or some of them only.
-
-    Rows have their number, those of several tables the name of theirs.
-    """
-    several, lines = len({row.table for row in rows}) > 1, list[Sequence[str]]()
+def table(rows: Sequence[Row], results: Results) -> str:
+    """Published and ours of some rows of a table, with every arm that was trained."""
+    lines = list[Sequence[str]]()
     for row in rows:
-        name = f"{row.table}, {row.label}" if several else f"{row.number}. {row.label}"
-        name += ", scaled down" * row.is_small
-        found = {arm: x for arm, x in results.reached(row).items() if not only or arm in only}
-        lines += side_by_side(name, row, found, every=True)
+        name = f"{row.number}. {row.label}" + ", scaled down" * row.is_small
+        lines += side_by_side(name, row, results.reached(row), every=True)
     return markdown(trimmed(HEAD, lines))
 
 
@@ -110,10 +84,9 @@ def printed(score: float) -> str:
 
 
 def pages(results: Results) -> dict[pathlib.Path, str]:
-    """The pages that have tables, with those of today's results, and the CSV beside them."""
+    """The pages that have tables, with those of today's results."""
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
-    found = {path: filled(text, results) for path, text in texts.items() if BLOCK.search(text)}
-    return found | {FOLDER / "results.csv": _csv(results)}
+    return {path: filled(text, results) for path, text in texts.items() if BLOCK.search(text)}
 
 
 def filled(page: str, results: Results) -> str:
@@ -122,17 +95,15 @@ def filled(page: str, results: Results) -> str:
 
 
 def _block(name: str, results: Results) -> str:
+    if (closed := CLOSED / f"{name}.md").is_file():
+        return closed.read_text(encoding="utf-8").partition("\n---\n")[2].strip()
     if name in GRIDS:
-        intervals, most = name != _NARROW, 8 if name == "league" else None
-        shown = league.grid(GRIDS[name], results, intervals=intervals, most=most)
+        shown = league.grid(GRIDS[name], results, intervals=True)
         return f"{shown}\n\n{_defaults(GRIDS[name], results)}"
-    if name in GROUPS:
-        every = [row for of in GROUPS[name] for row in _rows(of, results)]
-        return f"{table(every, results, _METHODS)}\n\n{_defaults(GROUPS[name], results)}"
     if name in _PUBLISHED:
         return _published(name, results)
     if name not in TABLES:
-        raise unknown("table", name, [*TABLES, *_PUBLISHED, *GRIDS, *GROUPS])
+        raise unknown("table", name, [*TABLES, *_PUBLISHED, *GRIDS])
     if TABLES[name].trials:
         shown = league.task_table(name, results)
     else:
@@ -200,42 +171,3 @@ def _published(paper: str, results: Results) -> str:
     names = [name for name in TABLES if name.startswith(f"{paper}/")]
     scaled += filter(None, [_defaults(names, results)])
     return "\n".join([markdown(trimmed(HEAD, lines)), *(["", *scaled] if scaled else [])])
-
-
-def _csv(results: Results) -> str:
-    """Every arm of every row that was trained; arms of the league at their own best rate."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    head = ["table", "row", "scaled down", "arm", "published", "score", "n", "mean", "sd"]
-    for name in BASELINES:
-        head += [f"gain over {name}", "low", "high"]
-    head += ["seeds at the goal"]
-    writer.writerow([*head, "verdict", "commands"])
-    for name, table in TABLES.items():
-        if table.trials:
-            shown = [(one.row, one.result) for one in league.standings(name, results)]
-        else:
-            every = _rows(name, results)
-            shown = [(row, one) for row in every for one in results.reached(row).values()]
-        writer.writerows(_line(row, one, results) for row, one in shown)
-    return file.getvalue()
-
-
-def _line(row: Row, found: ArmResult, results: Results) -> Iterator[object]:
-    """A line of the CSV: what the arm is, its numbers, and the commands of its runs."""
-    digits = found.score.digits + 1
-    yield from (row.table, row.label, "yes" if row.is_small else "", found.arm)
-    yield "" if row.is_small else row.published.get(found.arm, "")
-    yield from (found.score.label, len(found.reached), round(found.mean, digits))
-    yield "" if found.sd is None else round(found.sd, digits)
-    for name in BASELINES:
-        one = found.differences.get(name)
-        numbers = (one.mean, one.low, one.high) if one else (None, None, None)
-        yield from ("" if number is None else round(number, digits) for number in numbers)
-    goal = found.score.goal
-    yield "" if goal is None else sum(value >= goal for value in found.reached.values())
-    yield found.verdict
-    lines = [line for line in results.of(row) if line in found.runs.values()]
-    remarks = ((line, f", {line.remark}" * bool(line.remark)) for line in lines)
-    said = (f"{line.command} (jax {line.jax}{remark})" for line, remark in remarks)
-    yield "; ".join(dict.fromkeys(said))

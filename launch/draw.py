@@ -23,7 +23,7 @@ from mimetic_jax.train.store.files import AnyPath
 from papers import FIGURES
 from papers.record import Row
 
-_OF_RESULTS = ("curves", "dots", "grid", "sweep")
+_OF_RESULTS = ("curves", "grid", "sweep")
 _OF_NETWORKS = {
     "products": lambda model, variables, inputs: variables["params"],
     "attention_maps": attention_maps,

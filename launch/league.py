@@ -51,11 +51,11 @@ def trials(task: str, results: Results) -> list[Row]:
     neighbor which the arm didn't try, that is next: called again once these runs are finished, this
     has it too, until the best of each arm lies between worse ones or the table ends.
 
-    >>> first = trials("league/digits", Results("no results yet"))
+    >>> first = trials("questions/base_flax", Results("no results yet"))
     >>> [trial.label for trial in first]
-    ['learning rate 3e-3', 'learning rate 1e-2', 'learning rate 3e-2']
+    ['learning rate 5e-4', 'learning rate 1e-3', 'learning rate 2e-3']
     >>> first[0].seeds, first[0].fields["data.held_out"]
-    ((100,), 0.2)
+    ((100, 101, 102, 103, 104), 0.2)
     """
     tried, picked, wanted = _tried(task, results), choices(task, results), []
     for trial in _trials(task):

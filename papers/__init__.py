@@ -5,22 +5,16 @@
 ('192/12/6', 91.38)
 """
 
-from papers import attention, evidence, league, mlp, recall, structured, today, trained, why
+from papers import attention, mlp, questions, structured
 from papers.record import Figure, Table
 
 PAPERS = {
     "attention": attention,
     "structured": structured,
     "mlp": mlp,
-    "recall": recall,
-    "evidence": evidence,
-    "league": league,
-    "trained": trained,
-    "today": today,
-    "why": why,
+    "questions": questions,
 }
-"""A module per paper, one for questions of our own, the league, what trained transformers say,
-today's models, and why the structure helps."""
+"""A module per paper, and one for questions of our own."""
 
 TABLES: dict[str, Table] = {
     f"{name}/{key}": table for name, paper in PAPERS.items() for key, table in paper.TABLES.items()

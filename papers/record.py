@@ -209,14 +209,6 @@ def over_rates(
     return Table(title, config, tuple(rows), controls=(), **options)
 
 
-def again(table: Table, arms: tuple[str, ...]) -> Table:
-    """Other seeds, at rates of five trial seeds, for a candidate that the first seeds favored."""
-    rows = tuple(dataclasses.replace(row, arms=arms) for row in table.rows)
-    title, seeds = f"{table.title}, seeds 5 to 14", tuple(range(5, 15))
-    trials = tuple(range(100, 105))
-    return dataclasses.replace(table, title=title, rows=rows, seeds=seeds, trials=trials)
-
-
 @dataclasses.dataclass(frozen=True)
 class Figure:
     """A published figure, and how to draw it from our networks.

@@ -28,7 +28,7 @@ from tests.training import quiet
 from tests.typical import typical
 
 FOLDER = shipped.folder()
-SHARED = {"arms", "bigrams", "default", "recipes"}  # parts of configurations
+SHARED = {"arms", "default", "recipes"}  # parts of configurations
 NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - SHARED - {"__init__"})
 
 RECORDS = {name: importlib.import_module(f"configs.{name}").__doc__ or "" for name in NAMES}
@@ -39,7 +39,7 @@ ARGUMENTS = [
     "cifar10_vit:width=24,depth=2,init=gpsa_4+conv_logits+impulse",
     *(f"{name}:init=constant_bias+per_input" for name in ("cifar_mlp_vit", "convnext_cifar")),
     "ptb_char:width=24,depth=2,heads=2,init=query_key+zero_out+uniform",
-    "small_data_vit:data=cifar10,init=all+conditioned",
+    "small_data_vit:data=cifar10",
     *(f"weight_selection_vit:data={name}" for name in recipes.SMALL_DATA),
 ]
 

@@ -114,8 +114,8 @@ def parsed(module: ModuleType, text: str) -> dict[str, Any]:
 
     The first one may be without its name. Names in a tuple are joined by "+".
 
-    >>> parsed(module_of(path_of("copying")), "gpt,rate=1e-3,init=default+mimetic")
-    {'model': 'gpt', 'rate': 0.001, 'init': ('default', 'mimetic')}
+    >>> parsed(module_of(path_of("recall")), "copying,rate=1e-3,init=default+mimetic")
+    {'data': 'copying', 'rate': 0.001, 'init': ('default', 'mimetic')}
     """
     defaults, values = _defaults(module), dict[str, Any]()
     for item in filter(None, text.split(",")):

@@ -236,21 +236,6 @@ def test_a_legend_of_many_long_names_is_inside(pictured):
     assert [line.get_label() for line in flat] == names[4:]
 
 
-def test_dots(drawn):
-    """Seeds that never reach the goal are left out of its mean."""
-    results = [
-        result("default", 90.0, 96.0, score="recall"),
-        result("b", 50.0, 60.0, score="recall"),
-    ]
-    rows = drawn("dots", results, numbers={"answers %": "", "steps to 95 %": "goal"})
-    assert [(row["arm"], row["number"], row["mean"], row["n"]) for row in rows] == [
-        ("default", "answers %", "93", "2"),
-        ("b", "answers %", "55", "2"),
-        ("default", "steps to 95 %", "10", "1"),
-        ("b", "steps to 95 %", "", "0"),
-    ]
-
-
 def test_grid(drawn):
     arms = {"vo_0_20": 85.0, "vo_40_20": 88.0, "qk_60_100": 90.0, "default": 80.0}
     panels = {"vo": {"vo_0_20": (0.0, -0.2), "vo_40_20": (0.4, -0.2)}}

@@ -1,6 +1,5 @@
 """The tables in docs/ are those of results/*.jsonl, which are read here without our code."""
 
-import csv
 import itertools
 import json
 import pathlib
@@ -10,10 +9,8 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from launch import docs
-from launch.rows import rows as rows_of
 from launch.runs import Results
 from mimetic_jax.base.errors import InputError
 from papers import TABLES
@@ -27,8 +24,6 @@ TRIALS = {
 }
 ASKED = {(t.config.__name__.rpartition(".")[2], t.seeds) for t in TABLES.values() if t.trials}
 """Where arms choose their row, the seeds that are compared: some tables ask again with others."""
-COMPARED = re.compile(r"league:task=\w+|[^: ]+")
-"""Of a line's config: arms of the league are compared within a task, others within a file."""
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +37,6 @@ def lines() -> list[dict]:
     texts = (path.read_text() for path in sorted(ROOT.glob("results/*.jsonl")))
     found = (json.loads(line) for text in texts for line in text.splitlines())
     return [line for line in found if "digest" in line]
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[dict[str, str]]:
-    """Those of the CSV; `low` and `high` are those of the first difference, the default's."""
-    head, *every = csv.reader((ROOT / "docs" / "results.csv").read_text().splitlines())
-    return [dict(zip(head[::-1], cells[::-1], strict=True)) for cells in every]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +55,7 @@ def scores(lines) -> dict[str, list[dict[int, float]]]:
         runs = {**others[config, small, digest], **own}
         parts = [seeds for stem, seeds in ASKED if stem == config.split(":")[0]] or [runs]
         compared = ({seed: runs[seed] for seed in part if seed in runs} for part in parts)
-        found[f"{COMPARED.match(config)[0]} {small}"] += [one for one in compared if one]
+        found[f"{config.split(':')[0]} {small}"] += [one for one in compared if one]
     return found
 
 
@@ -103,30 +91,6 @@ def test_every_score_is_that_of_lines(scores, blocks):
     assert set(written) <= known
 
 
-def test_every_mean_and_count_of_the_csv_is_that_of_lines(scores, rows):
-    """Counts are of seeds that answer 95 percent, in rows of which every arm is shown."""
-    runs = [[*one.values()] for arms in scores.values() for one in arms]
-    # Without searches, at seeds that `scores` leaves out.
-    shown = [row for row in rows if not row["table"].endswith("_rates")]
-    counted = [row for row in shown if row["seeds at the goal"] and "_rates" not in row["table"]]
-    assert len(shown) > 200
-    assert len(counted) > 50
-    for row in shown:
-        of_n = (values for values in runs if len(values) == int(row["n"]))
-        same = [values for values in of_n if abs(np.mean(values) - float(row["mean"])) < 6e-4]
-        assert same, row
-        if row in counted:
-            assert row["score"] == "answers %"
-            counts = {sum(value >= 95 for value in values) for values in same}
-            assert int(row["seeds at the goal"]) in counts, row
-
-
-def test_the_csv_says_which_lines_would_be_drawn_otherwise_today(lines, rows):
-    marked = {line["arm"]: line["remark"] for line in lines if line.get("remark")}
-    said = {row["arm"] for row in rows if any(one in row["commands"] for one in marked.values())}
-    assert marked.keys() >= said > {"norm_matched_identity", "norm_matched_conditioned"}
-
-
 def test_lines_that_nobody_can_check_out_say_so(lines):
     """Those of commits that this history lacks, and of code that differed from its commit."""
 
@@ -159,38 +123,6 @@ def test_every_difference_is_that_of_lines(scores, blocks):
         assert low < mean < high
 
 
-@pytest.mark.parametrize("table", ["evidence/images", "evidence/ptb"])
-def test_intervals_have_the_spread_of_all_arms(table, lines, rows):
-    """Against a two-way analysis of variance of the lines; but for arms that vary more."""
-    key = rows_of(table)[0].key
-    by_arm: dict[str, dict[int, float]] = defaultdict(dict)
-    for line in lines:
-        if line["config"] == key and not line["small"] and line["seed"] < 3:
-            by_arm[line["arm"]][line["seed"]] = line["value"]
-    own = [row for row in rows if row["table"] == table]
-    names = [name for name in by_arm if name in {row["arm"] for row in own}]
-    assert len(names) >= 7
-    scores = np.array([[by_arm[name][seed] for seed in range(3)] for name in names])
-    residual = scores - scores.mean(1, keepdims=True) - scores.mean(0) + scores.mean()
-    freedom = 2 * (len(names) - 1)
-    error = np.sqrt((residual**2).sum() / freedom * 2 / 3)
-    half = error * scipy.stats.t.ppf(0.975, freedom)
-    widths = [(float(row["high"]) - float(row["low"])) / 2 for row in own if row["low"]]
-    assert len(widths) >= len(names) - 1
-    assert np.median(widths) == pytest.approx(half, abs=1e-3)
-    assert min(widths) == pytest.approx(half, abs=1e-3)
-
-
-def test_a_cell_of_counts():
-    text = (ROOT / "docs" / "recall.md").read_text()
-    (line,) = (
-        x
-        for x in text.splitlines()
-        if "rotary positions, learning rate 1e-2" in x and "mimetic" in x
-    )
-    assert line.count("(0 of 5, 5 of 5)") == 2
-
-
 def test_prose_has_no_interval_that_is_in_no_table(blocks):
     """In pages with tables; the README's own table has no others than theirs."""
     tables = set(DIFFERENCE.findall(blocks))
@@ -208,14 +140,6 @@ def test_a_table_fits_a_page():
             assert len(row) <= 400, f"{path.name}: {row[:80]}"
 
 
-def test_the_csv_has_the_verdict_and_the_commands(rows):
-    (mimetic,) = (
-        row for row in rows if row["table"] == "evidence/demo" and row["arm"] == "mimetic"
-    )
-    assert mimetic["verdict"] == "gain over noise"
-    assert "launch/reproduce.py evidence/demo" in mimetic["commands"]
-
-
 def test_a_row_that_was_trained_both_ways_is_shown_as_printed(results):
     page = docs.filled("<!-- table: attention -->\n<!-- end -->", results)
     assert re.search(r"1\. 96/6/3 .* 84\.75 → 87\.90 \| 88\.33 ± 0\.08 \(2\)", page)
@@ -223,7 +147,12 @@ def test_a_row_that_was_trained_both_ways_is_shown_as_printed(results):
 
 
 def test_tables_name_what_their_default_is(results):
-    for name in ("league", "evidence", "attention", "today"):
-        assert "The default is " in docs.filled(f"<!-- table: {name} -->\n<!-- end -->", results)
-    page = docs.filled("<!-- table: league/ptb -->\n<!-- end -->", results)
+    page = docs.filled("<!-- table: questions/base_flax -->\n<!-- end -->", results)
     assert "The default is Flax's initialization" in page
+
+
+def test_a_closed_table_is_shown_as_it_stands(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(docs, "CLOSED", tmp_path)
+    (tmp_path / "old.md").write_text("# old\n\nhow it was trained\n\n---\n\n| its numbers |\n")
+    marks = "<!-- table: old -->\n{}<!-- end -->"
+    assert docs.filled(marks.format(""), results) == marks.format("\n| its numbers |\n\n")

@@ -10,19 +10,14 @@ from types import ModuleType
 import pytest
 
 import papers
-from configs.recipes import TEXTS
-from launch import docs, league
-from launch.rows import load, made, rows
-from launch.runs import Results
+from launch import docs
+from launch.rows import load, rows
 from mimetic_jax.analysis.figures import DRAW
-from mimetic_jax.data.text.corpus import load_text
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 from papers import FIGURES, TABLES
 from papers.record import Row, Table
 from tests import words
-
-ROOT = pathlib.Path(papers.__file__).parent.parent
 
 ROWS = {
     "attention/table1": 10,
@@ -89,37 +84,9 @@ def test_doctests() -> None:
     assert doctest.testmod(papers).failed == 0
 
 
-def test_stored_digests_are_those_of_todays_rows() -> None:
-    """A line is found by its row's key; its configuration is what that trains today."""
-    every = [row for name in (*TABLES, *FIGURES) for row in forms(name)]
-    trials = [row for name in TABLES if TABLES[name].trials for row in league._trials(name)]
-    results, known = Results(ROOT / "results"), set()
-    text = load_text(TEXTS["text"], None).fingerprint()
-    for row in (*every, *trials):
-        known |= {id(line) for line in results.of(row)}
-        newest = {line.arm: line for line in results.of(row)}
-        if not newest.keys() & set(row.arms):
-            continue
-        for arm, today in made(row, configs.arms_of(load(row))).items():
-            if arm in newest and not row.needs:  # those start from a file
-                line = newest[arm]
-                if "bigrams" in arm and line.data != text:
-                    continue  # they are counted in the documentation of this Python
-                assert line.digest == today.digest, (row.key, arm)
-                assert line.control_of == today.control_of, (row.key, arm)
-                assert line.control == today.control, (row.key, arm)
-    lines = [
-        line for path in ROOT.glob("results/*.jsonl") for line in path.read_text().splitlines()
-    ]
-    assert len(known) == sum('"digest"' in line for line in lines)
-
-
 def test_no_row_of_a_paper_is_lost() -> None:
     assert {name: len(TABLES[name].rows) for name in ROWS} == ROWS
-    assert all(
-        re.match("(evidence|recall|league|trained|today|why)/", name)
-        for name in TABLES.keys() - ROWS.keys()
-    )
+    assert all(name.startswith("questions/") for name in TABLES.keys() - ROWS.keys())
 
 
 def test_labels_are_unique() -> None:
@@ -153,7 +120,7 @@ def test_figures_are_drawn_by_known_functions() -> None:
     printed |= {f"structured/figure{n}" for n in range(1, 7)}
     printed |= {f"mlp/figure{n}" for n in range(1, 5)}
     added = {"attention/equation8", "mlp/figure4_populations"}
-    ours = {name for name in FIGURES if re.match("(evidence|recall|league)/", name)}
+    ours = {name for name in FIGURES if name.startswith("questions/")}
     assert FIGURES.keys() - ours == printed | added
 
 
@@ -203,7 +170,7 @@ def test_published_numbers_are_here_alone() -> None:
     """Docstrings of config files have none of a row of theirs."""
     scores: dict[ModuleType, set[str]] = {}
     for name, table, row in EVERY:
-        if not name.startswith("evidence/"):
+        if not name.startswith("questions/"):
             printed = {docs.printed(score) for score in row.published.values()}
             scores.setdefault(row.config or table.config, set()).update(printed)
     for config, printed in scores.items():

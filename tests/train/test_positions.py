@@ -2,7 +2,8 @@
 
 import pytest
 
-from configs import today
+from configs import rotary
+from configs.default import default, model
 from mimetic_jax import InputError
 from mimetic_jax.schemes import (
     ContentHeads,
@@ -15,7 +16,11 @@ from mimetic_jax.train.comparison import Comparison
 
 
 def comparison(scheme, task="text", **fields):
-    config = today.get_config(task=task, init=("default",), width=32, depth=2)
+    config = rotary.get_config(width=32, depth=2, heads=2, init=("default",))
+    config.data.update(length=64, valid=64)
+    if task == "images":
+        config = default()
+        config.model = model("vit", width=32, depth=2, heads=2, patch=4, rotary=100.0)
     config.model.update(fields)
     config.arms = {"heads": {"scheme": (scheme,)}}
     return Comparison(config, say=lambda _: None)
@@ -55,4 +60,4 @@ def test_others_are_refused(scheme, fields, message):
 def test_offsets_beyond_a_grid():
     scheme = PositionalHeads(100, offsets=((0, 8),), axes=2)
     with pytest.raises(InputError, match="offset 8 is beyond the 8 tokens"):
-        comparison(scheme, "vision")
+        comparison(scheme, "images")

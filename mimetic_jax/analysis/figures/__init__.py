@@ -17,7 +17,7 @@ from mimetic_jax.analysis import (
     reachable,
     span,
 )
-from mimetic_jax.analysis.figures import dots, grid, sweep
+from mimetic_jax.analysis.figures import grid, sweep
 from mimetic_jax.train.store.files import AnyPath
 
 DRAW: dict[str, Callable[..., list[AnyPath]]] = {
@@ -29,7 +29,6 @@ DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "span": span.draw,
     "covariance": population.draw,
     "curves": curves.draw,
-    "dots": dots.draw,
     "grid": grid.draw,
     "sweep": sweep.draw,
 }
