@@ -254,7 +254,7 @@ def test_a_stop_between_two_trainings_of_a_table_is_not_forgotten(monkeypatch):
         return None, False
 
     monkeypatch.setattr(reproduce, "train", train)
-    assert reproduce.main(["questions/base_torch"]) == 0
+    assert reproduce.main(["questions/large"]) == 0
     assert asked == [False, True, True]  # trials, the default, the others
 
 

@@ -20,6 +20,8 @@ def comparison(scheme, task="text", **fields):
     config.data.update(length=64, valid=64)
     if task == "images":
         config = default()
+        config.update(steps=4)
+        config.data.name = "cifar10"
         config.model = model("vit", width=32, depth=2, heads=2, patch=4, rotary=100.0)
     config.model.update(fields)
     config.arms = {"heads": {"scheme": (scheme,)}}
