@@ -4,7 +4,7 @@ A field's annotation says what it takes, and `Annotated[float, Range(0, 1)]` wit
 
 | annotation           | takes                                                | becomes        |
 |----------------------|------------------------------------------------------|----------------|
-| `float`              | a finite real number of any kind, a 0-d array        | `float`        |
+| `float`              | a real number of any kind, finite in float32         | `float`        |
 | `int`                | an integer of any kind, but no bool                  | `int`          |
 | `bool`               | a bool of Python or NumPy                            | `bool`         |
 | `str`                | text, or a path                                      | `str`          |
@@ -251,6 +251,10 @@ def _number(name: str, kind: type, value: Any, within: Range | None) -> Any:
         raise _Mismatch from None
     if not -math.inf < number < math.inf or (within and number not in within):
         raise _wrong(name, Annotated[kind, within] if within else kind, value)
+    with np.errstate(over="ignore", under="ignore"):
+        single = np.float32(number) if kind is float else 1
+    if number and (not single or np.isinf(single)):
+        raise InputError(f"{name} {shown(value)} is {single:g} in float32")
     return number
 
 

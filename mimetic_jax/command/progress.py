@@ -64,13 +64,20 @@ class Events:
         """A run has recorded a line; for `Comparison`."""
         from tensorboardX import SummaryWriter
 
+        lines = [line]
         if run not in self._writers:
+            # A process that was killed wrote steps that are taken again, and lost others: its
+            # points are dropped, and metrics.jsonl has those that still count, this line among them.
+            lines = run.metrics.read() or lines
             self._writers[run] = SummaryWriter(
-                f"{self._folder}/{run.arm}/{run.seed}", flush_secs=10
+                f"{self._folder}/{run.arm}/{run.seed}",
+                flush_secs=10,
+                purge_step=lines[0]["step"],
             )
-        for name, value in line.items():
-            if isinstance(value, int | float) and name != "step":
-                self._writers[run].add_scalar(name, value, line["step"])
+        for values in lines:
+            for name, value in values.items():
+                if isinstance(value, int | float) and name != "step":
+                    self._writers[run].add_scalar(name, value, values["step"])
 
     def close(self) -> None:
         """Write what is left."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import pathlib
+import re
 from collections.abc import Sequence
 
 from mimetic_jax.base.errors import InputError
@@ -45,5 +46,5 @@ def snippet(library: str, scheme: str) -> str:
     file = pathlib.Path(__file__).parent / "snippets" / f"for_{library}.py"
     source = file.read_text(encoding="utf-8")
     for name, value in constants.items():
-        source = source.replace(f"{name}={getattr(Mimetic, name)}", f"{name}={value}")
+        source = re.sub(rf"\b{name}=[-.\d]+", f"{name}={value}", source)
     return f"# By mimetic_jax {__version__} (Apache-2.0): mimetic snippet --{library}\n{source}"

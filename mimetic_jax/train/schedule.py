@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import Range, converted
 
 ScheduleName = Literal["constant", "cosine", "kentaroy_cosine", "timm_cosine", "triangle"]
 Scaling = Literal["linear", "sqrt"]
@@ -54,8 +55,7 @@ def make_schedule(
     kentaroy47/vision-transformers-cifar10 calls PyTorch's `CosineAnnealingLR.step(epoch − 1)` after
     each epoch.
     """
-    if not peak > 0:
-        raise InputError(f"learning rate {peak} is not positive")
+    converted("learning rate", Annotated[float, Range(0, above=True)], peak)
     if not 0 <= warmup < steps:
         raise InputError(f"{warmup} warm-up steps don't fit {steps} training steps")
     if not 0 <= cooldown < steps - warmup:

@@ -67,6 +67,8 @@ BAD = [
     ("alpha", [1, -2], r"Sample.alpha\[1\] -2 is not a finite number of at least 0"),
     ("alpha", float("nan"), "Sample.alpha nan is not a finite number"),
     ("alpha", 10**400, "is not a finite number"),
+    ("alpha", 1e300, r"Sample.alpha 1e\+300 is inf in float32"),
+    ("alpha", 1e-60, "Sample.alpha 1e-60 is 0 in float32"),
     ("alpha", True, "Sample.alpha True is not"),
     ("alpha", [None], r"Sample.alpha\[0\] None is not"),
     ("alpha", np.zeros((2, 2)), r"Sample.alpha\[0\] \[0.0, 0.0\] is not"),

@@ -18,6 +18,8 @@ def scalars(path):
     while at < len(data):
         (length,) = struct.unpack_from("<Q", data, at)
         event = Event.FromString(data[at + 12 : at + 12 + length])
+        if event.session_log.status == 1:
+            yield event.step, "start", None
         yield from ((event.step, one.tag, one.simple_value) for one in event.summary.value)
         at += 16 + length
 
@@ -38,12 +40,28 @@ def test_each_run_has_its_numbers_at_their_steps(tmp_path):
     events.close()
     for run, of in lines.items():
         [file] = (tmp_path / "events" / run.arm / str(run.seed)).iterdir()
-        assert list(scalars(file)) == [
+        assert list(scalars(file)) == [(0, "start", None)] + [
             (line["step"], name, value)
             for line in of
             for name, value in line.items()
             if isinstance(value, float)
         ]
+
+
+def test_a_resumed_run_drops_what_a_killed_process_wrote(tmp_path):
+    pytest.importorskip("tensorboardX")
+    run = Run.of(tmp_path, "default", 0)
+    kept = [{"step": step, "loss": step / 4} for step in (2, 4, 6)]
+    for line in kept:
+        run.metrics.append(line)
+    events = Events(str(tmp_path / "events"))
+    events.written(run, kept[-1])  # the first that the resumed process records
+    events.close()
+    [file] = (tmp_path / "events" / "default" / "0").iterdir()
+    assert list(scalars(file)) == [
+        (2, "start", None),
+        *((line["step"], "loss", line["loss"]) for line in kept),
+    ]
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
