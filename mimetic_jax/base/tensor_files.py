@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -73,13 +75,26 @@ def joined(path: str, files: Mapping[str, Mapping[str, T]]) -> dict[str, T]:
 
 
 def parts(path: str) -> list[str]:
-    """The files that hold the tensors of a `.safetensors` file or of an `.index.json`."""
+    """The files that hold the tensors of a `.safetensors` file or of an `.index.json`.
+
+    Raises:
+        InputError: for a file that is missing, and for one file of a checkpoint in several, in
+            which layers are missing and others are only in part.
+    """
     files = sorted(set(_weight_map(path).values())) if path.endswith(".index.json") else [path]
     for file in files:
         if not os.path.isfile(file):
             raise InputError(f"there is no file {file}")
         _check_whole(file)
+    if (numbered := _NUMBERED.search(path)) and int(numbered[1]) > 1:
+        beside = sorted(glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "*.index.json")))
+        give = beside[0] if beside else "the .index.json that belongs to them"
+        raise InputError(f"{path} is one of {int(numbered[1])} files of a checkpoint: give {give}")
     return files
+
+
+_NUMBERED = re.compile(r"-\d{5}-of-(\d{5})\.\w+$")
+"""The name of one file of a checkpoint, as Hugging Face's libraries write it."""
 
 
 def _check_whole(file: str) -> None:

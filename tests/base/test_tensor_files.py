@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from safetensors.numpy import save, save_file
 
 from mimetic_jax import InputError
-from mimetic_jax.base.tensor_files import mapped, read_file
+from mimetic_jax.base.tensor_files import mapped, parts, read_file
 
 WHOLE = {"cls": np.ones((1, 1, 8), np.float32), "pos": np.linspace(0, 1, 40, dtype=np.float32)}
 
@@ -80,6 +81,19 @@ def test_a_tensor_is_that_of_the_file_which_the_index_names(tmp_path):
     found["a"][...] = 3
     assert mapped(tmp_path / "1.safetensors")["a"].sum() == 12
     assert mapped(tmp_path / "2.safetensors")["a"].sum() == 0
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
+def test_one_file_of_several_is_refused_with_the_index_beside_it(tmp_path, suffix):
+    """Half a model has layers without value and out."""
+    shard = tmp_path / f"model-00001-of-00002.{suffix}"
+    save_file(WHOLE, shard)
+    with pytest.raises(InputError, match=r"one of 2 files .*: give the .index.json that belongs"):
+        parts(str(shard))
+    index = indexed(tmp_path, {}, {})
+    with pytest.raises(InputError, match=re.escape(f"give {index}")):
+        parts(str(shard))
+    assert parts(str(shard.rename(tmp_path / f"model-00001-of-00001.{suffix}")))
 
 
 def test_a_tensor_that_no_file_has_is_an_error(tmp_path):
