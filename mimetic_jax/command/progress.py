@@ -66,8 +66,8 @@ class Events:
 
         lines = [line]
         if run not in self._writers:
-            # A process that was killed wrote steps that are taken again, and lost others: its
-            # points are dropped, and metrics.jsonl has those that still count, this line among them.
+            # A killed process wrote steps that are taken again, and lost others: its points are
+            # dropped, and metrics.jsonl has those that still count, this line among them.
             lines = run.metrics.read() or lines
             self._writers[run] = SummaryWriter(
                 f"{self._folder}/{run.arm}/{run.seed}",
