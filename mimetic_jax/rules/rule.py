@@ -69,8 +69,7 @@ n tokens or positions (with the class token's), t tokens of a vocabulary, u rows
 filter or of a table, c channels, r the rows and columns of a table in one.
 
 An MLP over channels is `mlp_in` and `mlp_out`, one over tokens `token_in` and `token_out`. The
-zoo's rules for the kernels of a gated MLP, (act(x mlp_gate) ∘ x mlp_in) mlp_out, are `read_only`,
-and none describes the embedding of tokens; a rule of one's own may.
+zoo's rules for the kernels of a gated MLP, (act(x mlp_gate) ∘ x mlp_in) mlp_out, are `read_only`.
 
 Both biases of attention logits belong to windows: `relative_bias` has a column per head and is
 indexed by query − key, `shared_bias` is indexed by key − query.
@@ -196,6 +195,11 @@ class Rule:
     def of_norm(self) -> bool:
         """Whether the leaf is a gain or a scale: it stands beside the layer that it belongs to."""
         return not NORMS.isdisjoint(self.roles)
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether the leaf belongs to tokens of the vocabulary."""
+        return not {"embedding", "unembedding"}.isdisjoint(self.roles)
 
     @functools.cached_property
     def needed(self) -> tuple[str, ...]:

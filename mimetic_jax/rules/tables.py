@@ -154,6 +154,29 @@ def mlp_rules(
     )
 
 
+def embedding_rules(
+    embedding: str = "",
+    unembedding: str = "",
+    *,
+    transposed: bool = False,
+    exclude: str = CROSS_ATTENTION,
+) -> tuple[Rule, ...]:
+    """The rules for the embedding of tokens, and for the output layer if it has its own kernel.
+
+    Args:
+        embedding, unembedding: paths of the two leaves, as regular expressions; "" for none.
+        transposed: whether the output layer is stored output first, [T, D], as in PyTorch.
+        exclude: as in `Rule`.
+
+    Example:
+        >>> [rule.layout for rule in embedding_rules("wte/embedding", "head/kernel")]
+        ['t d', 'd t']
+    """
+    last = "t d" if transposed else "d t"
+    leaves = ((embedding, "embedding", "t d"), (unembedding, "unembedding", last))
+    return tuple(Rule(path, role, axes, exclude=exclude) for path, role, axes in leaves if path)
+
+
 def layer_names(pattern: str, names: Iterable[str] = ATTENTION) -> dict[str, Any]:
     """The names of the four layers, each in the place of {} in a pattern."""
     return {role: pattern.format(name) for role, name in zip(ATTENTION, names, strict=True)}
@@ -236,6 +259,15 @@ POOLING = tuple(
 )
 """Attention of stock names from a learned probe, beside it or in the same module."""
 
+TOKENS = (
+    *embedding_rules(
+        "(?:(?:tok(?:ens?)?_?)?embed(?:d(?:ing|er))?s?|embed_tokens|wte)/embedding",
+        "(?:lm_?head|unembed(?:ding)?)/kernel",
+    ),
+    Rule(r"Embed_0/embedding", "embedding", "t d", beside="!Embed_1/embedding"),
+)
+"""The embedding of tokens by common names of an `nn.Embed`, and an output layer of its own."""
+
 FLAX = (
     *POOLING,
     # Our models with `scan=True`.
@@ -255,6 +287,7 @@ FLAX = (
     *_LOGIT_BIASES,
     *mlp_rules(),
     Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),
+    *TOKENS,
 )
 """Stock Flax attention, Linen and NNX; MLPs, token mixing, depthwise filters, state space layers,
 relative position biases and position table of our own models."""

@@ -316,7 +316,7 @@ class Tree:
             leaf.index
             for leaves in self.blocks.values()
             for role, leaf in leaves.items()
-            if role != "embedding"
+            if not leaf.rule.of_tokens
         }
         ranks = zip(self.paths, map(np.ndim, self.leaves), strict=True)
         others = (one for index, one in enumerate(ranks) if index not in described)

@@ -7,6 +7,7 @@ from mimetic_jax.rules.tables import (
     QKV,
     attention_rules,
     biases_of,
+    embedding_rules,
     layer_names,
     mlp_rules,
     out_as_query,
@@ -34,7 +35,8 @@ def _layers(fused: str, stack: str, path: str) -> tuple[Rule, ...]:
 
 
 def _table(fused: str) -> tuple[Rule, ...]:
-    return (*_layers(fused, "l ", "repeat/layer/"), *_layers(fused, "", ""))
+    tokens = embedding_rules("emb/token_emb/weight", "lm_head/weight", transposed=True)
+    return (*_layers(fused, "l ", "repeat/layer/"), *_layers(fused, "", ""), *tokens)
 
 
 AXLEARN: tuple[Rule, ...] = _table("three d h k")

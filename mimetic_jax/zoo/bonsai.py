@@ -1,7 +1,7 @@
 """bonsai, the NNX models of jax-ml."""
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import attention_rules, layer_names, mlp_rules
+from mimetic_jax.rules.tables import attention_rules, embedding_rules, layer_names, mlp_rules
 from mimetic_jax.zoo.norms import gated, hugging_face_norms
 
 BONSAI: tuple[Rule, ...] = (
@@ -11,6 +11,7 @@ BONSAI: tuple[Rule, ...] = (
     *mlp_rules(within=r"layers/\d+$"),
     *gated("mlp/up_proj/kernel", "mlp/gate_proj/kernel", "mlp/down_proj/kernel"),
     *hugging_face_norms("scale", "kernel"),
+    *embedding_rules("(?:embed_tokens|embedder)/embedding", "lm_head/kernel"),
     Rule("pos_embeddings/pos_embeddings", "position", "1 n d"),
     Rule("(?<=decoder/)embed_positions/embedding", "position", "n d"),
 )

@@ -27,10 +27,10 @@ def best_table(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
 
     Attention or state space layers must be among them. A leaf counts if its path matches and its
     rank is that of the layout; leaves of rules without a role count too, as they show whose names
-    these are; norms and what no scheme writes don't. Of tables that describe as much, those are
-    left out by which an attention layer would have several widths; the first one of the rest is
-    preferred. The first of all tables is that of stock names. Others that describe as much in other
-    ways, or attention that the best doesn't, are an error.
+    these are; norms, embeddings of tokens and what no scheme writes don't. Of tables that describe
+    as much, those are left out by which an attention layer would have several widths; the first one
+    of the rest is preferred. The first of all tables is that of stock names. Others that describe
+    as much in other ways, or attention that the best doesn't, are an error.
     """
     leaves = tuple((path, np.shape(leaf)) for path, leaf in paths.flatten(params)[0])
     found = _found(leaves, tuple((name, tuple(rules)) for name, rules in tables.items()))
@@ -82,9 +82,11 @@ def _agree(one: Rule | None, other: Rule | None) -> bool:
 def _found(
     leaves: _Leaves, tables: tuple[tuple[str, tuple[Rule, ...]], ...]
 ) -> Mapping[str, Mapping[str, Rule]]:
-    """What each table describes, but for norms and what no scheme writes."""
+    """What each table describes, but for norms, embeddings and what no scheme writes."""
     return {
-        name: _described(leaves, [x for x in rules if not (x.of_norm or x.read_only)])
+        name: _described(
+            leaves, [x for x in rules if not (x.of_norm or x.of_tokens or x.read_only)]
+        )
         for name, rules in tables
     }
 

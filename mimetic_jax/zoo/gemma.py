@@ -1,7 +1,7 @@
 """Gemma, in DeepMind's own library and in big_vision."""
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import QKV
+from mimetic_jax.rules.tables import QKV, embedding_rules
 from mimetic_jax.zoo.norms import gains, scales
 
 
@@ -43,6 +43,7 @@ GEMMA: tuple[Rule, ...] = (
     Rule("attn/k_einsum/w", "key", "g d k"),
     *_gemma(),
     *_NORMS,
+    *embedding_rules("embedder/input_embedding"),
 )
 """Gemma 2, 3 and 4 of the gemma library, and big_vision's Gemma (PaliGemma's llm).
 

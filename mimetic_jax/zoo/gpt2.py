@@ -1,7 +1,7 @@
 """GPT-2's names, whose kernels are stored in either order; the shapes of attention tell which."""
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import attention_rules, mlp_rules
+from mimetic_jax.rules.tables import attention_rules, embedding_rules, mlp_rules
 from mimetic_jax.zoo.hugging_face import EXCLUDED
 from mimetic_jax.zoo.norms import gains
 
@@ -19,6 +19,9 @@ def _gpt2(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ...]:
         ),
         Rule("crossattention/.*", ()),
         *mlp_rules(first="mlp/c_fc", second="mlp/c_proj", kernel=kernel, transposed=transposed),
+        *embedding_rules(
+            f"wte/{table}", f"lm_head/{kernel}", transposed=kernel == "weight", exclude=EXCLUDED
+        ),
         Rule(f"wpe/{table}", "position", "n d"),
         # GPT-1 has the same names after the sum.
         Rule(f"ln_[12]/{leaf}", "post_norm", "d", beside=f"../../tokens_embed/{table}"),

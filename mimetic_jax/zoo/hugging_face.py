@@ -4,7 +4,14 @@ import dataclasses
 import functools
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import CROSS_ATTENTION, QKV, attention_rules, layer_names, mlp_rules
+from mimetic_jax.rules.tables import (
+    CROSS_ATTENTION,
+    QKV,
+    attention_rules,
+    embedding_rules,
+    layer_names,
+    mlp_rules,
+)
 from mimetic_jax.zoo.norms import adding_one, gated, hugging_face_norms
 
 # Parts beside a text model or an encoder, with another number of heads.
@@ -92,6 +99,12 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
         *mlp(first="mlp/(?:c_fc|fc_in)", second="mlp/(?:c_proj|fc_out)"),
         *mlp(first="mlp/dense_h_to_4h", second="mlp/dense_4h_to_h"),
         *mlp(first=r"layer/\d+/DenseReluDense/wi", second=r"layer/\d+/DenseReluDense/wo"),
+        *embedding_rules(
+            f"(?:embed_tokens|wte|embed_in|shared|(?:word|tok|token)_embeddings?)/{table}",
+            f"(?:lm_head|embed_out)/{kernel}",
+            transposed=transposed,
+            exclude=EXCLUDED,
+        ),
         position("embeddings/position_embeddings", layout="1 n d"),
         position(
             f"(?:embeddings/position_embeddings?|wpe|(?<=decoder/)embed_positions)/{table}",

@@ -1,7 +1,7 @@
 """litgpt."""
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import torch_attention, torch_mlp
+from mimetic_jax.rules.tables import embedding_rules, torch_attention, torch_mlp
 from mimetic_jax.zoo.norms import adding_one, gains, gated, scales
 
 _BLOCK = r"(?:^|/)h/\d+$"
@@ -19,6 +19,7 @@ LITGPT: tuple[Rule, ...] = (
     *scales(*_AFTER, within=_BLOCK),  # OLMo 2
     Rule(_FIRST, "shared_gain", "d", beside=f"!{_SECOND}", within=_BLOCK),
     *gains(_FIRST, _SECOND, within=_BLOCK),
+    *embedding_rules("wte/weight", "lm_head/weight", transposed=True),
     # What tells it from timm's names, whose qkv has another layout.
     *(Rule(name, (), within=_BLOCK) for name in (_FIRST, *_AFTER, _KERNELS[1])),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import attention_rules, layer_names
+from mimetic_jax.rules.tables import attention_rules, embedding_rules, layer_names
 from mimetic_jax.zoo.norms import gains, gated, scales
 
 # A lookbehind has a fixed width, hence one for each name of the module. Lookbehinds keep that name
@@ -19,7 +19,10 @@ _OTHERS = r"(?:(?<=layers_\d/attention/)|(?<=layers_\d\d/attention/)|(?<=GptOssA
 _OTHERS_SCANNED = r"(?:(?<=layers/layers_\d/attention/)|(?<=layers/layers_\d/GptOssAttention/))"
 
 
-_POSITION = Rule(r"position_embedder/embedding", "position", "n d")
+_EMBEDDINGS = (
+    Rule(r"position_embedder/embedding", "position", "n d"),
+    *embedding_rules("token_embedder/embedding", "logits_dense/kernel"),
+)
 
 
 def _attention(
@@ -75,7 +78,7 @@ MAXTEXT: tuple[Rule, ...] = (
     Rule(f"{_ATTENTION}out/kernel", (), beside=("key/kernel", "!value/kernel")),
     *_attention(),
     *_attention(_OTHERS_SCANNED, _OTHERS),
-    _POSITION,
+    *_EMBEDDINGS,
     *_MLP,
     *_NORMS,
     # What shows that a model is none of `MAXTEXT_LLAMA`.
@@ -109,7 +112,7 @@ src/maxtext/checkpoint_conversion/utils/param_mapping.py (e591f30).
 
 MAXTEXT_LLAMA: tuple[Rule, ...] = (
     *(rule for rule in _attention(undivided=True) if rule.path.endswith("kernel")),
-    _POSITION,
+    *_EMBEDDINGS,
     *_MLP,
     *_NORMS,
     # What shows that a model is not stock Flax's; those of `MAXTEXT` have more marks of their own.

@@ -52,6 +52,7 @@ _AXES = {
     "blocks": "l",
     "qkv": "three",
     "position": "n",
+    "vocab": "t",
 }
 """Letters of layouts by the names of axes, haliax's and levanter's, and penzai's."""
 
@@ -167,9 +168,12 @@ def _layer_of_mlp(one: _Array) -> tuple[str, str] | None:
 
 
 def _other(one: _Array, present: Collection[str]) -> Rule | None:
-    """The rule of a position table, a bias of attention's output, a gain or a scale."""
+    """The rule of a table of positions or tokens, a bias of the output, a gain or a scale."""
     if one.of_layer == {"n", "d"}:
         return Rule(numbered(one.path), "position", " ".join(one.axes))
+    if one.of_layer == {"t", "d"}:
+        role = "unembedding" if re.search("head|decode", one.path) else "embedding"
+        return Rule(numbered(one.path), role, " ".join(one.axes))
     if one.of_layer != {"d"}:
         return None
     block, _, kind = names.found(one.path)

@@ -1,6 +1,6 @@
 """nanochat, and others that come from modded-nanogpt."""
 
-from mimetic_jax.rules.tables import torch_attention, torch_mlp
+from mimetic_jax.rules.tables import embedding_rules, torch_attention, torch_mlp
 from mimetic_jax.zoo.norms import scales
 
 NANOCHAT = (
@@ -10,6 +10,7 @@ NANOCHAT = (
         second="mlp/(?:c_)?proj",
         within=r"(?:^|/)(?:h|blocks)/\d+$",
     ),
+    *embedding_rules("wte/weight|tok_emb/weight", "lm_head/weight", transposed=True),
     *scales("attn_scale", "mlp_scale"),
 )
 """nanochat, parameter-golf's baseline, and older records of modded-nanogpt, in PyTorch.

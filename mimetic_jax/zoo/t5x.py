@@ -1,7 +1,7 @@
 """T5X."""
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import attention_rules, mlp_rules
+from mimetic_jax.rules.tables import attention_rules, embedding_rules, mlp_rules
 from mimetic_jax.zoo.norms import gains, gated
 
 _SCANNED = r"(?:encoder/encoder|decoder/decoder)"
@@ -37,6 +37,7 @@ def _layers(layer: str, *, stacked: bool) -> tuple[Rule, ...]:
 T5X: tuple[Rule, ...] = (
     *_layers(_SCANNED, stacked=True),
     *_layers(_LAYER, stacked=False),
+    *embedding_rules("token_embedder/embedding", "logits_dense/kernel"),
     # What shows whose names these are.
     Rule(r"relpos_bias/rel_embedding", ()),
     Rule(r"pre_mlp_layer_norm/scale", ()),

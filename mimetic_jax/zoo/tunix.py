@@ -1,7 +1,7 @@
 """tunix."""
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import attention_rules, layer_names
+from mimetic_jax.rules.tables import attention_rules, embedding_rules, layer_names
 from mimetic_jax.zoo.norms import gains, gated
 
 TUNIX: tuple[Rule, ...] = (
@@ -10,6 +10,7 @@ TUNIX: tuple[Rule, ...] = (
     Rule("attn/k_bias", "key_bias", "(g k)"),
     Rule("attn/v_bias", "value_bias", "(g k)"),
     *gated("mlp/up_proj/kernel", "mlp/gate_proj/kernel", "mlp/down_proj/kernel"),
+    *embedding_rules("embedder/input_embedding", "lm_head/w"),
     *gains("input_layernorm/w", "post_attention_layernorm/w"),
 )
 """tunix's Llama 3, Qwen 2 and Qwen 3. Its Gemma 1 to 3 are `GEMMA`.

@@ -22,6 +22,7 @@ from tests.zoo.cases import (
     F,
     L,
     N,
+    V,
     big_vision,
     gemma,
     leaves_of,
@@ -31,6 +32,7 @@ from tests.zoo.cases import (
 )
 
 QKV = STOCK[:3]
+EMBEDDINGS = ("embedding", "unembedding")
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
@@ -149,6 +151,53 @@ def test_fit_reads_the_scheme_under_any_gains_and_scales(name):
     before = any(place.startswith("before") for place in factors)
     assert ("kernels alone" in note) != before
     assert "unknown" not in note
+
+
+@pytest.mark.parametrize(
+    ("name", "embedding", "unembedding"),
+    [
+        ("flax_stacked", "embed/embedding", "lm_head/kernel"),
+        ("flax_stacked", "Embed_0/embedding", "unembed/kernel"),
+        ("flax_gpt2", "transformer/wte/embedding", "lm_head/kernel"),
+        ("nanogpt", "transformer/wte/weight", "lm_head/weight"),
+        ("easydel_phi", "model/embed_tokens/embedding", "lm_head/kernel"),
+        ("llama", "model/embed_tokens/weight", "lm_head/weight"),
+        ("gpt_neox", "embed_in/weight", "embed_out/weight"),
+        ("bert", "bert/embeddings/word_embeddings/weight", ""),
+        ("t5", "shared/weight", "lm_head/weight"),
+        ("bonsai_qwen3", "embedder/embedding", "lm_head/kernel"),
+        ("tunix_llama", "embedder/input_embedding", "lm_head/w"),
+        ("gemma", "embedder/input_embedding", ""),
+        ("maxtext_llama", "params/token_embedder/embedding", "params/decoder/logits_dense/kernel"),
+        ("axlearn", "decoder/emb/token_emb/weight", "decoder/lm_head/weight"),
+        ("t5x", "token_embedder/embedding", "decoder/logits_dense/kernel"),
+        ("nanodo", "embed/embedding", ""),
+        ("nanochat", "transformer/wte/weight", "lm_head/weight"),
+        ("parameter_golf", "tok_emb/weight", "lm_head/weight"),
+        ("litgpt_llama", "transformer/wte/weight", "lm_head/weight"),
+    ],
+)
+def test_tables_know_the_embedding_of_tokens(name, embedding, unembedding):
+    case, random = CASES[name], np.random.default_rng(0)
+    paths = dict(zip(EMBEDDINGS, (embedding, unembedding), strict=True))
+    kept = {role: random.normal(size=(V, D)) for role, path in paths.items() if path}
+    leaves = {
+        paths[role]: table.T if paths[role].endswith(("/kernel", "/w")) else table
+        for role, table in kept.items()
+    }
+    tree = case.params() | case.tree(leaves)
+    if not case.dots:  # of nested names some are in both
+        tree = nested(leaves_of(case.params()) | leaves)
+    assert plan(tree, SCHEME, **case.numbers).table == case.table
+    found = {
+        role: block[role]
+        for _, _, block in mimetic_jax.blocks(tree, **case.numbers)
+        for role in block
+        if role in EMBEDDINGS
+    }
+    assert found.keys() == kept.keys()
+    for role, table in kept.items():
+        np.testing.assert_allclose(found[role], table, rtol=1e-6)
 
 
 def test_every_table_has_a_case():
