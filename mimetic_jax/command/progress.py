@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tqdm import tqdm
@@ -64,7 +64,7 @@ class Events:
         """A run has recorded a line; for `Comparison`."""
         from tensorboardX import SummaryWriter
 
-        lines = [line]
+        lines: Sequence[Mapping[str, Any]] = [line]
         if run not in self._writers:
             # A killed process wrote steps that are taken again, and lost others: its points are
             # dropped, and metrics.jsonl has those that still count, this line among them.
