@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from mimetic_jax.base.errors import InputError
 from tests import training
-from tests.golden import make
+from tests.golden import formulas
 
 # Tests that need eight devices run in a process of their own: see test_multidevice.py.
 collect_ignore = [] if "MIMETIC_EIGHT_DEVICES" in os.environ else ["multidevice"]
@@ -84,12 +84,12 @@ def own_flags():
 
 @pytest.fixture
 def golden():
-    """Arrays of formulas in NumPy, and stored ones of other programs: see tests/golden/make.py."""
+    """Arrays of formulas in NumPy, and stored ones of other programs: see golden/formulas.py."""
 
     def load(name: str) -> dict[str, np.ndarray]:
-        if name in make.FORMULAS:
-            return make.FORMULAS[name]()
-        with np.load(make.FOLDER / f"{name}.npz") as file:
+        if name in formulas.FORMULAS:
+            return formulas.FORMULAS[name]()
+        with np.load(formulas.FOLDER / f"{name}.npz") as file:
             return dict(file)
 
     return load

@@ -10,7 +10,6 @@ from mimetic_jax import plan
 from mimetic_jax.models import Attention, ViT
 from mimetic_jax.models.local_attention import ConvAttention, GatedAttention
 from mimetic_jax.schemes import Mimetic
-from tests.golden.originals import gpsa_weights
 
 KEY = jax.random.key(0)
 SMALL = {"num_classes": 5, "width": 16, "depth": 1, "heads": 4, "patch": 2}
@@ -23,6 +22,14 @@ def images(batch=2, side=8):
 def drawn(layer, count, width):
     x = jax.random.normal(jax.random.key(2), (2, count, width))
     return jax.jit(layer.init)(KEY, x)["params"], x
+
+
+def gpsa_weights():
+    """Kernels [20, 20] and an input [2, 16, 20] of the golden arrays."""
+    rng = np.random.default_rng(0)
+    drawn = {name: rng.normal(size=(20, 20)) for name in ("query", "key", "out")}
+    drawn["x"] = rng.normal(size=(2, 16, 20))
+    return {name: (array / 2).astype(np.float32) for name, array in drawn.items()}
 
 
 @pytest.mark.parametrize("heads", [4, 5])

@@ -11,11 +11,15 @@ from mimetic_jax import InputError
 from mimetic_jax.models import ViT, resample
 from mimetic_jax.models.layers import Dropout
 from mimetic_jax.models.vit import Block
-from tests.golden.originals import VIT
 from tests.models.values import drawn
 from tests.typical import typical
 
 KEY = jax.random.key(0)
+VIT = {
+    **{"num_classes": 5, "width": 12, "depth": 2, "heads": 2, "patch": 4, "token_std": 1e-6},
+    **{"dropout": 0.2, "drop_path": 0.5},
+}
+"""Of the recorded arrays."""
 SMALL = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4}
 
 

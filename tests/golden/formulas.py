@@ -1,14 +1,21 @@
-"""Independent truth: the papers' formulas here, and arrays that other programs computed.
+"""Independent truth: the papers' formulas here, in float64 NumPy without mimetic_jax.
 
-The formulas are in float64 NumPy and without mimetic_jax. The other modules of this folder compute
-the arrays that are stored in it, and say what must be installed to run them:
+The arrays in this folder are of other programs, on an x86 CPU. The functions that ran them, by
+the names of the files, are in tests/golden/*.py of commit 59b65fb3, with what they need:
 
-    python -m tests.golden.make [--write] NAME ...
-
-prints the largest difference per file NAME.npz; `--write` stores the new arrays.
+- torch_adamw, resample, hugging_face_vit: PyTorch 2.13.0, transformers 5.23.0.
+- vit: our ViT with Flax's own attention layer in place of ours.
+- gpsa: facebookresearch/convit at 0a9340a.
+- kentaroy_policy, kentaroy_rates, mixer, convmixer: kentaroy47/vision-transformers-cifar10 at
+  5bb83d3, Pillow 13.0.0. convnext: timm 1.0.31.
+- windows: the same repository, and microsoft/Swin-Transformer at f82860b.
+- released: osiriszjq/structured_initialization at 2623dcc. One ViT layer of D = 20, H = 4 per
+  family, in float64: "before", and every parameter that the family changed, in PyTorch's layouts;
+  "impulse3_2_1" scales positions by 3 and query and key to norm 2, "impulse" by 18 and 7. The
+  noise of its logits is "trunc_normal", the uniform one np.random.RandomState(0).uniform on
+  ±√(3/D), first [H, D, D] for query and key, then [D, D] for value and projection.
 """
 
-import argparse
 import pathlib
 from collections.abc import Callable
 
@@ -16,9 +23,7 @@ import numpy as np
 import scipy.linalg
 import scipy.stats
 
-from tests.golden import convolutions, mamba, originals, released, windows
-from tests.golden.originals import Arrays
-
+Arrays = dict[str, np.ndarray]
 FOLDER = pathlib.Path(__file__).parent
 
 
@@ -112,32 +117,3 @@ def zero_init() -> Arrays:
 FORMULAS: dict[str, Callable[[], Arrays]] = {
     make.__name__: make for make in (schedules, sincos, zero_init)
 }
-
-ORIGINALS: dict[str, Callable[[], Arrays]] = {
-    make.__name__: make
-    for make in (
-        *(originals.torch_adamw, originals.resample, originals.hugging_face_vit, originals.vit),
-        *(originals.gpsa, originals.kentaroy_policy, originals.kentaroy_rates),
-        *(convolutions.mixer, convolutions.convmixer, convolutions.convnext),
-        *(mamba.mamba, released.released, windows.windows),
-    )
-}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("name", nargs="+", choices=ORIGINALS)
-    parser.add_argument("--write", action="store_true", help="store what was computed")
-    arguments = parser.parse_args()
-    for name in arguments.name:
-        path, arrays = FOLDER / f"{name}.npz", ORIGINALS[name]()
-        if path.exists():
-            with np.load(path) as stored:
-                largest = max(np.abs(arrays[key] - stored[key]).max() for key in stored)
-            print(f"{name}: largest difference {largest:.1g}")
-        if arguments.write:
-            np.savez_compressed(path, **arrays)
-
-
-if __name__ == "__main__":
-    main()
