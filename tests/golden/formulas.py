@@ -21,7 +21,6 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg
-import scipy.stats
 
 Arrays = dict[str, np.ndarray]
 FOLDER = pathlib.Path(__file__).parent

@@ -10,10 +10,13 @@ import sys
 import threading
 from unittest import mock
 
+import fsspec.implementations.memory
 import pytest
+from etils import epath
 
 from mimetic_jax import InputError
 from mimetic_jax.train.store import files
+from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import Lines, locked, path_of
 
 
@@ -114,6 +117,34 @@ def test_a_full_disk_keeps_the_old_text(tmp_path, full_disk):
 def test_other_paths_are_refused(text, words):
     with pytest.raises(InputError, match=words):
         path_of(text)
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """A folder of gs:// in memory."""
+    monkeypatch.setattr(fsspec.implementations.memory.MemoryFileSystem, "store", {})
+    memory = fsspec.filesystem("memory", skip_instance_cache=True)
+    monkeypatch.setattr(epath.backend.fsspec_backend, "fs", lambda path: memory)
+    monkeypatch.setattr(files, "need", lambda *_: None)  # the client of the real one
+    files._bucket.cache_clear()
+    return path_of("gs://bucket/run")
+
+
+def test_objects_of_a_bucket_are_replaced_whole(bucket):
+    """They can't be appended to or locked; what a kill left of a line goes, as on a disk."""
+    lines = lines_of(bucket)
+    assert lines.read() == files.names(bucket) == []
+    records = [{"step": step} for step in range(3)]
+    lines.append(records[0])
+    lines.path.write_bytes(lines.path.read_bytes() + b'{"st')
+    with locked(bucket), files.in_turn(bucket):
+        for record in records[1:]:
+            lines.append(record)
+    assert lines.read() == records
+    claim = Claim({"task": "images", "arms": {}}, {"run": "digest"})
+    claim.write(bucket)
+    assert Claim.read(bucket) == claim
+    assert files.names(bucket) == ["config.json", "x.jsonl"]
 
 
 HOLD = """
