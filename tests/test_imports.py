@@ -68,7 +68,7 @@ WITHOUT_FLAX = {
 }
 
 
-@pytest.mark.parametrize("folder, allowed", [("", ALLOWED), ("data", WINGS)])
+@pytest.mark.parametrize(("folder", "allowed"), [("", ALLOWED), ("data", WINGS)])
 def test_imports_point_one_way(folder, allowed):
     graphlib.TopologicalSorter(allowed).prepare()  # raises an error if there is a circle
     within = PACKAGE / folder
