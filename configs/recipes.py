@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from configs import arms
@@ -208,3 +211,13 @@ def beside_positions(width: int) -> float:
     see configs/python_docs.py.
     """
     return 0.5 * width**-0.5
+
+
+MODERN: Mapping[str, Any] = {
+    "positions": "rotary",
+    "qk_norm": True,
+    "rms_norm": True,
+    "swiglu": True,
+    "mlp_ratio": 8 / 3,
+}
+"""Fields of a GPT as language models of today are."""

@@ -12,7 +12,7 @@ from mimetic_jax.base.errors import InputError
 
 _DATA = ("PIL", "cv2", "grain", "pooch", "safetensors", "sklearn")
 _PLOT = ("matplotlib", "jinja2")
-_TRAINER = ("absl", "etils", "flax", "ml_collections", "optax", "orbax")
+_TRAINER = ("absl", "etils", "flax", "ml_collections", "optax", "orbax", "tokenizers")
 EXTRAS = {
     "flax": ("flax",),
     "data": _DATA,

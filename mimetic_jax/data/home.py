@@ -1,13 +1,16 @@
-"""Files and folders of a user: paths with "~" for a home folder, names, texts."""
+"""Files and folders of a user: paths with "~" for a home folder, names, texts, what is kept."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 from mimetic_jax.base.errors import InputError, check_no_pointer
 
@@ -113,6 +116,39 @@ def split_in_name(stem: str) -> str:
     """
     words = re.findall(r"[a-z]+", stem.lower()) or [""]
     return SPLITS.get(words[0], "") or SPLITS.get(words[-1], "")
+
+
+def split_of(file: Path) -> str:
+    """The split that a file is by its whole name, or that a folder above it is; "" for none.
+
+    >>> split_of(Path("val/a.txt")), split_of(Path("test.bin")), split_of(Path("a test.txt"))
+    ('validation', 'test', '')
+    """
+    names = (file.stem, *reversed(file.parts[:-1]))
+    return next((SPLITS[name.lower()] for name in names if name.lower() in SPLITS), "")
+
+
+def cache_folder() -> Path:
+    """Where prepared data is kept: mimetic_jax in $XDG_CACHE_HOME, which is ~/.cache unless set."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "mimetic_jax")
+
+
+def keep(path: Path, write: Callable[[IO[bytes]], object]) -> bool:
+    """Write a file of the cache, whole or not at all; returns whether it could be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            try:
+                write(file.file)
+                file.close()
+                os.replace(file.name, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(file.name)
+                raise
+    except OSError:  # no home folder, a full disk
+        return False
+    return True
 
 
 def unread(names: Iterable[str]) -> str:

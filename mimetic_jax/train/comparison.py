@@ -304,8 +304,8 @@ class Comparison:
         changed = False
         for dataset in {id(arm.dataset): arm.dataset for arm in self.arms.values()}.values():
             published = dataset.info
-            if left_out := getattr(published, "left_out", ""):  # drawn data have no files
-                self.say(f"{published.name}: {left_out}")
+            if notes := getattr(published, "notes", ""):  # drawn data have no files
+                self.say(f"{published.name}: {notes}")
             dataset.load()
             if (info := dataset.info) != published:
                 changed = True

@@ -114,6 +114,12 @@ class TextData(Section):
     """`config.data` of task "text"."""
 
     name: str = field("ptb_char", "the text: ptb_word, wikitext2, text_char, …", affects=DATA)
+    vocabulary: int = field(
+        0,
+        "tokens: of text_bpe, to learn, 0: 8192; of text_tokens, 0: the largest id + 1",
+        Range(0, 2**20),
+        DATA,
+    )
     dir: str | None = field(None, "folder or file that holds the text", affects=PLACE)
     length: int = field(400, "tokens of a window", AT_ONCE)
     valid: int = field(320, "last tokens of a window, which are scored", AT_ONCE)

@@ -81,9 +81,10 @@ class Score:
 ACCURACY = Score("accuracy", "accuracy %", scale=100.0)
 PERPLEXITY = Score("test_perplexity", "test perplexity", higher=False, chosen_by="perplexity")
 BITS = Score("test_bpc", "test bits/char", higher=False, chosen_by="bpc", digits=3)
+BYTES = Score("test_bpb", "test bits/byte", higher=False, chosen_by="bpb", digits=3)
 RECALL = Score("recall", "answers %", scale=100.0, goal=95.0)
 
-SCORES = {score.name: score for score in (ACCURACY, PERPLEXITY, BITS, RECALL)}
+SCORES = {score.name: score for score in (ACCURACY, PERPLEXITY, BITS, BYTES, RECALL)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

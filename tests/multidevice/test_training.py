@@ -38,7 +38,7 @@ def trained(name, *axes, accumulate=1):
         config.data.update(name="ptb_word", length=12, valid=8)
         random = np.random.default_rng(0)
         tokens = (random.integers(0, 50, count).astype(np.int32) for count in (900, 103, 131))
-        dataset = Corpus("made up", tuple(map(str, range(50))), *tokens)
+        dataset = Corpus("made up", tuple(map(str, range(50))), *tokens, "word")
         info = TASKS["text"].describe(config, dataset)
     else:
         dataset, info = data.load_dataset("digits"), data.describe("digits")

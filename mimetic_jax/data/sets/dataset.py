@@ -38,7 +38,7 @@ class DatasetInfo:
         streamed: read from disk while training, instead of held in memory.
         arrays: read from NAME.npz, which `mimetic download` makes of the published files.
         included: reads the splits of a set that needs no files.
-        left_out: how many files of the folder aren't read; "" for none.
+        notes: what isn't read, and what else a reader of results should know; "" for none.
     """
 
     name: str
@@ -55,13 +55,13 @@ class DatasetInfo:
     streamed: bool = False
     arrays: bool = False
     included: Callable[[], tuple[Split, Split]] | None = None
-    left_out: str = dataclasses.field(default="", compare=False)
+    notes: str = dataclasses.field(default="", compare=False)
 
     def __str__(self) -> str:
         return (
             f"{self.name}, {self.num_train:,} train and {self.num_test:,} test images of "
             f"{self.image_shape}, {self.num_classes} classes"
-            f"{self.left_out and f'; {self.left_out}'}"
+            f"{self.notes and f'; {self.notes}'}"
         )
 
 

@@ -68,10 +68,10 @@ def describe_own(
 
     Takes what `load_own` takes, and the images if they are loaded; otherwise files are listed.
     """
-    path, side, left_out = _own_path(name, data_dir), size or OWN_SIDES[name], ""
+    path, side, notes = _own_path(name, data_dir), size or OWN_SIDES[name], ""
     if dataset is None:
         tree = ClassFolders(path)
-        dataset, left_out = _own_sources(tree), unread(tree.others)
+        dataset, notes = _own_sources(tree), unread(tree.others)
     return DatasetInfo(
         name_of(path),
         (side, side, 3),
@@ -79,7 +79,7 @@ def describe_own(
         *dataset.sizes,
         source=str(data_dir),
         streamed=name == "folder_streamed",
-        left_out=left_out,
+        notes=notes,
     )
 
 

@@ -52,7 +52,9 @@ _KNOWN = {
 }
 
 
-def describe(name: str, data_dir: str | None = None, corpus: Corpus | None = None) -> TextInfo:
+def describe(
+    name: str, data_dir: str | None = None, corpus: Corpus | None = None, vocabulary: int = 0
+) -> TextInfo:
     """The size of a text: as loaded, or else as published, from its name alone.
 
     "python_docs", of which each version of Python has its own text, and a text of one's own are
@@ -61,10 +63,9 @@ def describe(name: str, data_dir: str | None = None, corpus: Corpus | None = Non
     if name in _KNOWN:
         info = _KNOWN[name]
     elif name == _PYTHON_DOCS or name in LEVELS:
-        corpus = load_text(name, data_dir) if corpus is None else corpus
+        corpus = load_text(name, data_dir, vocabulary) if corpus is None else corpus
         source = "pydoc_data.topics of CPython" if name == _PYTHON_DOCS else str(data_dir)
-        level, left_out = LEVELS.get(name, "char"), corpus.left_out
-        info = TextInfo(corpus.name, level, 0, 0, 0, 0, source, left_out=left_out)
+        info = TextInfo(corpus.name, corpus.level, 0, 0, 0, 0, source, notes=corpus.notes)
     else:
         raise unknown("text", name, [*names(), *LEVELS])
     if corpus is None:
@@ -75,6 +76,8 @@ def describe(name: str, data_dir: str | None = None, corpus: Corpus | None = Non
         num_train=len(corpus.train),
         num_valid=len(corpus.valid),
         num_test=len(corpus.test),
+        valid_bytes=corpus.scored_bytes(corpus.valid),
+        test_bytes=corpus.scored_bytes(corpus.test),
     )
 
 
@@ -83,8 +86,8 @@ def names() -> tuple[str, ...]:
     return (*_KNOWN, _PYTHON_DOCS)
 
 
-def load_text(name: str, data_dir: str | None) -> Corpus:
-    """Load a text, published or one's own: see `text_files.load_own` for that.
+def load_text(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
+    """Load a text, published or one's own: see `text_files.load_own` for that and `vocabulary`.
 
     Words are separated by whitespace, with "<eos>" after every line; those that the training text
     lacks are "<unk>". Characters ("ptb_char") are those of Mikolov's character files, made from
@@ -101,7 +104,11 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
     Modeling (Bai et al.), section 4, and its program's word_cnn and char_cnn.
     """
     if name in LEVELS:
-        return load_own(name, data_dir)
+        return load_own(name, data_dir, vocabulary)
+    if vocabulary:
+        raise InputError(
+            f"data.vocabulary {vocabulary} is of text_bpe and text_tokens: {name} has its own"
+        )
     if name == _PYTHON_DOCS:
         check_unused(name, data_dir, "text_char or text_word")
         return _python_docs()

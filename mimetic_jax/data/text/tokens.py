@@ -12,6 +12,8 @@ import numpy as np
 from mimetic_jax.base.errors import InputError
 
 _UNKNOWN = "<unk>"
+_SHARES = (0.9, 0.95)  # where the validation and the test text begin
+_MOST_TESTED = 100_000  # characters or tokens: a test of more would take longer than the training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +21,13 @@ class TextInfo:
     """Size and origin of a text; numbers of tokens are with line ends.
 
     Args:
-        level: what a token is, "word" or "char".
+        level: what a token is: "word", "char", "bpe", or "tokens" of a file.
         vocabulary: number of different tokens.
         source: the canonical release.
         files: its training, validation and test file, if it is read from these.
         folders: folders below `data_dir` that may hold the files.
-        left_out: how many files of the folder aren't read; "" for none.
+        notes: what isn't read, and what else a reader of results should know; "" for none.
+        valid_bytes, test_bytes: of the tokens after the first, which are scored; 0 if not known.
     """
 
     name: str
@@ -36,13 +39,15 @@ class TextInfo:
     source: str
     files: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
-    left_out: str = dataclasses.field(default="", compare=False)
+    notes: str = dataclasses.field(default="", compare=False)
+    valid_bytes: int = 0
+    test_bytes: int = 0
 
     def __str__(self) -> str:
         return (
             f"{self.name}, {self.num_train:,} train, {self.num_valid:,} validation and "
             f"{self.num_test:,} test tokens, {self.vocabulary:,} different ones"
-            f"{self.left_out and f'; {self.left_out}'}"
+            f"{self.notes and f'; {self.notes}'}"
         )
 
 
@@ -51,7 +56,9 @@ class Corpus:
     """Training, validation and test text as token ids, int32 [N], with one vocabulary.
 
     Attributes:
-        left_out: how many files of its folder aren't read; "" for none.
+        level: what a token is, as in `TextInfo`; of level "bpe", a symbol of the vocabulary has a
+            character for each byte.
+        notes: what isn't read, and what else a reader of results should know; "" for none.
     """
 
     name: str
@@ -59,7 +66,8 @@ class Corpus:
     train: np.ndarray
     valid: np.ndarray
     test: np.ndarray
-    left_out: str = dataclasses.field(default="", kw_only=True)
+    level: str
+    notes: str = dataclasses.field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         for split in ("train", "valid", "test"):
@@ -74,6 +82,26 @@ class Corpus:
             digest.update(np.ascontiguousarray(tokens).data)
         return digest.hexdigest()[:16]
 
+    def scored_bytes(self, tokens: np.ndarray) -> int:
+        """The bytes of all tokens but the first, which nothing precedes; 0 if not known."""
+        if self.level != "bpe":
+            return 0
+        sizes = np.array([len(symbol) for symbol in self.vocabulary])
+        return int(sizes[tokens[1:]].sum())
+
+
+def starts(size: int) -> tuple[float, float]:
+    """Where the validation and the test part of a text begin: it has none of its own.
+
+    >>> starts(1000), starts(10_000_000)
+    ((900.0, 950.0), (9800000, 9900000))
+    """
+    first, second = _SHARES
+    return (
+        max(first * size, size - 2 * _MOST_TESTED),
+        max(second * size, size - _MOST_TESTED),
+    )
+
 
 def corpus_of(name: str, texts: Sequence[Iterator[str]], level: str) -> Corpus:
     """The training, validation and test text, in parts that end at a line end, as tokens.
@@ -87,14 +115,14 @@ def corpus_of(name: str, texts: Sequence[Iterator[str]], level: str) -> Corpus:
     numbers.default_factory = numbers.__len__  # a new symbol's id is the number of symbols so far
     if level == "char":
         train, valid, test = (_encoded(text, list, numbers.__getitem__) for text in texts)
-        return Corpus(name, tuple(numbers), train, valid, test)
+        return Corpus(name, tuple(numbers), train, valid, test, level)
     train = _encoded(texts[0], _words, numbers.__getitem__)
     known, train = _known(numbers, train)
     unknown = known[_UNKNOWN]
     valid, test = (
         _encoded(text, _words, lambda word: known.get(word, unknown)) for text in texts[1:]
     )
-    return Corpus(name, tuple(known), train, valid, test)
+    return Corpus(name, tuple(known), train, valid, test, level)
 
 
 def _known(numbers: dict[str, int], train: np.ndarray) -> tuple[dict[str, int], np.ndarray]:

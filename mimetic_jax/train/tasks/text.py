@@ -16,7 +16,7 @@ from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
 from mimetic_jax.train.cluster.mesh import BATCH
-from mimetic_jax.train.record import BITS, PERPLEXITY
+from mimetic_jax.train.record import BITS, BYTES, PERPLEXITY
 from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.tasks.cross_entropy import token_losses
 from mimetic_jax.train.tasks.task import Evaluation, Task
@@ -36,13 +36,14 @@ class TextTask(Task):
         self.info = info
         self.length, self.valid = config.data.length, config.data.valid
         self.per_step = config.batch * config.data.valid
-        self.score = BITS if info.level == "char" else PERPLEXITY
+        self.score = {"char": BITS, "bpe": BYTES}.get(info.level, PERPLEXITY)
         self.chunk_bytes = 2**27  # of logits on a device
 
     @classmethod
     def describe(cls, config: ConfigDict, dataset: texts.Corpus | None = None) -> texts.TextInfo:
         """The text of a configuration: as published, or as loaded; a user's text as it is."""
-        info = texts.describe(config.data.name, config.data.dir, dataset)
+        data = config.data
+        info = texts.describe(data.name, data.dir, dataset, data.vocabulary)
         if info.vocabulary == 1:
             raise InputError(f"{info.name} has one token alone, which leaves nothing to learn")
         return info
@@ -50,7 +51,7 @@ class TextTask(Task):
     @classmethod
     def load(cls, config: ConfigDict, given: Any = None) -> texts.Corpus:
         """The text of a configuration."""
-        return texts.load_text(config.data.name, config.data.dir)
+        return texts.load_text(config.data.name, config.data.dir, config.data.vocabulary)
 
     @classmethod
     def build(cls, config: ConfigDict, info: texts.TextInfo, mesh: Mesh) -> tuple[Self, TokenRows]:
@@ -91,11 +92,16 @@ class TextTask(Task):
     def evaluation(self, sums: dict[str, Any]) -> Evaluation:
         """From sums over the validation text and, named with "test_", the test text."""
         values: dict[str, float] = {}
-        for prefix in ("", "test_"):
-            loss = float(sums[f"{prefix}loss"]) / int(sums[f"{prefix}count"])
-            values |= {f"{prefix}loss": loss, f"{prefix}{self._unit_name}": self._units(loss)}
-        shown = f"{self._unit_name} {values[self._unit_name]:.3f} on the validation text, "
-        shown += f"{values[f'test_{self._unit_name}']:.3f} on the test text"
+        for prefix, of_bytes in (("", self.info.valid_bytes), ("test_", self.info.test_bytes)):
+            total, tokens = float(sums[f"{prefix}loss"]), int(sums[f"{prefix}count"])
+            values[f"{prefix}loss"] = loss = total / tokens
+            values[f"{prefix}{self._unit_name}"] = self._units(loss)
+            if of_bytes:  # those of the counted tokens
+                values[f"{prefix}bpb"] = total / math.log(2) / of_bytes
+        names = [self._unit_name, *(["bpb"] if self.info.valid_bytes else [])]
+        shown = ", ".join(f"{name} {values[name]:.3f}" for name in names)
+        tested = ", ".join(f"{values[f'test_{name}']:.3f}" for name in names)
+        shown += f" on the validation text, {tested} on the test text"
         count = int(sums["count"])
         return Evaluation(values, count, f"{shown}  ({count:,} tokens)")
 
@@ -130,7 +136,9 @@ class TextTask(Task):
 
     @property
     def _unit_name(self) -> str:
-        return "bpc" if self.info.level == "char" else "perplexity"
+        return {"char": "bpc", "bpe": "bpt"}.get(self.info.level, "perplexity")
 
     def _units(self, loss: float) -> float:
-        return loss / math.log(2) if self.info.level == "char" else math.exp(min(loss, 700))
+        if self._unit_name == "perplexity":
+            return math.exp(min(loss, 700))
+        return loss / math.log(2)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mimetic_jax.data.text import text_files
+from mimetic_jax.data.text import text_files, tokens
 from mimetic_jax.data.text.corpus import describe
 from mimetic_jax.data.text.text_files import load_own
 from tests.data.made import refused, write
@@ -64,7 +64,7 @@ def test_the_line_ends_are_the_nearest(lengths, ended):
 
 
 def test_what_is_tested_of_a_long_text_is_bounded(monkeypatch):
-    monkeypatch.setattr(text_files, "_MOST_TESTED", 40)
+    monkeypatch.setattr(tokens, "_MOST_TESTED", 40)
     parts = text_files._divided(Path("a.txt"), ["to be\n" * 1000])
     assert [len(part) for part in parts] == [5922, 36, 42]
 
@@ -76,7 +76,6 @@ def test_what_is_tested_of_a_long_text_is_bounded(monkeypatch):
         (("Train", "dev"), "has Train.txt, dev.txt but lacks test.txt:"),
         (("train-0", "train-1", "a test"), "2 train texts, train-0.txt, train-1.txt, ...: join"),
         (("train/a", "test/a"), "has a.txt, a.txt but lacks valid.txt"),
-        ((), "has no .txt file"),
     ],
 )
 def test_a_part_of_the_splits_is_refused(tmp_path, files, missing):
@@ -98,7 +97,7 @@ def test_a_split_folder_is_read_as_it_is(tmp_path, form, valid):
     write(tmp_path, {form.format(name): text for name, text in named})
     write(tmp_path, {"notes.txt": "none of the three"})
     corpus = load_own("text_char", str(tmp_path))
-    assert corpus.left_out == "other files, left out: 1 (.txt 1)"
+    assert corpus.notes == "other files, left out: 1 (.txt 1)"
     assert [written(corpus, split) for split in SPLITS] == texts
 
 
@@ -117,13 +116,46 @@ def test_which_files_of_a_folder_are_read(tmp_path):
             "._a.txt": b"\0\5\x16\7\xb0",
             ".a.txt": "hidden\n",
             "__MACOSX/sub/b.txt": b"\xff",
-            "notes.md": "x",
+            "notes.pdf": "x",
             "README": "x",
         },
     )
     assert whole(tmp_path) == TEXT
     said = str(describe("text_char", str(tmp_path)))
-    assert said.endswith("other files, left out: 2 (.md 1, no suffix 1)")
+    assert said.endswith("other files, left out: 2 (.pdf 1, no suffix 1)")
+
+
+def test_source_code_is_a_text_and_its_names_tell_no_splits(tmp_path):
+    """Nor are files of no bytes, of another encoding or of zeros read."""
+    write(
+        tmp_path,
+        {
+            "a/__init__.py": "",
+            "a/dev.py": "".join(LINES[:40]),
+            "a/test.py": "".join(LINES[40:70]),
+            "train/readme.MD": "".join(LINES[70:]),
+            "z/latin.py": "# ä".encode("latin-1"),
+            "z/zeros.txt": "a\0b",
+        },
+    )
+    assert whole(tmp_path) == TEXT
+    assert load_own("text_char", str(tmp_path)).notes == "not UTF-8, left out: 2 (latin.py, ...)"
+
+
+def test_three_named_texts_are_splits_beside_source_code(tmp_path):
+    write(tmp_path, {f"{split}.txt": LINES[n] for n, split in enumerate(SPLITS)})
+    write(tmp_path, {"prepare.py": "x\n" * 50})
+    corpus = load_own("text_char", str(tmp_path))
+    assert [written(corpus, split) for split in SPLITS] == LINES[:3]
+    assert corpus.notes == "other files, left out: 1 (.py 1)"
+
+
+def test_folders_without_text(tmp_path):
+    write(tmp_path, {"a.png": "x"})
+    words = "has no file that is read here", "other files, left out: 1 (.png 1)"
+    refused(lambda: load_own("text_char", str(tmp_path)), *words)
+    write(tmp_path, {"a.py": b"\xff"})
+    refused(lambda: load_own("text_char", str(tmp_path)), "has no text: its files are empty or")
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\r"])

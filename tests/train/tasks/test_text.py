@@ -1,6 +1,7 @@
 """Language models: the protocol in NumPy, and the laws of every other training."""
 
 import dataclasses
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +40,26 @@ def test_evaluation_is_the_protocol_in_numpy(text):
             losses = dict(enumerate(found, start + 1)) | losses
         assert int(sums[f"{prefix}count"]) == len(losses) == len(tokens) - 1
         assert sums[f"{prefix}loss"] == pytest.approx(sum(losses.values()), rel=1e-5)
+
+
+def test_byte_pairs_are_scored_by_the_bytes_that_they_stand_for(text, tmp_path, monkeypatch):
+    pytest.importorskip("tokenizers")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    comparison = quiet(text(**{"data.name": "text_bpe", "data.vocabulary": 270}))
+    comparison.open()
+    task, info = comparison.arms["run"].program.task, comparison.info
+    counts = {"count": info.num_valid - 1, "test_count": info.num_test - 1}
+    found = task.evaluation({"loss": 500.0, "test_loss": 900.0, **counts}).values
+    folder = comparison.config.data.dir
+    for prefix, file, total in (("", "ptb.valid.txt", 500), ("test_", "ptb.test.txt", 900)):
+        corpus = texts.load_text("text_bpe", folder, 270)
+        first = corpus.vocabulary[(corpus.test if prefix else corpus.valid)[0]]
+        scored = len(next(Path(folder).rglob(file)).read_bytes()) - len(first)
+        bits = total / np.log(2)
+        assert found[f"{prefix}bpt"] == pytest.approx(bits / counts[f"{prefix}count"])
+        assert found[f"{prefix}bpb"] == pytest.approx(bits / scored)
+    assert task.score.value([(1, found)]) == found["test_bpb"]
+    assert "bits/byte" in task.score.label
 
 
 def test_a_sample_is_whole_windows(text):
