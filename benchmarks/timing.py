@@ -13,8 +13,6 @@ from mimetic_jax.host.sums import compile_right_sums
 compile_right_sums()  # what is timed is what users run
 
 REPEATS = 5
-STEPS = 50
-"""Of a group of `seconds_per_step`, in which the host runs ahead of the device as in training."""
 
 
 def medians(functions: Sequence[Callable[[], Any]], pause: float = 0.0) -> list[float]:
@@ -29,15 +27,3 @@ def medians(functions: Sequence[Callable[[], Any]], pause: float = 0.0) -> list[
 
     rounds = [[measured(function) for function in functions] for _ in range(REPEATS + 1)]
     return [statistics.median(column) for column in zip(*rounds[1:], strict=True)]
-
-
-def seconds_per_step(run: Callable[[int], None], least: float) -> tuple[float, int]:
-    """Median seconds per step and the number of groups of steps, after one group of warm-up.
-
-    `run` waits until the device is done; the groups, three or more, take `least` seconds together.
-    """
-    run(STEPS)
-    times: list[float] = []
-    while len(times) < 3 or sum(times) < least:
-        times.append(timed(lambda: run(STEPS))[0])
-    return statistics.median(times) / STEPS, len(times)

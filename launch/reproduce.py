@@ -51,7 +51,6 @@ import jax
 
 from launch import docs, league, rows
 from launch.runs import Queue, Results
-from mimetic_jax.base.arguments import given_as
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.command import shipped
@@ -201,8 +200,7 @@ def reproduce(given: argparse.Namespace, wanted: Sequence[Row], results: Results
 
         out = pathlib.Path(given.results) / "figures"
         options = {"small": given.small, "heads": given.heads}
-        with given_as({"num_heads": "--heads", "num_kv_heads": "--kv-heads"}):
-            pictures = draw(given.name, queue, plain, out, given.file, **options)
+        pictures = draw(given.name, queue, plain, out, given.file, **options)
         for picture in pictures:
             say(f"drawn: {picture}")
     return 1 if failed else 0

@@ -15,7 +15,6 @@ need("training", "train")  # and all else that a configuration describes
 from absl import app, flags, logging
 from ml_collections import ConfigDict
 
-from mimetic_jax.base.arguments import given_as
 from mimetic_jax.base.errors import InputError, check_given, innermost, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.command import shipped
@@ -33,9 +32,6 @@ ANALYSES = {
 }
 """Values of --what, each a module of `mimetic_jax.analysis` with `analyze(comparison, workdir)`,
 which draws WORKDIR/NAME.png and returns a line that names it; and what it draws."""
-
-_OPTIONS = {name: f"--config.{name}" for name in ("rules", "num_heads", "num_kv_heads")}
-"""The options for arguments of `rewrite`, in messages."""
 
 _CONFIG = flags.DEFINE_string("config", None, "Experiment: NAME[:arg=value,…], or FILE.py so.")
 _WORKDIR = flags.DEFINE_string(
@@ -117,8 +113,7 @@ def main(argv: Sequence[str]) -> None:
         if events:
             events.written(run, line)
 
-    with given_as(_OPTIONS):
-        comparison = Comparison(config, progress.say, on_metrics=on_metrics)
+    comparison = Comparison(config, progress.say, on_metrics=on_metrics)
     if _MODE.value == "plan":
         print(describe(comparison), flush=True)
         print(f"\n{timing.estimate(comparison)}")
@@ -160,8 +155,7 @@ def _compile(config: ConfigDict, name: str) -> None:
     from mimetic_jax.train.comparison import Comparison
 
     target = Target.of(name)
-    with given_as(_OPTIONS):
-        comparison = Comparison(config, devices=target.devices())
+    comparison = Comparison(config, devices=target.devices())
     for text in describe(comparison, target):
         print(text, flush=True)
 

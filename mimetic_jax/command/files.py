@@ -18,7 +18,6 @@ import jax
 import numpy as np
 
 from mimetic_jax import schemes, zoo
-from mimetic_jax.base.arguments import given_as
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.tensor_files import joined, mapped, parts, read_file
 from mimetic_jax.base.typed import SEED, converted
@@ -33,16 +32,8 @@ _FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file
 _INDEX = ".index.json"
 _PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
 _SHOWN_BY_CHECK = {"query", "value", "ssm_b"}
-_OPTIONS = {
-    "num_heads": "--heads",
-    "num_kv_heads": "--kv-heads",
-    "rules": "--rules",
-    "grid": "--grid=HxW",
-}
-"""The options for arguments of `rewrite`, in messages."""
 
 
-@given_as(_OPTIONS)
 def rewrite_file(argv: Sequence[str]) -> None:
     """Copy a file of weights, with a scheme where it applies; everything else byte for byte."""
     parser = _parser("rewrite", rewrite_file.__doc__)
@@ -81,7 +72,6 @@ def rewrite_file(argv: Sequence[str]) -> None:
         print(check(written, **given))
 
 
-@given_as(_OPTIONS)
 def check_file(argv: Sequence[str]) -> None:
     """How closely the products of each layer of a file are aligned with the identity."""
     parser = _parser("check", check_file.__doc__)
@@ -108,7 +98,6 @@ def check_file(argv: Sequence[str]) -> None:
         found.plot(bare).savefig(options.png, dpi=150)
 
 
-@given_as(_OPTIONS)
 def fit_file(argv: Sequence[str]) -> None:
     """The schemes whose constants are closest to the weights of a file."""
     parser = _parser("fit", fit_file.__doc__)

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
 
 FUSED = {2: "two", 3: "three"}
@@ -109,18 +108,18 @@ class Layout:
                 found |= {name: known[name] for name in names if name in known}
             left = [name for name in names if name not in found]
             if len(left) > 1:
-                raise InputError(f"{path} stores its heads flattened: give {argument('num_heads')}")
+                raise InputError(f"{path} stores its heads flattened: give num_heads")
             product = math.prod(found[name] for name in names if name in found)
             if size % product or (not left and size != product):
                 advice = f"; {grouped_advice()}" if "three" in names else ""
                 if "g" in names and heads["g"] == heads["h"]:
-                    name = argument("num_kv_heads")
+                    name = "num_kv_heads"
                     advice = f": give {name}, the number of heads of key and value"
                 misfit = self._misfit(names, heads, found)
                 raise InputError(f"{misfit} axis {at} of {path}, which has size {size}{advice}")
             if "three" in names and heads["g"] not in (None, heads["h"]):
                 raise InputError(
-                    f"{argument('num_kv_heads')} {heads['g']}, but {path} has as many heads of key "
+                    f"num_kv_heads {heads['g']}, but {path} has as many heads of key "
                     f"as of query by its layout {self.text!r}; {grouped_advice()}"
                 )
             found |= dict.fromkeys(left, size // product)
@@ -150,11 +149,11 @@ class Layout:
     ) -> str:
         """The numbers that are wrong for an axis."""
         if self.parts in names:
-            parts = (f"{argument(_GIVEN.get(x, x))} {found[x]}" for x in dict.fromkeys(self.parts))
+            parts = (f"{_GIVEN.get(x, x)} {found[x]}" for x in dict.fromkeys(self.parts))
             return f"{' and '.join(parts)} do not fit"
         grouped = "g" in names and heads["g"] != heads["h"]
         letter = "g" if grouped else "h"
-        return f"{argument(_GIVEN[letter])} {heads[letter]} does not divide"
+        return f"{_GIVEN[letter]} {heads[letter]} does not divide"
 
     def _part_sizes(
         self, path: str, shape: tuple[int, ...], known: Mapping[str, int | None]
@@ -165,7 +164,7 @@ class Layout:
         if any(x in _GIVEN for x in missing):
             raise InputError(
                 f"{path} stores the heads of query, key and value along one axis: give "
-                f"{' and '.join(map(argument, _GIVEN.values()))}"
+                f"{' and '.join(_GIVEN.values())}"
             )
         if len(missing) > 1:
             raise InputError(
@@ -186,11 +185,11 @@ def grouped_advice() -> str:
     """What to give for one kernel of query, key and value, with fewer heads of the last two."""
     return (
         "with fewer heads of key and value than of query give "
-        f"{argument('num_kv_heads')} and, if all of query come before all of key and of value, "
+        "num_kv_heads and, if all of query come before all of key and of value, "
         "attention_rules(…, grouped=True); no layout describes others"
     )
 
 
 def own_rules() -> str:
     """What to give for a leaf that no table of rules describes."""
-    return f"give {argument('rules', '(Rule(path, role, layout), …)')} for this tree"
+    return "give rules=(Rule(path, role, layout), …) for this tree"

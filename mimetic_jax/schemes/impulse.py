@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import COUNT
 from mimetic_jax.schemes.base import Block, Context, Scheme, both_or_none
@@ -137,7 +136,7 @@ class Impulse(Scheme):
             raise InputError(
                 "Impulse needs one position table on a known grid: the tree has no table or "
                 "several, or its patch grid isn't square (then give "
-                f"{argument('grid', '(h, w)')})"
+                "grid=(h, w))"
             )
         sizes = pair_sizes(block, "query", "key")._asdict()
         if context.position.shape[1] != sizes.pop("dim"):
@@ -249,7 +248,7 @@ class ImpulseMixing(Scheme):
         if math.prod(grid) != count:
             raise InputError(
                 f"token_in {(count, hidden)} mixes {count} tokens, which are not a grid of "
-                f"{grid[0]}x{grid[1]}: give {argument('grid', '(h, w)')}"
+                f"{grid[0]}x{grid[1]}: give grid=(h, w)"
             )
         if hidden % count:
             raise InputError(

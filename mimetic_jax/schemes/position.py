@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax import weights
-from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Block, Context, Scheme
@@ -50,13 +49,13 @@ class SinCos(Scheme):
         if context.grid is None:
             raise InputError(
                 f"{N} positions aren't a square grid, with or without a class token, or aren't the "
-                f"tree's only ones: give {argument('grid', '(h, w)')}, or the part of the tree "
+                f"tree's only ones: give grid=(h, w), or the part of the tree "
                 "that has them; for text SinCos(axes=1)"
             )
         if context.text is None:
             raise InputError(
                 f"{N} positions may be a grid of patches or a line of text, and the tree doesn't "
-                f"show which by an embedding of one of them: give {argument('grid', '(h, w)')}, or "
+                f"show which by an embedding of one of them: give grid=(h, w), or "
                 "SinCos(axes=1)"
             )
         h, w = context.grid

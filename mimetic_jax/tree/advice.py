@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mimetic_jax import zoo
-from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import shown
 from mimetic_jax.rules.layout import grouped_advice
@@ -54,9 +53,8 @@ def hint_of_heads(tree: Tree, leaves: Collection[Leaf]) -> str:
 def advice_on_groups(tree: Tree) -> str:
     """What to give if heads of query and of key have different widths."""
     if tree.grouped:
-        query, key = (argument(name) for name in ("num_heads", "num_kv_heads"))
-        return f"{query} {tree.heads['h']} or {key} {tree.heads['g']} is another"
-    return f"give {argument('num_kv_heads')}, the number of heads of key and value"
+        return f"num_heads {tree.heads['h']} or num_kv_heads {tree.heads['g']} is another"
+    return "give num_kv_heads, the number of heads of key and value"
 
 
 def no_match(tree: Tree, scheme: Scheme) -> str:
@@ -84,7 +82,7 @@ def no_match(tree: Tree, scheme: Scheme) -> str:
     kernels = [role for role in every if not role.endswith("_bias")]
     return (
         f"{message}: no rule gives one of them the role {' or '.join(kernels or every)}; put "
-        f"one in front, {argument('rules', '(Rule(path, role, layout), *rules)')}"
+        f"one in front, rules=(Rule(path, role, layout), *rules)"
     )
 
 
@@ -138,7 +136,7 @@ def hint(tree: Tree, scheme: Scheme | None = None) -> str:
         return ""
     if scheme is not None and not _finds(tree, scheme, zoo.TABLES[name]):
         return ""
-    return f": it looks like zoo.{name}, give {argument('rules', f'zoo.{name}')}"
+    return f": it looks like zoo.{name}, give rules=zoo.{name}"
 
 
 def _finds(tree: Tree, scheme: Scheme, rules: Sequence[Rule]) -> bool:
@@ -163,7 +161,7 @@ def without(rules: str, *parts: str, keep: bool = False) -> str:
         last = re.split("[/.]", part.removesuffix("/"))[-1] + "/" if keep else ""
         name = numbered(part.removesuffix(last)) + last
         left.append(f'Rule(r"^{name}{".*" * name.endswith("/")}", ())')
-    return argument("rules", f"({', '.join(left)}, *{rules})")
+    return f"rules=({', '.join(left)}, *{rules})"
 
 
 def part_of(path: str, other: str) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import shown
 from mimetic_jax.rules import paths
@@ -88,7 +87,7 @@ def check_one_per_layer(tree: Tree, blocks: Iterable[str]) -> None:
             raise InputError(
                 f"{first} and {second} are in one layer, and their names don't tell "
                 "self-attention from cross-attention: give "
-                f"{argument('rules', tree.name_of_rules)} if all of them are self-attention, or "
+                f"rules={tree.name_of_rules} if all of them are self-attention, or "
                 f"leave one out with {one}"
             )
 
@@ -213,7 +212,7 @@ def check_described(tree: Tree) -> None:
     if not advice:
         parents = {paths.parent(paths.parent(one)) for one in tree.undescribed}
         near = [one for one in tree.paths if paths.parent(paths.parent(one)) in parents]
-        call = suggested(tree, near) or argument("rules", "(Rule(path, role, layout), …)")
+        call = suggested(tree, near) or "rules=(Rule(path, role, layout), …)"
         layers = {paths.parent(one) for one in tree.undescribed}
         alike = [x for x in sorted(layers) if paths.parent(x) == paths.parent(paths.parent(path))]
         advice = (

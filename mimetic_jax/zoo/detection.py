@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.base.arguments import argument
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import Rule, find_rule
@@ -46,14 +45,14 @@ def best_table(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
         if beside and not found[best].keys() & set(beside):
             raise InputError(
                 f"zoo.{best} describes one part of this tree and zoo.{name} another, such as "
-                f"{beside[0]}: give {argument('rules', f'(*zoo.{best}, *zoo.{name})')}"
+                f"{beside[0]}: give rules=(*zoo.{best}, *zoo.{name})"
             )
         for path in described.keys() | found[best].keys():
             alike = _agree(described.get(path), found[best].get(path))
             if fits.get(name) == fits[best] and not alike:
                 raise InputError(
                     f"zoo.{best} and zoo.{name} fit this tree equally well, but differ in {path}: "
-                    f"give {argument('rules', f'zoo.{best}')} or {argument('rules', f'zoo.{name}')}"
+                    f"give rules=zoo.{best} or rules=zoo.{name}"
                 )
     return best
 

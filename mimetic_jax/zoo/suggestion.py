@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mimetic_jax.base.arguments import argument
 from mimetic_jax.rules import names
 from mimetic_jax.rules.rule import ATTENTION, Rule
 from mimetic_jax.rules.tables import attention_rules
@@ -170,9 +169,9 @@ def _given(rules: str, beside: str) -> str:
         rules = f"({'' if rules.startswith('Rule') else '*'}{rules}, *{beside})"
     elif rules.startswith("Rule"):
         rules = f"({rules},)"
-    return argument("rules", rules)
+    return f"rules={rules}"
 
 
 def _heads(*, grouped: bool) -> str:
     names = ("num_heads", "num_kv_heads") if grouped else ("num_heads",)
-    return ", ".join(argument(name, "…") for name in names)
+    return ", ".join(f"{name}=…" for name in names)

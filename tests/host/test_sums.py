@@ -7,7 +7,6 @@ import textwrap
 
 import jax
 import jaxlib
-import numpy as np
 import pytest
 
 from mimetic_jax import InputError
@@ -32,18 +31,7 @@ def in_a_process(code: str, flags: str | None) -> str:
 
 
 def test_the_compiler_of_this_process_is_right():
-    assert sums.wrong_sums() == []
-
-
-@pytest.mark.parametrize("name", ["rows", "all", "squares"])
-def test_a_product_with_a_constant_matrix_alone_is_right(name):
-    random = np.random.default_rng(0)
-    E = random.normal(size=(100, 100)).astype(np.float32)
-    x, y = np.ones((2, 1, 3), np.float32), np.ones((2, 1), np.float32)
-    compiled = jax.jit(lambda E, c: sums.patterns(E, c, x, y)[name])(E, 0.5)
-    rows = E.astype(np.float64).sum(-1)
-    truth = {"rows": rows**2 / 2, "all": (rows**2).sum(), "squares": (rows / 100) ** 2}[name]
-    np.testing.assert_allclose(compiled, truth, rtol=1e-3, atol=1e-3)
+    assert sums.right_sums()
 
 
 def test_importing_the_command_makes_a_process_sum_correctly():
@@ -56,9 +44,9 @@ def test_importing_the_command_makes_a_process_sum_correctly():
         from mimetic_jax.host import sums
         f = lambda T: jax.jit(lambda x: jnp.sum(jnp.pad(x, ((0, 0), (0, T - 1), (0, 0))), (0, 1)))
         x = jnp.ones((512, 1, 96))
-        print(f(17)(x)[0], f(65)(x)[0], sums.wrong_sums())
+        print(f(17)(x)[0], f(65)(x)[0], sums.right_sums())
     """
-    assert in_a_process(code, None) == "512.0 512.0 []\n"
+    assert in_a_process(code, None) == "512.0 512.0 True\n"
 
 
 @pytest.mark.parametrize(
@@ -91,14 +79,14 @@ def test_a_version_that_was_not_tried_gets_no_flag(monkeypatch):
 
 @pytest.mark.usefixtures("fresh")
 def test_wrong_sums_are_refused_with_what_cures_them(monkeypatch):
-    monkeypatch.setattr(sums, "wrong_sums", lambda: ["rows"])
+    monkeypatch.setattr(sums, "right_sums", lambda: False)
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    with pytest.raises(InputError, match=r"wrong on this CPU \(rows\).* set XLA_FLAGS=--xla_cpu_e"):
+    with pytest.raises(InputError, match=r"wrong on this CPU.* set XLA_FLAGS=--xla_cpu_e"):
         sums.check_sums()
 
 
 @pytest.mark.usefixtures("fresh")
 def test_other_devices_are_not_probed(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(sums, "wrong_sums", lambda: pytest.fail("compiled"))
+    monkeypatch.setattr(sums, "right_sums", lambda: pytest.fail("compiled"))
     sums.check_sums()

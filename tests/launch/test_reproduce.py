@@ -676,7 +676,7 @@ def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys):
     draws = np.random.default_rng(0)
     shapes = {"h.0.attn.c_attn.weight": (96, 288), "h.0.attn.c_proj.weight": (96, 96)}
     np.savez(file, **{name: draws.normal(size=shape) for name, shape in shapes.items()})
-    assert "--heads" in mistake(capsys, *figure, f"--file={file}")
+    assert "num_heads" in mistake(capsys, *figure, f"--file={file}")
     for heads in (6, 12):  # whatever the paper's figure has
         assert ended([*figure, f"--file={file}", f"--heads={heads}"]) == 0
         lines = (tmp_path / "figures" / "attention_figure7.csv").read_text().splitlines()
