@@ -1,0 +1,80 @@
+"""Schemes for the first layer, from the data that a model will be trained on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax import weights
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.weights.cooccurrence import SMOOTHING, WINDOW
+
+
+@dataclasses.dataclass(frozen=True)
+class Cooccurrence(Scheme):
+    """Embeddings of tokens from how often they stand near each other in the training text.
+
+    Rows of U S^½ of the text's positive pointwise mutual information, at the root mean square of
+    the embedding that they replace and in random axes: see `weights.from_counts`. Tokens that the
+    text lacks keep their rows. The counts are given to `rewrite`, as
+    `counts=weights.cooccurrence(tokens, vocab)`; the trainer counts its training split. An untied
+    output layer stays as it is.
+
+    Before `PositionalHeads` with a constant channel, which turns the rows into that channel's
+    complement: (Cooccurrence(), PositionalHeads(base, channel=0)).
+
+    Attributes:
+        window: w, how many tokens apart pairs are counted, where the scheme has its text counted: by
+            the trainer or by `mimetic rewrite --tokens`.
+        smoothing: a, the power of the neighbors' frequencies.
+
+    Reference: ours for initialization; the law is Levy and Goldberg's (2014), and trained language
+    models have it: docs/trained.md.
+    """
+
+    window: Annotated[int, WINDOW] = 5
+    smoothing: Annotated[float, SMOOTHING] = 0.75
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        return roles & {"embedding"}
+
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        base, counts = block["embedding"], _counts(self, context)
+        options = {"smoothing": self.smoothing, "base": base}
+        return {"embedding": weights.from_counts(key, counts, base.shape[1], **options)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Unigram(Scheme):
+    """The bias of a language model's output layer starts at log p of each token of its text.
+
+    The first steps of training then don't go into the frequencies of tokens. It is the baseline of
+    `Cooccurrence`, and goes with it: (Unigram(), Cooccurrence()). It takes the same counts.
+
+    Reference: A Natural Bias for Language Generation Models (Meister et al. 2022, arXiv
+    2212.09686).
+    """
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        return roles & {"unembedding_bias"}
+
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        del key  # nothing here is random
+        found = weights.log_frequency(_counts(self, context))
+        (vocab,) = block.shapes["unembedding_bias"]
+        if len(found) != vocab:
+            raise InputError(f"counts of {len(found)} tokens, but an output layer of {vocab}")
+        return {"unembedding_bias": jnp.asarray(found)}
+
+
+def _counts(scheme: Scheme, context: Context) -> Any:
+    if context.counts is None:
+        raise InputError(
+            f"{type(scheme).__name__} needs how often tokens stand near each other in your text: "
+            "give counts=mimetic_jax.weights.cooccurrence(tokens, vocab), or --tokens=FILE"
+        )
+    return context.counts
