@@ -27,7 +27,7 @@ from jax.nn.initializers import Initializer
 
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.typed import COUNT, Range, converted, shown
-from mimetic_jax.schemes import Block, Context, MeanShift, Mimetic, Scheme
+from mimetic_jax.schemes import Block, Context, Cooccurrence, MeanShift, Mimetic, Scheme
 from mimetic_jax.schemes.base import named_if_traced
 from mimetic_jax.tree.placement import constrained
 from mimetic_jax.weights.attention import attention_sizes
@@ -287,6 +287,52 @@ def mean_shift(
         return scheme(shift_key, Block.of({"mlp_in": kernel}), Context())["mlp_in"]
 
     return _of_matrices(draw, in_axis, out_axis, batch_axis)
+
+
+def from_counts(
+    counts: Any, *, smoothing: float = 0.75, base: Initializer | None = None
+) -> Initializer:
+    """Embeddings of tokens from how often they stand near each other in your text.
+
+    √D σ · normalized(U_i S^½) Q, the rows of `weights.from_counts`, at the root mean square σ of
+    `base`; tokens that the text lacks have the rows of `base`.
+
+    Args:
+        counts: [V, V] of `weights.cooccurrence`; V is that of the layer, padding included.
+        smoothing: the power of the neighbors' frequencies.
+        base: the initializer whose scale is kept; unless given Flax's for `nn.Embed`, normal with
+            the variance 1/D.
+
+    Returns:
+        init(key, (V, D), dtype), for `embedding_init` of `nn.Embed` and `nnx.Embed`.
+
+    Raises:
+        InputError: (when called) if counts aren't [V, V] for the shape [V, D].
+
+    Example:
+        >>> import flax.linen as nn
+        >>> text = [0, 1, 2, 3] * 50 + [4, 1, 2, 3] * 50  # 0 and 4 have the same neighbors
+        >>> counts = weights.cooccurrence(text, vocab=5, window=1)
+        >>> layer = nn.Embed(5, 16, embedding_init=from_counts(counts))
+        >>> rows = layer.init(jax.random.key(0), jnp.zeros(1, int))["params"]["embedding"]
+        >>> bool(rows[0] @ rows[4] > 2 * rows[0] @ rows[1])
+        True
+
+    Reference: Neural Word Embedding as Implicit Matrix Factorization (Levy and Goldberg 2014).
+    """
+    scheme = Cooccurrence(smoothing=smoothing)
+    base = base or jax.nn.initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
+
+    def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
+        check_key(key)
+        dtype = check_dtype(jnp.float32 if dtype is None else dtype, "dtype")
+        base_key, key = jax.random.split(key)
+        block = Block.of({"embedding": base(base_key, shape, jnp.float32)})
+        drawn = scheme(key, block, Context(counts=counts))["embedding"]
+        array = in_dtype("the embedding", drawn, dtype)
+        return array if out_sharding is None else constrained(array, out_sharding)
+
+    return init
 
 
 def _undrawn(role: str) -> jax.Array:

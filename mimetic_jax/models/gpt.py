@@ -32,10 +32,11 @@ from mimetic_jax.weights.rotary import Rotary
 
 RULES = (
     Rule("embedding", "embedding", "t d"),
+    Rule("decoder_bias", "unembedding_bias", "t"),
     *(dataclasses.replace(rule, read_only=rule.of_norm) for rule in FLAX),
 )
-"""What the parameters are: stock Flax's names, whose gated MLP schemes may write here, and the
-embedding."""
+"""What the parameters are: stock Flax's names, whose gated MLP schemes may write here, the
+embedding, and the output layer's bias."""
 
 
 def _rotary(model: GPT) -> Rotary | None:

@@ -48,6 +48,7 @@ ROLES = {
     "position": "n d",
     "embedding": "t d",
     "unembedding": "t d",
+    "unembedding_bias": "t",
     "query_gain": "k",
     "key_gain": "k",
     "attention_gain": "d",

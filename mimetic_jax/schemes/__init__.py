@@ -14,6 +14,7 @@ from mimetic_jax.schemes.baselines import IDInit, TFixup, Zero, ZeroOut
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
 from mimetic_jax.schemes.circuits import ContentHeads, InductionCircuit
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
+from mimetic_jax.schemes.first_layer import Cooccurrence, Unigram
 from mimetic_jax.schemes.heads import HeadIdentity, OrthogonalValueOut, SymmetricQueryKey
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.independent import CompleteP, Independent
@@ -37,6 +38,7 @@ __all__ = [
     "Context",
     "ConvFilters",
     "ConvMimetic",
+    "Cooccurrence",
     "CorrelatedMLP",
     "HeadIdentity",
     "IDInit",
@@ -63,6 +65,7 @@ __all__ = [
     "Sinusoidal",
     "SymmetricQueryKey",
     "TFixup",
+    "Unigram",
     "Zero",
     "ZeroOut",
     "as_tuple",

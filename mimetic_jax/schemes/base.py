@@ -85,6 +85,8 @@ class Context:
         grid: (h, w) of the patches; None if unknown.
         text: whether the position table is of text, not of patches; None if the tree has neither an
             embedding of tokens nor one of patches.
+        counts: how often tokens stand near each other in the text, of `weights.cooccurrence`; None
+            if they aren't given.
     """
 
     layer: int = 0
@@ -92,6 +94,7 @@ class Context:
     position: jax.Array | None = None
     grid: tuple[int, int] | None = None
     text: bool | None = False
+    counts: Any = None
 
 
 class Block(Mapping[str, jax.Array]):
@@ -320,6 +323,19 @@ def _closed_over(function: Any) -> Iterator[Any]:
     for cell in getattr(function, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # an empty cell
             yield from jax.tree.leaves(cell.cell_contents)
+
+
+def inside(schemes: Iterable[Any]) -> Iterator[Scheme]:
+    """Schemes, and those inside of others.
+
+    >>> from mimetic_jax.schemes import Mimetic, NormMatched
+    >>> [type(scheme).__name__ for scheme in inside([NormMatched(Mimetic())])]
+    ['NormMatched', 'Mimetic']
+    """
+    for scheme in schemes:
+        yield scheme
+        if isinstance(inner := getattr(scheme, "like", None), Scheme):
+            yield from inside([inner])
 
 
 def depth_dependence(scheme: Scheme) -> str:

@@ -28,8 +28,8 @@ class Cooccurrence(Scheme):
     complement: (Cooccurrence(), PositionalHeads(base, channel=0)).
 
     Attributes:
-        window: w, how many tokens apart pairs are counted, where the scheme has its text counted: by
-            the trainer or by `mimetic rewrite --tokens`.
+        window: w, the largest distance of a pair, if the scheme has its text counted: by the
+            trainer or by `mimetic rewrite --tokens`.
         smoothing: a, the power of the neighbors' frequencies.
 
     Reference: ours for initialization; the law is Levy and Goldberg's (2014), and trained language

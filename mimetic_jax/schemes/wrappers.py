@@ -22,7 +22,7 @@ _KINDS = (
     ("token_in", "token_in_bias", "token_out", "token_out_bias"),
     ("depthwise", "depthwise_bias"),
     ("ssm_a", "ssm_c", "ssm_dt_bias", "ssm_b", "ssm_conv", "ssm_conv_bias", "ssm_norm"),
-    ("position", "embedding", "unembedding"),
+    ("position", "embedding", "unembedding", "unembedding_bias"),
     (
         *("attention_gain", "attention_scale", "mlp_gain", "mlp_scale", "shared_gain"),
         *("query_gain", "key_gain", "post_norm"),
@@ -30,8 +30,11 @@ _KINDS = (
 )
 """The roles of each kind of layer, in the order of their keys in a control."""
 
-_CHANNELS = {"key": 0, "query": 0, "out": -1, "mlp_out": -1, "token_out": -1, "ssm_c": 0}
-"""The axes of the channels that `Permuted` permutes; a query's only if no key is written."""
+_CHANNELS = {
+    **{"key": 0, "query": 0, "out": -1, "mlp_out": -1, "token_out": -1, "ssm_c": 0},
+    "embedding": 0,
+}
+"""The axes that `Permuted` permutes: channels, a query's only if no key is written, and tokens."""
 
 _DENSE = frozenset({"mlp_in", "mlp_out", "token_in", "token_out"})
 
@@ -128,8 +131,9 @@ class Permuted(_Wrapper):
     W_K → P W_K and W_out → W_out P, so that W_Q W_Kᵀ → W_Q W_Kᵀ Pᵀ and W_V W_out → W_V W_out P, P a
     random permutation of its own for each kernel, the same for all heads. Likewise W_2 → W_2 P of
     an MLP, over channels or tokens, and W_C → P W_C of a state space layer; W_Q → P W_Q if
-    `like` writes no key. Every entry, norm and singular value of each kernel stays; only the
-    alignment goes. All else is that of `like`, such as biases and the means of `MeanShift`.
+    `like` writes no key; E → P E of an embedding, whose rows become those of other tokens. Every
+    entry, norm and singular value of each kernel stays; only the alignment goes. All else is that of
+    `like`, such as biases and the means of `MeanShift`.
 
     Attributes:
         like: the scheme whose kernels are permuted.

@@ -18,7 +18,7 @@ from mimetic_jax.base.chips import peak_flops
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Feed, place
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.schemes import Scheme
+from mimetic_jax.schemes import Scheme, as_tuple
 from mimetic_jax.train.cluster import mesh as meshes
 from mimetic_jax.train.config import schedule_of
 from mimetic_jax.train.optimizer import make_optimizer
@@ -103,11 +103,13 @@ class Program:
         seed: int,
         scheme: Scheme | tuple[Scheme, ...] = (),
         variables: dict[str, Any] | None = None,
+        **seen: Any,
     ) -> TrainState:
-        """The state before the first step of a run; the model draws the variables unless given."""
+        """The state before the first step of a run; the model draws the variables unless given.
+        `seen` is what the scheme takes from the training data, of `Task.seen`."""
         variables = self.draw(seed) if variables is None else variables
         key, grid = stream(seed, "scheme"), self.task.grid()
-        params = rewrite(key, variables["params"], scheme, **self.leaves, grid=grid)
+        params = rewrite(key, variables["params"], scheme, **self.leaves, grid=grid, **seen)
         state = self.state_of({**variables, "params": params}, self._init_optimizer)
         return state.replace(step=place(np.zeros((), np.int32), self._everywhere))
 
@@ -123,7 +125,8 @@ class Program:
 
     def plan(self, scheme: Scheme | tuple[Scheme, ...]) -> Plan:
         """What a scheme writes of the model's parameters; computes nothing."""
-        return plan(self.shapes.params, scheme, **self.leaves, grid=self.task.grid())
+        seen = self.task.seen(as_tuple(scheme))
+        return plan(self.shapes.params, scheme, **self.leaves, grid=self.task.grid(), **seen)
 
     def together(self, runs: int) -> Program | Together:
         """The program of so many runs at once; of one run, this."""

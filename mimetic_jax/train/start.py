@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -46,7 +47,11 @@ def initial_state(arm: Arm, seed: int, say: Callable[[str], None]) -> TrainState
     if source := source_path(arm, seed):
         parts, heads = config.init_parts, config.init_heads
         variables = warm_start(variables, source, say, parts=parts, heads=heads)
-    return arm.program.initial_state(seed, config.scheme, variables)
+    began = time.perf_counter()
+    seen = arm.program.task.seen(config.scheme, arm.dataset.load())
+    if (seconds := time.perf_counter() - began) >= 0.1:
+        say(f"{' and '.join(seen)} of the training data in {seconds:.1f} s")
+    return arm.program.initial_state(seed, config.scheme, variables, **seen)
 
 
 def made_by(arm: Arm, seed: int) -> Made:

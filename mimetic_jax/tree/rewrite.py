@@ -102,6 +102,7 @@ def plan(
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] | None = None,
     grid: tuple[int, int] | None = None,
+    counts: Any = None,
 ) -> Plan:
     """List what `rewrite` would write with the same arguments; reads shapes only.
 
@@ -116,6 +117,8 @@ def plan(
         num_kv_heads: G, likewise; H unless given.
         rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
         grid: (h, w) of the patches, if the position table isn't a square grid.
+        counts: how often tokens stand near each other in the text that the model will be trained
+            on, of `weights.cooccurrence`: for `Cooccurrence` and `Unigram`.
 
     Returns:
         A tuple of `Write`s. It prints as a table followed by the unchanged kernels, which shows at
@@ -133,14 +136,15 @@ def plan(
         >>> [write.path for write in plan(params, Mimetic())]
         ['attn/key/kernel', 'attn/query/kernel']
     """
-    return _planned(Tree(params, rules, num_heads, num_kv_heads), as_tuple(scheme), grid)
+    given = Context(grid=grid, counts=counts)
+    return _planned(Tree(params, rules, num_heads, num_kv_heads), as_tuple(scheme), given)
 
 
-def _planned(tree: Tree, schemes: Iterable[Scheme], grid: tuple[int, int] | None) -> Plan:
+def _planned(tree: Tree, schemes: Iterable[Scheme], given: Context) -> Plan:
     writes, depth = [], []
     for one in schemes:
         found = tree.matches(one)
-        layers = _layers_to_write(tree, one, grid, [block for block, _ in found])
+        layers = _layers_to_write(tree, one, given, [block for block, _ in found])
         writes += [
             Write(name_of(one), leaf.path, leaf.role, leaf.shape, leaf.layout)
             for block, leaves in found
@@ -170,6 +174,7 @@ def rewrite(
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] | None = None,
     grid: tuple[int, int] | None = None,
+    counts: Any = None,
 ) -> Any:
     """Initialize parameters by a scheme where it applies; all others stay unchanged.
 
@@ -193,7 +198,7 @@ def rewrite(
     Args:
         key: a `jax.random` key, or `flax.nnx.Rngs`, from which the next key of `params` is taken.
         params: a parameter tree: nested dictionaries, Flax boxes, NNX states and modules.
-        scheme, num_heads, num_kv_heads, rules, grid: as for `plan`.
+        scheme, num_heads, num_kv_heads, rules, grid, counts: as for `plan`.
 
     Returns:
         A tree like `params`.
@@ -215,7 +220,7 @@ def rewrite(
         True
     """
     tree = Tree(params, rules, num_heads, num_kv_heads)
-    _write(tree, key, scheme, grid)
+    _write(tree, key, scheme, Context(grid=grid, counts=counts))
     return tree.params
 
 
@@ -228,6 +233,7 @@ def draw(
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] | None = None,
     grid: tuple[int, int] | None = None,
+    counts: Any = None,
 ) -> Any:
     """Draw the leaves that a scheme writes, and no others, from their shapes.
 
@@ -239,7 +245,7 @@ def draw(
         key: a `jax.random` key, or `flax.nnx.Rngs`, from which the next key of `params` is taken.
         shapes: a tree of `jax.ShapeDtypeStruct`, as of `jax.eval_shape`; leaves that the scheme
             reads, as `MeanShift` does, must be arrays.
-        scheme, num_heads, num_kv_heads, rules, grid: as for `plan`.
+        scheme, num_heads, num_kv_heads, rules, grid, counts: as for `plan`.
 
     Returns:
         A tree like `shapes` with None in place of the leaves that the scheme doesn't write.
@@ -257,7 +263,8 @@ def draw(
         ((8, 2, 4), None)
     """
     tree = Tree(shapes, rules, num_heads, num_kv_heads)
-    written = _write(tree, key, scheme, grid, of_shapes=True)
+    given = Context(grid=grid, counts=counts)
+    written = _write(tree, key, scheme, given, of_shapes=True)
     return tree.with_leaves(
         [leaf if index in written else None for index, leaf in enumerate(tree.leaves)]
     ).params
@@ -321,6 +328,7 @@ def rewrite_in_place(
     scheme: Scheme | Sequence[Scheme],
     *,
     grid: tuple[int, int] | None = None,
+    counts: Any = None,
     check: Callable[[Plan], None] = lambda planned: None,
     **options: Any,
 ) -> Plan:
@@ -331,8 +339,9 @@ def rewrite_in_place(
     before anything is written; if it fails later, some blocks are written.
     """
     tree = Tree(dict(arrays), **options)
-    check(planned := _planned(tree, as_tuple(scheme), grid))
-    _write(tree, key, scheme, grid, in_place=True)
+    given = Context(grid=grid, counts=counts)
+    check(planned := _planned(tree, as_tuple(scheme), given))
+    _write(tree, key, scheme, given, in_place=True)
     return planned
 
 
@@ -340,7 +349,7 @@ def _write(
     tree: Tree,
     key: Any,
     scheme: Scheme | Sequence[Scheme],
-    grid: tuple[int, int] | None,
+    given: Context,
     *,
     of_shapes: bool = False,
     in_place: bool = False,
@@ -351,7 +360,7 @@ def _write(
         key = local_key(key)
         for one in as_tuple(scheme):
             # No other block reads these leaves, and positions are read before the first draw.
-            for index, leaf in _written(tree, key, one, grid, of_shapes):
+            for index, leaf in _written(tree, key, one, given, of_shapes):
                 if in_place:
                     tree.leaves[index][...] = leaf
                 else:
@@ -361,7 +370,7 @@ def _write(
 
 
 def _written(
-    tree: Tree, key: jax.Array, scheme: Scheme, grid: tuple[int, int] | None, of_shapes: bool
+    tree: Tree, key: jax.Array, scheme: Scheme, given: Context, of_shapes: bool
 ) -> Iterator[tuple[int, Any]]:
     """Each leaf that the scheme writes, by its index, when its block is drawn."""
     found = tree.matches(scheme)
@@ -374,8 +383,8 @@ def _written(
             )
     blocks = [block for block, _ in found]
     if of_shapes:
-        _check_no_part(tree, scheme, grid, found)
-    around = tree.surroundings(grid)
+        _check_no_part(tree, scheme, given, found)
+    around = tree.surroundings(given)
 
     inputs = (key, *tree.leaves, *field_values(scheme))
     concrete = not any(isinstance(x, jax.core.Tracer) for x in inputs)
@@ -494,7 +503,7 @@ def _drawn_in_loop(
 
 
 def _layers_to_write(
-    tree: Tree, scheme: Scheme, grid: tuple[int, int] | None, blocks: Sequence[str]
+    tree: Tree, scheme: Scheme, given: Context, blocks: Sequence[str]
 ) -> dict[str, list[int | None]]:
     """The layers that a scheme writes in each of these blocks; computes nothing, but refuses what
     the draw would refuse."""
@@ -506,7 +515,7 @@ def _layers_to_write(
 
     def draw(block: str, layer: int | None, key: jax.Array, leaves: list[Any]) -> dict[str, Any]:
         traced = tree.with_leaves(leaves)
-        return _drawn(traced, key, scheme, traced.surroundings(grid), block, [layer])[1]
+        return _drawn(traced, key, scheme, traced.surroundings(given), block, [layer])[1]
 
     for block, layer in _samples(tree, scheme, blocks):
         if not jax.eval_shape(functools.partial(draw, block, layer), key, leaves):
@@ -519,14 +528,14 @@ def _layers_to_write(
 def _check_no_part(
     tree: Tree,
     scheme: Scheme,
-    grid: tuple[int, int] | None,
+    given: Context,
     found: Sequence[tuple[str, Sequence[Leaf]]],
 ) -> None:
     """Raise InputError if the scheme writes a part of a leaf without values."""
     blocks = [block for block, _ in found]
     layers: Mapping[str, Sequence[int | None]] = {}
     if depth_dependence(scheme) and any(tree.layers(block) != [None] for block in blocks):
-        layers = _layers_to_write(tree, scheme, grid, blocks)
+        layers = _layers_to_write(tree, scheme, given, blocks)
     for block, leaves in found:
         roles = {leaf.role for leaf in leaves}
         some = layers.get(block, tree.layers(block)) != tree.layers(block)

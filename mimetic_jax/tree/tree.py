@@ -6,6 +6,7 @@ Rules match the path of a leaf to its role (`rules`), which is never guessed fro
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import re
 from collections import ChainMap, defaultdict
@@ -294,22 +295,23 @@ class Tree:
         before = itertools.takewhile(lambda other: other != block, sizes)
         return sum(sizes[other] for other in before) + (layer or 0), sum(sizes.values())
 
-    def surroundings(self, grid: tuple[int, int] | None) -> Context:
-        """What schemes use beside a block: the position table's rows for the patch grid, the grid,
-        and whether the positions are of text: with `grid` they are of patches."""
-        grid = None if grid is None else pair("the grid", grid)
+    def surroundings(self, given: Context) -> Context:
+        """What schemes use beside a block: what is given, the position table's rows for the patch
+        grid, and whether the positions are of text: with a given grid they are of patches."""
+        grid = None if given.grid is None else pair("the grid", given.grid)
         tables = [leaves["position"] for leaves in self.blocks.values() if "position" in leaves]
         if len(tables) != 1 or not tables[0].fits:
-            return Context(grid=grid, text=None if grid is None else False)
+            text = None if grid is None else False
+            return dataclasses.replace(given, grid=grid, text=text)
         text = self._of_text(tables[0]) if grid is None else False
         count, _ = tables[0].canonical_shape
         if not text:
             grid = grid or square_grid(count) or square_grid(count - 1)
-        if self.is_shape(tables[0]):
-            return Context(grid=grid, text=text)
+        known = dataclasses.replace(given, grid=grid, text=text)
+        if grid is None or self.is_shape(tables[0]):
+            return known
         table = self._canonical(tables[0], None)
-        rows = None if grid is None else table[count - grid[0] * grid[1] :]
-        return Context(position=rows, grid=grid, text=text)
+        return dataclasses.replace(known, position=table[count - grid[0] * grid[1] :])
 
     def _of_text(self, table: Leaf) -> bool | None:
         described = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import jax
@@ -16,6 +16,7 @@ from mimetic_jax.base.errors import InputError, error_text
 from mimetic_jax.data.feed.feed import Examples, Feed, Sums
 from mimetic_jax.models import Model
 from mimetic_jax.schemes import PositionalHeads, Scheme
+from mimetic_jax.schemes.base import inside
 from mimetic_jax.train.cluster.mesh import sharded_activations
 from mimetic_jax.train.record import Score
 from mimetic_jax.train.step import Metrics
@@ -154,7 +155,7 @@ class Task:
         if (rotary_of := self.model.traits.rotary) is None:
             return
         rotary = rotary_of(self.model.module)
-        for scheme in _for_rotary(schemes):
+        for scheme in (one for one in inside(schemes) if hasattr(one, "rotary")):
             if rotary is None:
                 raise InputError(
                     f"{type(scheme).__name__} is for rotary positions, which model "
@@ -175,6 +176,11 @@ class Task:
         """(h, w) of the patches, if the model has a grid."""
         return self.model.grid(self.input_shape)
 
+    def seen(self, schemes: Iterable[Scheme], dataset: Any = None) -> dict[str, Any]:
+        """What schemes take from the training data, as arguments of `rewrite`; of a data set that
+        isn't loaded a stand-in, for `plan`."""
+        return {}
+
     def unrolled(self) -> Self:
         """The same arithmetic on one device without a loop over layers, for counting it."""
         task = copy.copy(self)
@@ -189,12 +195,3 @@ class Task:
             return self.model(variables, inputs, key)
         with sharded_activations(self._mesh):
             return self.model(variables, inputs, key)
-
-
-def _for_rotary(schemes: Iterable[Any]) -> Iterator[Any]:
-    """The schemes that say how positions turn, also inside of others."""
-    for scheme in schemes:
-        if hasattr(scheme, "rotary"):
-            yield scheme
-        elif isinstance(inner := getattr(scheme, "like", None), Scheme):
-            yield from _for_rotary([inner])

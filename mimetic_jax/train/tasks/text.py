@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Iterable
 from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import optax
+import scipy.sparse
 from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
@@ -15,11 +18,14 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
+from mimetic_jax.schemes import Cooccurrence, Scheme, Unigram
+from mimetic_jax.schemes.base import inside
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import BITS, BYTES, PERPLEXITY
 from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.tasks.cross_entropy import token_losses
 from mimetic_jax.train.tasks.task import Evaluation, Task
+from mimetic_jax.weights import cooccurrence
 
 
 class TextTask(Task):
@@ -66,6 +72,20 @@ class TextTask(Task):
             NamedSharding(mesh, BATCH),
         )
         return cls(config, info, mesh), feed
+
+    def seen(
+        self, schemes: Iterable[Scheme], dataset: texts.Corpus | None = None
+    ) -> dict[str, Any]:
+        """The counts of tokens near each other in the training text."""
+        taking = [one for one in inside(schemes) if isinstance(one, Cooccurrence | Unigram)]
+        windows = {one.window for one in taking if isinstance(one, Cooccurrence)} or {1}
+        if not taking:
+            return {}
+        if len(windows) > 1:
+            raise InputError(f"one arm counts tokens in windows of {sorted(windows)}: give it one")
+        if dataset is None:
+            return {"counts": scipy.sparse.csr_array(2 * (self.info.vocabulary,))}
+        return {"counts": _counts(dataset, *windows)}
 
     def loss(
         self, params: Any, model_state: Any, batch: Examples, key: jax.Array
@@ -142,3 +162,8 @@ class TextTask(Task):
         if self._unit_name == "perplexity":
             return math.exp(min(loss, 700))
         return loss / math.log(2)
+
+
+@functools.lru_cache(maxsize=4)  # all seeds and arms of a comparison share them
+def _counts(corpus: texts.Corpus, window: int) -> scipy.sparse.csr_array:
+    return cooccurrence(corpus.train, len(corpus.vocabulary), window)
