@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, Scheme
-from mimetic_jax.weights.cooccurrence import SMOOTHING, WINDOW
+from mimetic_jax.weights.counts import SMOOTHING, WINDOW
 
 
 @dataclasses.dataclass(frozen=True)

@@ -132,8 +132,8 @@ class Permuted(_Wrapper):
     random permutation of its own for each kernel, the same for all heads. Likewise W_2 → W_2 P of
     an MLP, over channels or tokens, and W_C → P W_C of a state space layer; W_Q → P W_Q if
     `like` writes no key; E → P E of an embedding, whose rows become those of other tokens. Every
-    entry, norm and singular value of each kernel stays; only the alignment goes. All else is that of
-    `like`, such as biases and the means of `MeanShift`.
+    entry, norm and singular value of each kernel stays; only the alignment goes. All else is that
+    of `like`, such as biases and the means of `MeanShift`.
 
     Attributes:
         like: the scheme whose kernels are permuted.

@@ -15,7 +15,7 @@ Kernels have Flax's orientation, for row vectors: `y = x @ kernel`.
 
 from mimetic_jax.weights.attention import query_key, value_out
 from mimetic_jax.weights.baselines import norm_matched
-from mimetic_jax.weights.cooccurrence import cooccurrence, from_counts, log_frequency
+from mimetic_jax.weights.counts import cooccurrence, from_counts, log_frequency
 from mimetic_jax.weights.factor import factorize
 from mimetic_jax.weights.impulse import impulse_query_key
 from mimetic_jax.weights.mlp import mean_shift, mean_shift_per_input

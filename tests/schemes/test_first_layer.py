@@ -1,0 +1,126 @@
+"""Embeddings from counts through every door, with other schemes, and their controls."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import mimetic_jax
+from mimetic_jax import InputError, Rule, initializers, plan, rewrite, schemes, weights
+from mimetic_jax.models.gpt import GPT
+from mimetic_jax.models.gpt import RULES as OF_GPT
+from mimetic_jax.schemes import Cooccurrence, NormMatched, Permuted, PositionalHeads, Unigram
+
+KEY = jax.random.key(0)
+RULES = (Rule("(embedding|embed)", "embedding", "t d"), Rule("b", "unembedding_bias", "t"))
+V, D = 12, 8
+TEXT = np.random.default_rng(0).integers(0, V - 1, 500)  # the last token never occurs
+COUNTS = weights.cooccurrence(TEXT, V)
+PARAMS = {"embedding": 0.02 * jax.random.normal(KEY, (V, D)), "b": jnp.zeros(V)}
+
+
+def rewritten(params, scheme, rules=RULES):
+    return rewrite(KEY, params, scheme, rules=rules, counts=COUNTS)
+
+
+def test_the_law_and_log_p_are_written_and_nothing_else():
+    params = PARAMS | {"head": jnp.ones((D, V))}
+    new = rewritten(params, (Unigram(), Cooccurrence()))
+    key = mimetic_jax.block_key(KEY, "")
+    expected = weights.from_counts(key, COUNTS, D, base=params["embedding"])
+    np.testing.assert_array_equal(new["embedding"], expected)
+    frequencies = np.bincount(TEXT, minlength=V).clip(min=1) / len(TEXT)
+    # A text's first and last tokens have fewer neighbors.
+    np.testing.assert_allclose(new["b"][:-1], np.log(frequencies)[:-1], atol=0.1)
+    assert new["head"] is params["head"]
+    shapes = jax.eval_shape(lambda: params)
+    written = plan(shapes, (Unigram(), Cooccurrence()), rules=RULES, counts=COUNTS)
+    assert [write.path for write in written] == ["b", "embedding"]
+
+
+def test_every_door_gives_the_same_rows():
+    expected = rewritten(PARAMS, Cooccurrence())["embedding"]
+    traced = jax.jit(lambda key, params: rewrite(key, params, Cooccurrence(), **OPTIONS))
+    np.testing.assert_allclose(traced(KEY, PARAMS)["embedding"], expected, atol=1e-6)
+    half = {name: leaf.astype("bfloat16") for name, leaf in PARAMS.items()}
+    assert rewritten(half, Cooccurrence())["embedding"].dtype == jnp.bfloat16
+
+    class Model(nnx.Module):
+        def __init__(self):
+            self.embed = nnx.Embed(V, D, rngs=nnx.Rngs(0))
+
+    model = Model()
+    rules = (Rule("embed/embedding", "embedding", "t d"),)
+    params = {"embed": {"embedding": model.embed.embedding[...]}}
+    mimetic_jax.nnx.initialize(model, KEY, Cooccurrence(), rules=rules, counts=COUNTS)
+    same = rewritten(params, Cooccurrence(), rules)["embed"]["embedding"]
+    np.testing.assert_array_equal(model.embed.embedding[...], same)
+
+
+OPTIONS = {"rules": RULES, "counts": COUNTS}
+
+
+def test_an_embed_layer_takes_it_as_its_initializer():
+    layer = nn.Embed(V, D, embedding_init=initializers.from_counts(COUNTS))
+    rows = layer.init(KEY, jnp.zeros(1, int))["params"]["embedding"]
+    stock = nn.Embed(V, D).init(KEY, jnp.zeros(1, int))["params"]["embedding"]
+    np.testing.assert_allclose(np.square(rows).mean(), np.square(stock).mean(), rtol=0.3)
+    cosines = rows[:-1] @ rows[:-1].T
+    law = weights.from_counts(KEY, COUNTS, D)[:-1]
+    scale = np.square(rows[:-1]).sum(axis=1).mean() / np.square(law).sum(axis=1).mean()
+    np.testing.assert_allclose(cosines, law @ law.T * scale, atol=1e-5)
+    with pytest.raises(InputError, match=r"counts of 12 tokens, but an embedding of shape \(5, 8"):
+        nn.Embed(5, D, embedding_init=initializers.from_counts(COUNTS)).init(KEY, jnp.zeros(1, int))
+
+
+def test_controls_keep_rows_and_norms_and_lose_the_tokens():
+    law = np.asarray(rewritten(PARAMS, Cooccurrence())["embedding"])
+    permuted = np.asarray(rewritten(PARAMS, Permuted(Cooccurrence()))["embedding"])
+    assert not np.allclose(permuted, law)
+    order = [np.flatnonzero((law == row).all(axis=1)) for row in permuted]
+    assert sorted(np.concatenate(order)) == list(range(V)), "the rows of other tokens"
+    noise = np.asarray(rewritten(PARAMS, NormMatched(Cooccurrence()))["embedding"])
+    np.testing.assert_allclose(np.linalg.norm(noise), np.linalg.norm(law), rtol=1e-5)
+    log_p = rewritten(PARAMS, Unigram())["b"]
+    for control in (NormMatched, Permuted):
+        arm = (Unigram(), control(Cooccurrence()))
+        np.testing.assert_array_equal(rewritten(PARAMS, arm)["b"], log_p)
+
+
+def test_a_constant_channel_goes_on_top():
+    model = GPT(V, D, 1, 2, positions="rotary", bias_free=True, rms_norm=True, swiglu=True)
+    params = model.init(KEY, jnp.zeros((1, 4), int))["params"]
+    both = (Cooccurrence(), PositionalHeads(10_000, channel=3))
+    new = rewritten(params, both, OF_GPT)["embedding"]
+    alone = rewritten(params, Cooccurrence(), OF_GPT)["embedding"]
+    np.testing.assert_allclose(new[:, 3], new[0, 3], rtol=1e-6)
+    others = np.delete(np.arange(D), 3)
+    cosines = [
+        rows @ rows.T / np.outer(*2 * [np.linalg.norm(rows, axis=1)])
+        for rows in (np.asarray(each)[:, others] for each in (new, alone))
+    ]
+    np.testing.assert_allclose(*cosines, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "counts", "words"),
+    [
+        (Cooccurrence(), None, "Cooccurrence needs how often tokens stand near each other"),
+        (Unigram(), None, r"counts=mimetic_jax.weights.cooccurrence\(tokens, vocab\), or --tokens"),
+        (Cooccurrence(), np.ones((5, 5)), r"counts of 5 tokens, but an embedding of shape \(12, 8"),
+        (Unigram(), np.ones((5, 5)), "counts of 5 tokens, but an output layer of 12"),
+        (Cooccurrence(), TEXT, r"counts of shape \(500,\) are not a square"),
+    ],
+)
+def test_what_does_not_fit(scheme, counts, words):
+    with pytest.raises(InputError, match=words):
+        plan(PARAMS, scheme, rules=RULES, counts=counts)
+    with pytest.raises(InputError, match=words):
+        rewrite(KEY, PARAMS, scheme, rules=RULES, counts=counts)
+
+
+def test_an_embedding_that_no_rule_describes():
+    with pytest.raises(InputError, match="Cooccurrence"):
+        rewrite(KEY, {"words": jnp.ones((V, D))}, schemes.Cooccurrence(), counts=COUNTS)
