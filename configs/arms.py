@@ -71,7 +71,7 @@ def controlled(name: str, *schemes: Scheme) -> Arms:
 
 _WITHOUT_STRUCTURE = (
     *(s.SinCos, s.ConstantBias, s.ZeroOut, s.Independent),
-    *(s.TFixup, s.NormMatched, s.Permuted, s.Shuffled),
+    *(s.TFixup, s.NormMatched, s.Permuted, s.Shuffled, s.Unigram),
 )
 """Schemes that stay in a control: positions, biases, zeros, and kernels of independent entries."""
 
@@ -295,6 +295,21 @@ def language() -> Arms:
         "strong": (STRONG,),
         "vision": (Mimetic(),),
     }
+
+
+def first_layer() -> Arms:
+    """Embeddings from the counts of the training text, with windows of 5, 2 and 1 tokens.
+
+    `log_p`, the output layer's bias alone, is in all of them: their gain is what they have beyond.
+    """
+    windows = {"counts": 5, "counts_2": 2, "counts_1": 1}
+    schemes = {name: s.Cooccurrence(window) for name, window in windows.items()}
+    log_p = s.Unigram()
+    return {"default": {}, "log_p": (log_p,)} | {n: (log_p, one) for n, one in schemes.items()}
+
+
+FIRST_LAYER = ("default", "log_p", "norm_matched_counts", "permuted_counts", "counts")
+"""The arms of `first_layer` that are compared unless others are asked for."""
 
 
 def positional(layers: int, heads: int, length: int) -> Arms:

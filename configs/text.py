@@ -31,7 +31,8 @@ def get_config(
     A folder with train.txt, valid.txt and test.txt is read as it is split; any other text is split
     at line ends, 90 %, 5 % and 5 %, at most 100,000 characters to test on. Characters have added
     positions and arms.language: default, norm_matched and mimetic. Other levels have rotary
-    positions, RMSNorm, SwiGLU and arms.positional: default, norm_matched_positional, positional.
+    positions, RMSNorm, SwiGLU and arms.first_layer: default, log_p, norm_matched_counts,
+    permuted_counts and counts. `init` takes those of arms.positional, too.
     """
     check_choice("level", level, LEVELS.values())
     config = short_text(width, depth, heads, steps, init if level == "char" else ())
@@ -40,8 +41,8 @@ def get_config(
     if level != "char":
         config.model.update(MODERN)
         config.optimizer.learning_rate = 4e-3
-        every = arms.positional(depth, heads, length)
-        config.arms = arms.chosen(init, every, arms.POSITIONAL)
+        every = arms.first_layer() | arms.positional(depth, heads, length)
+        config.arms = arms.chosen(init, every, arms.FIRST_LAYER)
     # A test may take as long as 30 steps.
     config.eval.update(every=max(200, steps // 10), batch=32)
     return config
