@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from configs import cifar10_vit, rotary
+from configs import cifar10_vit, rotary, text
 from papers.record import NOTHING, Arguments, Fields, Figure, Row, Table, over_rates
 
 _SIZE = {"width": 96, "depth": 6, "heads": 3}
@@ -98,7 +98,45 @@ def _large(steps: int, first: str, arms: tuple[str, ...]) -> Table:
     )
 
 
+_FIRST = ("default", "log_p", "norm_matched_counts", "permuted_counts", "counts")
+_TODAY = "GPT 64/2 with rotary positions, RMSNorm, SwiGLU and QK norm"
+
+
+def _words(steps: int, first: str, arms: tuple[str, ...] = _FIRST, **options: Any) -> Table:
+    """Embeddings from counts where a vocabulary of words is large and the text small."""
+    return over_rates(
+        f"Penn Treebank by words (10,000), {_TODAY}, {steps:,} steps of 16 x 64 tokens",
+        text,
+        ("2e-3", "4e-3", "8e-3", "1.6e-2", "3.2e-2"),
+        first.split(),
+        arms,
+        {"level": "word", "width": 64, "depth": 2, "length": 64, "steps": steps},
+        score="test perplexity",
+        fields={"data.name": "ptb_word", "eval.every": 0},
+        **options,
+    )
+
+
+def _source(steps: int, first: str, arms: tuple[str, ...] = _FIRST, **options: Any) -> Table:
+    """Embeddings from counts on byte pairs of a text of which a training sees a part."""
+    return over_rates(
+        f"30 MB of Python source by byte pairs (4,096), tested on other packages, {_TODAY}, "
+        f"{steps:,} steps of 16 x 64 tokens",
+        text,
+        ("2e-3", "4e-3", "8e-3", "1.6e-2", "3.2e-2"),
+        first.split(),
+        arms,
+        {"level": "bpe", "vocab": 4096, "width": 64, "depth": 2, "length": 64, "steps": steps},
+        score="test bits/byte",
+        fields={"eval.every": 0},
+        **options,
+    )
+
+
+_FIVE = {"trials": tuple(range(100, 105))}
 TABLES = {
+    "first_words": _words(400, "4e-3 8e-3", **_FIVE),
+    "first_source": _source(400, "4e-3 8e-3", **_FIVE),
     **{f"base_{base}": _base(base) for base in _BASES},
     "paper_bases": Table(
         "row 1 of the self-attention paper's table 1 by the default: 96/6/3, its recipe, CIFAR-10",

@@ -35,6 +35,7 @@ EVERY = [
     schemes.ContentHeads(10_000, first=1),
     schemes.ConvFilters("impulse"),
     schemes.ConvMimetic(),
+    schemes.Cooccurrence(),
     schemes.CorrelatedMLP(-0.5),
     schemes.CorrelatedMLP(0.4, positive=0.25),
     schemes.DCT(value=True),
@@ -64,6 +65,7 @@ EVERY = [
     schemes.Sinusoidal("he"),
     schemes.SymmetricQueryKey(),
     schemes.TFixup(),
+    schemes.Unigram(),
     schemes.Mimetic(per_head=True, positive=0.5),
     schemes.Zero(),
     schemes.ZeroOut(),
@@ -86,11 +88,17 @@ OTHERS = {
     "ssm_conv": (4, 6),
     "position": (16, 24),
     "embedding": (2, 24),
+    "unembedding_bias": (2,),
 }
 """Roles of a block that has every kind of layer, beside those of attention."""
 
 SIZES = [(24, 4, 4, 6), (24, 4, 2, 6), (24, 3, 1, 8), (24, 4, 4, 9), (24, 2, 2, 5)]
-RULES = (*FLAX, Rule("embedding", "embedding", "t d"))
+RULES = (
+    Rule("embedding", "embedding", "t d"),
+    Rule("decoder_bias", "unembedding_bias", "t"),
+    *FLAX,
+)
+OPTIONS = {"rules": RULES, "counts": np.array([[2.0, 1.0], [1.0, 0.0]])}
 every_scheme = pytest.mark.parametrize("scheme", EVERY, ids=str)
 TYPICAL = (
     *("Impulse", "ImpulseMixing", "Layers", "MeanShift", "Mimetic", "MimeticSSM", "NormMatched"),
@@ -122,7 +130,7 @@ def tree(dtype: str = "float32") -> dict[str, jax.Array]:
     shapes |= {f"block_0/{name}": shape for name, shape in others.items()}
     # The table of positions belongs to the patches, whose embedding is the nearer one.
     shapes |= {"vision/pos_embed": (1, 17, 16), "vision/patch_embed/kernel": (12, 16)}
-    shapes |= {"embedding": (2, 16)}
+    shapes |= {"embedding": (2, 16), "decoder_bias": (2,)}
     random = np.random.default_rng(0)
     draws = {path: random.normal(size=shape, scale=0.1) for path, shape in shapes.items()}
     return {path: jnp.asarray(array, dtype) for path, array in draws.items()}
@@ -180,6 +188,8 @@ WRITES = [
     (schemes.AntiCorrelated(), "mlp_in mlp_in_bias mlp_out", "mlp_in"),
     (schemes.CorrelatedMLP(-0.5), "mlp_in mlp_out mlp_out_bias", "mlp_out"),
     (schemes.ConstantBias(0.01), "mlp_in mlp_in_bias", "mlp_in_bias"),
+    (schemes.Cooccurrence(), "embedding unembedding unembedding_bias", "embedding"),
+    (schemes.Unigram(), "embedding unembedding_bias", "unembedding_bias"),
     (schemes.MimeticSSM(step=None), "ssm_a ssm_b ssm_c", "ssm_a ssm_c"),
     (schemes.NormMatched(Mimetic()), "query key position", "query key"),
     (schemes.Shuffled(Mimetic()), "query key position", "query key"),
@@ -207,7 +217,10 @@ def test_any_number_of_heads(scheme):
     for sizes in (sizes for sizes in SIZES if not (turns and sizes[-1] % 2)):
         block = ones(kernels(*sizes) | biases(*sizes) | OTHERS)
         new = jax.eval_shape(
-            lambda key, block=block: scheme(key, block, Context(11, 12, position, GRID)), KEY
+            lambda key, block=block: scheme(
+                key, block, Context(11, 12, position, GRID, counts=OPTIONS["counts"])
+            ),
+            KEY,
         )
         assert new.keys() == scheme.writes(frozenset(block)) != set()
         for role, array in new.items():
@@ -223,10 +236,10 @@ def test_through_rewrite_alone_and_for_several_keys_at_once(scheme):
     """What `plan` lists is written, and nothing else."""
 
     before = tree_for(scheme)
-    written = {write.path for write in plan(before, scheme, rules=RULES)}
+    written = {write.path for write in plan(before, scheme, **OPTIONS)}
 
     def rewritten(key: jax.Array) -> dict[str, jax.Array]:
-        new = rewrite(key, before, scheme, rules=RULES)
+        new = rewrite(key, before, scheme, **OPTIONS)
         assert all(new[path] is leaf for path, leaf in before.items() if path not in written)
         return {path: new[path] for path in written}
 
@@ -245,7 +258,7 @@ def test_through_rewrite_alone_and_for_several_keys_at_once(scheme):
     assert all(path.endswith("bias") for path in kernels)
     half = tree_for(scheme, "bfloat16")
     with strictly():
-        half = jax.eval_shape(lambda key: rewrite(key, half, scheme, rules=RULES), KEY)
+        half = jax.eval_shape(lambda key: rewrite(key, half, scheme, **OPTIONS), KEY)
     assert {leaf.dtype for leaf in half.values()} == {jnp.dtype("bfloat16")}
 
 
@@ -253,7 +266,7 @@ def test_through_rewrite_alone_and_for_several_keys_at_once(scheme):
 def test_no_key_is_used_twice(scheme):
     """JAX's check for it is a user's to turn on; two draws from one key would be one draw."""
     with jax.debug_key_reuse(True):
-        rewrite(jax.random.key(0), tree_for(scheme), scheme, rules=RULES)
+        rewrite(jax.random.key(0), tree_for(scheme), scheme, **OPTIONS)
 
 
 def test_what_reads_a_tree():
@@ -304,9 +317,9 @@ def test_a_field_is_refused_in_one_line_or_kept_as_data(name):
 PROGRAMS = """
 import functools, hashlib, jax
 from mimetic_jax import rewrite
-from tests.schemes.test_contract import EVERY, KEY, RULES, tree_for
+from tests.schemes.test_contract import EVERY, KEY, OPTIONS, tree_for
 for scheme in EVERY:
-    draw = functools.partial(rewrite, scheme=scheme, rules=RULES)
+    draw = functools.partial(rewrite, scheme=scheme, **OPTIONS)
     program = jax.jit(draw).lower(KEY, tree_for(scheme)).as_text()
     print(scheme, hashlib.sha256(program.encode()).hexdigest())
 """
