@@ -303,9 +303,8 @@ def first_layer() -> Arms:
     `log_p`, the output layer's bias alone, is in all of them: their gain is what they have beyond.
     """
     windows = {"counts": 5, "counts_2": 2, "counts_1": 1}
-    schemes = {name: s.Cooccurrence(window) for name, window in windows.items()}
-    log_p = s.Unigram()
-    return {"default": {}, "log_p": (log_p,)} | {n: (log_p, one) for n, one in schemes.items()}
+    arms: Arms = {"default": {}, "log_p": (s.Unigram(),)}
+    return arms | {name: (s.Unigram(), s.Cooccurrence(w)) for name, w in windows.items()}
 
 
 FIRST_LAYER = ("default", "log_p", "norm_matched_counts", "permuted_counts", "counts")

@@ -133,7 +133,7 @@ def _source(steps: int, first: str, arms: tuple[str, ...] = _FIRST, **options: A
     )
 
 
-_FIVE = {"trials": tuple(range(100, 105))}
+_FIVE: dict[str, Any] = {"trials": tuple(range(100, 105))}
 TABLES = {
     "first_words": _words(400, "4e-3 8e-3", **_FIVE),
     "first_source": _source(400, "4e-3 8e-3", **_FIVE),

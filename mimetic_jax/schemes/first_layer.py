@@ -44,8 +44,9 @@ class Cooccurrence(Scheme):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         base, counts = block["embedding"], _counts(self, context)
-        options = {"smoothing": self.smoothing, "base": base}
-        return {"embedding": weights.from_counts(key, counts, base.shape[1], **options)}
+        dim, smoothing = base.shape[1], self.smoothing
+        rows = weights.from_counts(key, counts, dim, smoothing=smoothing, base=base)
+        return {"embedding": rows}
 
 
 @dataclasses.dataclass(frozen=True)
