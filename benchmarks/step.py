@@ -137,7 +137,7 @@ def main() -> None:
     keep_freed_memory()  # as commands do; PyTorch's memory comes from the same allocator
     for name in flags.models or MODELS:
         program = (arm := Comparison(config_of(name, dtype)).arms["run"]).program
-        classes = getattr(arm.dataset.info, "vocabulary", 0) or arm.dataset.info.num_classes
+        classes = getattr(arm.source.info, "vocabulary", 0) or arm.source.info.num_classes
         seconds = medians([ours(program, classes), theirs(name, classes, dtype)])
         own, peer = (program.task.per_step * STEPS / each for each in seconds)
         print(

@@ -227,7 +227,7 @@ class Queue:
             workdir = self.folder(row)
             try:
                 comparison = Comparison(self.configs[key], self.say)
-                comparison.claimed(workdir)
+                comparison.claim_runs(workdir)
                 self.say(f"[{jobs.index(of_row[0]) + 1}/{len(jobs)}] {of_row[0]}")
                 runs = [Run.of(workdir, job.arm, job.seed) for job in of_row]
                 diverged = comparison.train_all(runs, functools.partial(self._collect, row))

@@ -43,17 +43,17 @@ __all__ = [
     "zoo",
 ]
 
-_LATER = ("initializers", "linen", "nnx", "torch")
+_LAZY = ("initializers", "linen", "nnx", "torch")
 """Modules that are imported when they are named: Flax takes a second that a tree needn't pay."""
 
 
 def __getattr__(name: str) -> Any:
     if name in ("linen", "nnx"):
         need(f"mimetic_jax.{name}", "flax")
-    if name in _LATER:
+    if name in _LAZY:
         return importlib.import_module(f"mimetic_jax.{name}")
     raise AttributeError(f"module 'mimetic_jax' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_LATER})
+    return sorted({*__all__, *_LAZY})

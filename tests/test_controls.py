@@ -89,7 +89,7 @@ def written(comparison: Comparison, arm: str) -> dict[str, np.ndarray]:
     scheme = tuple(of_arm.config.scheme)
     if scheme:
         key, grid = jax.random.key(0), program.task.grid()
-        params = mimetic_jax.rewrite(key, params, scheme, **program.leaves, grid=grid)
+        params = mimetic_jax.rewrite(key, params, scheme, **program.rewrite_options, grid=grid)
     return {path: np.asarray(leaf) for path, leaf in paths.flatten(params)[0]}
 
 

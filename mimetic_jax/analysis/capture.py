@@ -45,7 +45,7 @@ class Network:
     def inputs(self, count: int) -> jax.Array:
         """The first test examples as the model is tested on them; the data must be open."""
         task, program = self.arm.program.task, self.arm.program
-        sample = program.feed.sample(self.arm.data, count)
+        sample = program.feed.sample(self.arm.on_device, count)
         return task.view(sample) if isinstance(task, ImageTask) else sample
 
 
@@ -57,7 +57,7 @@ def networks(
     `data` says whether to load the data, which `Network.inputs` needs.
     """
     first = {name: Run.of(workdir, name, comparison.config.seeds[0]) for name in comparison.arms}
-    comparison.opened(workdir, list(first.values()), data=data)
+    comparison.claim_with_data(workdir, list(first.values()), data=data)
     for name, arm in comparison.arms.items():
         run = first[name]
         yield Network(arm, "initial", initial(comparison, arm).variables)

@@ -53,7 +53,7 @@ def spread(result: ArmResult, since: int = 0) -> tuple[np.ndarray, np.ndarray, n
 
 def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     """Draw the learning curves of a workdir: WORKDIR/curves.png and curves.csv."""
-    comparison.recognize(workdir)
+    comparison.checked_claim(workdir)
     return f"learning curves drawn: {draw_workdir(workdir)[0]}"
 
 

@@ -199,7 +199,7 @@ def report(
     if not runs:
         return None
     states: dict[str, dict[str, Moments]] = {"initial": {}, "trained": {}}
-    leaves = comparison.arms[name].program.leaves
+    leaves = comparison.arms[name].program.rewrite_options
     for run, trained in comparison.states(runs):  # one network at a time: a population is large
         if trained is None:
             raise InputError(f"{run} has no checkpoint in {run.checkpoints}")

@@ -22,7 +22,7 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     """Draw the products of each arm's first seed, before and after training: products.png."""
     found = list(networks(comparison, workdir, data=False))
     trees = {network.label: jax.device_get(network.variables["params"]) for network in found}
-    leaves = {network.label: network.arm.program.leaves for network in found}
+    leaves = {network.label: network.arm.program.rewrite_options for network in found}
     return f"products drawn: {draw(workdir / 'products', trees, leaves=leaves)[0]}"
 
 

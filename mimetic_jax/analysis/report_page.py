@@ -60,7 +60,7 @@ def _draw_starts(
                 comparison = Comparison(from_json(config), say=lambda line: None)
             arm = comparison.arms[name]
             params = jax.device_get(initial(comparison, arm).variables["params"])
-            found = check(params, **arm.program.leaves)
+            found = check(params, **arm.program.rewrite_options)
         except InputError as error:
             reasons[name] = str(error)
             continue
@@ -136,8 +136,9 @@ def _counts(result: ArmResult) -> dict[str, str]:
     )
     found = {"images": f"{images:,} to train on, of {classes:,} classes"} if images else {}
     if examples:
-        score = f"; one of them is {100 / examples:.2g} points" * (result.score.scale == 100)
-        found["tests"] = f"on {examples:,} examples{score}"
+        found["tests"] = f"on {examples:,} examples"
+        if result.score.scale == 100:
+            found["tests"] += f"; one of them is {100 / examples:.2g} points"
     return found
 
 

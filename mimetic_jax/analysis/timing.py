@@ -40,7 +40,7 @@ def estimate(comparison: Comparison) -> str:
     The line says why if nothing is timed, as without the data.
     """
     try:
-        comparison.open()
+        comparison.load_data()
         arms = list(comparison.arms.values())
         costs = {mark: _costs(arm) for mark, arm in {id(arm.program): arm for arm in arms}.items()}
     except InputError as error:
@@ -60,7 +60,7 @@ def _costs(arm: Arm) -> tuple[float, float]:
     if jax.default_backend() == "cpu" and program.flops_per_step > _MOST_FLOPS:
         raise InputError(f"a step has {program.flops_per_step:.1e} FLOPs, too many for this CPU")
     states, keys = program.initial_state(seed), program.keys([seed])
-    session = program.feed.session(arm.data, order_key(stream(seed, "data")), 0, program.steps)
+    session = program.feed.session(arm.on_device, order_key(stream(seed, "data")), 0, program.steps)
 
     def take(count: int) -> Any:
         nonlocal states
@@ -76,7 +76,7 @@ def _costs(arm: Arm) -> tuple[float, float]:
         count = max(1, min(int(_SECONDS / one), program.feed.max_dispatch, program.steps - 1))
         step = steps(count) / count
 
-    evaluate = functools.partial(program.evaluate, states.variables, arm.data)
+    evaluate = functools.partial(program.evaluate, states.variables, arm.on_device)
     first, _ = timed(evaluate)
     test = min(first, timed(evaluate)[0]) if first < _SECONDS else first
     every = evaluation_every(config.eval, program.feed.steps_per_epoch)

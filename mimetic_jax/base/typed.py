@@ -72,8 +72,8 @@ class Range:
     def __str__(self) -> str:
         low = f"{'above' if self.above else 'at least'} {self.low:,}"
         high = f"{'below' if self.below else 'at most'} {self.high:,}"
-        ends = [low] * (self.low > -math.inf) + [high] * (self.high < math.inf)
-        ends += ["odd"] * self.odd
+        shown = {low: self.low > -math.inf, high: self.high < math.inf, "odd": self.odd}
+        ends = [end for end, is_shown in shown.items() if is_shown]
         because = f" ({self.reason})" if self.reason else ""
         return (" and ".join(ends) or "any number") + because
 

@@ -196,7 +196,9 @@ def _parser(command: str, description: str | None) -> argparse.ArgumentParser:
     # The other names are those of `rewrite` in Python.
     parser.add_argument("--heads", "--num_heads", "--num-heads", type=int, help="of query")
     parser.add_argument(
-        *("--kv-heads", "--num_kv_heads", "--num-kv-heads"),
+        "--kv-heads",
+        "--num_kv_heads",
+        "--num-kv-heads",
         type=int,
         help="of key and value, if they are fewer",
     )

@@ -110,7 +110,8 @@ def stack(
         body = nn.remat(body, prevent_cse=not model.scan, static_argnums=arguments)
     if not model.scan:
         for layer in range(model.depth):
-            x, _ = body(**fields, name=f"block_{layer}")(x, *(n and n[layer] for n in numbers))
+            of_layer = [None if each is None else each[layer] for each in numbers]
+            x, _ = body(**fields, name=f"block_{layer}")(x, *of_layer)
         return x
     scanned = nn.scan(
         body,

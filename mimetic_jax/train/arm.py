@@ -15,20 +15,20 @@ from mimetic_jax.train.tasks import TASKS
 
 
 class ArmData:
-    """The data set that arms train on, described until it is loaded, or given as an object."""
+    """Where arms' examples come from: a data set, described until it is loaded, or an object."""
 
     def __init__(self, config: ConfigDict, given: Any = None) -> None:
         self._task, self._config = TASKS[config.task], config
-        self._dataset = None if given is None else self._task.load(config, given)
-        self.info = self._task.describe(config, self._dataset)
+        self._loaded = None if given is None else self._task.load(config, given)
+        self.info = self._task.describe(config, self._loaded)
         self._placed: dict[Hashable, Any] = {}
 
     def load(self) -> Any:
         """The data set, loaded once; from then on `info` has its own numbers."""
-        if self._dataset is None:
-            self._dataset = self._task.load(self._config)
-            self.info = self._task.describe(self._config, self._dataset)
-        return self._dataset
+        if self._loaded is None:
+            self._loaded = self._task.load(self._config)
+            self.info = self._task.describe(self._config, self._loaded)
+        return self._loaded
 
     def placed(self, feed: Feed) -> Any:
         """The data set where a feed wants it; placed at the first call."""
@@ -51,15 +51,15 @@ class ArmData:
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """An arm, with what it shares: `dataset` with all arms on the same data, `program` with all
+    """An arm, with what it shares: `source` with all arms on the same data, `program` with all
     that differ in their starts alone."""
 
     name: str
     config: ConfigDict
-    dataset: ArmData
+    source: ArmData
     program: Program
 
     @property
-    def data(self) -> Any:
+    def on_device(self) -> Any:
         """The arm's data where its program wants it."""
-        return self.dataset.placed(self.program.feed)
+        return self.source.placed(self.program.feed)

@@ -113,7 +113,7 @@ class Comparison:
     @property
     def info(self) -> Any:
         """What is known of the first arm's data."""
-        return next(iter(self.arms.values())).dataset.info
+        return next(iter(self.arms.values())).source.info
 
     def shows(self) -> str:
         """Which gains the runs can show, as far as their number and the test images tell."""
@@ -138,7 +138,7 @@ class Comparison:
                 table printed, if runs diverged.
             Preempted: if the process was asked to stop; what was trained is saved.
         """
-        runs = self.claimed(workdir)
+        runs = self.claim_runs(workdir)
         if shown := self.shows():
             self.say(shown)
         with preemption.listening():
@@ -148,34 +148,35 @@ class Comparison:
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
 
-    def claimed(self, workdir: AnyPath | str) -> list[Run]:
+    def claim_runs(self, workdir: AnyPath | str) -> list[Run]:
         """Load the data, and claim the workdir for this comparison; returns its runs."""
         runs = self.runs(workdir)
-        claim = self.opened(workdir, [run for run in runs if not run.finished()])
+        claim = self.claim_with_data(workdir, [run for run in runs if not run.finished()])
         check_processes_agree(config=claim.config, code=source_version(), data=claim.data)
         if is_first():
             with in_turn(path_of(workdir)):  # jobs that start at once have seeds of their own
-                self.recognize(workdir, claim).write(path_of(workdir))
+                self.checked_claim(workdir, claim).write(path_of(workdir))
         wait_for_all("workdir")
         return runs
 
-    def opened(
+    def claim_with_data(
         self, workdir: AnyPath | str, starting: Sequence[Run] = (), *, data: bool = True
     ) -> Claim:
         """Load the data, which must be that of a workdir's runs, and return the claim on it.
 
         `starting` are runs whose `init_from` must have the weights of before, too.
         """
-        self.recognize(workdir)  # before what takes time
+        self.checked_claim(workdir)  # before what takes time
         if data:
-            self.open()
-        found = {name: arm.dataset.fingerprint for name, arm in self.arms.items() if data}
-        sources: dict[str, str] = {}
+            self.load_data()
+        fingerprints = {name: arm.source.fingerprint for name, arm in self.arms.items() if data}
+        weights: dict[str, str] = {}
         for run in starting:
             arm = self.arms[run.arm]
-            if (path := source_path(arm, run.seed)) and path not in sources:
-                sources[path] = source_digest(arm, run.seed) or ""
-        return self.recognize(workdir, Claim(configs.to_json(self.config), found, sources))
+            if (path := source_path(arm, run.seed)) and path not in weights:
+                weights[path] = source_digest(arm, run.seed) or ""
+        claim = Claim(configs.to_json(self.config), fingerprints, weights)
+        return self.checked_claim(workdir, claim)
 
     def runs(self, workdir: AnyPath | str) -> list[Run]:
         """The runs of a workdir, all arms of a seed before the next seed."""
@@ -218,10 +219,11 @@ class Comparison:
                 groups.append(began[run])
             elif run not in known:  # else its group is there, or comes with another of its runs
                 program = self.arms[run.arm].program
-                if len(filling.get(program, ())) in (0, self.config.together):
-                    filling[program] = []
-                    groups.append(filling[program])
-                filling[program].append(run)
+                group = filling.get(program)
+                if group is None or len(group) == self.config.together:  # none yet, or full
+                    group = filling[program] = []
+                    groups.append(group)
+                group.append(run)
         for run in known:
             if run.arm not in self.arms:
                 raise InputError(f"{run} belongs to a group that began: the config lacks its arm")
@@ -274,14 +276,14 @@ class Comparison:
             InputError: nothing was trained there, or on other data.
         """
         self._trained(workdir)
-        self.opened(workdir)
+        self.claim_with_data(workdir)
         runs, lines = self.runs(workdir), {}
         for run, state in self.states(runs):
             lines[run] = f"{run}: no checkpoint"
             if state is not None:
                 arm = self.arms[run.arm]
-                (found,) = arm.program.evaluate(state.variables, arm.data)
-                lines[run] = f"{run}, step {int(state.step)}: {found.text}"
+                (scores,) = arm.program.evaluate(state.variables, arm.on_device)
+                lines[run] = f"{run}, step {int(state.step)}: {scores.text}"
         return "\n".join(lines[run] for arm in self.arms for run in runs if run.arm == arm)
 
     def restored(self, run: Run) -> TrainState | None:
@@ -294,25 +296,24 @@ class Comparison:
         for group in dict.fromkeys(run.group for run in runs):
             # Of those that the config has: a group shares its program.
             arm = next(self.arms[run.arm] for run in group if run in wanted)
-            found = restored(group, arm)
-            for run, state in zip(group, found, strict=True):
+            for run, state in zip(group, restored(group, arm), strict=True):
                 if run in wanted:
                     yield run, state
 
-    def open(self) -> None:
+    def load_data(self) -> None:
         """Load the data of all arms; if its sizes aren't those published, build programs anew."""
         changed = False
-        for dataset in {id(arm.dataset): arm.dataset for arm in self.arms.values()}.values():
-            published = dataset.info
+        for source in {id(arm.source): arm.source for arm in self.arms.values()}.values():
+            published = source.info
             if notes := getattr(published, "notes", ""):  # drawn data have no files
                 self.say(f"{published.name}: {notes}")
-            dataset.load()
-            if (info := dataset.info) != published:
+            source.load()
+            if (info := source.info) != published:
                 changed = True
                 trained, tested = info.num_train, info.num_test
                 expected = published.num_train, published.num_test
                 off = max(abs(trained - expected[0]), abs(tested - expected[1]))
-                if off > dataset.rounding:
+                if off > source.rounding:
                     self.say(
                         f"{info.name} holds {trained:,} train and {tested:,} test examples there, "
                         f"{expected[0]:,} and {expected[1]:,} expected"
@@ -320,9 +321,9 @@ class Comparison:
         if changed:
             for name, arm in self.arms.items():
                 with blaming(f"arm {name}" if self.config.arms else ""):
-                    self.arms[name] = self._arm(name, arm.config, arm.dataset)
+                    self.arms[name] = self._arm(name, arm.config, arm.source)
 
-    def recognize(self, workdir: AnyPath | str, ours: Claim | None = None) -> Claim:
+    def checked_claim(self, workdir: AnyPath | str, ours: Claim | None = None) -> Claim:
         """The claim of a workdir, which must be of this configuration; more arms are welcome.
 
         `ours` has the fingerprints of what is loaded; the configuration alone unless given.
@@ -339,17 +340,17 @@ class Comparison:
 
     def _trained(self, workdir: AnyPath | str) -> Claim:
         """The claim of a workdir that must have one, of this configuration."""
-        claim = self.recognize(workdir)
+        claim = self.checked_claim(workdir)
         Claim.of(path_of(workdir))
         return claim
 
-    def _arm(self, name: str, config: ConfigDict, dataset: ArmData) -> Arm:
+    def _arm(self, name: str, config: ConfigDict, source: ArmData) -> Arm:
         """The arm, checked; it shares the program of an arm that differs in its start alone."""
-        key = _key(config, "program"), dataset.info
+        key = _key(config, "program"), source.info
         if key not in self._programs:
             axes = {name: config.mesh[name] for name in ("data", "fsdp", "tensor")}
             mesh = make_mesh(**axes, devices=self._devices)
-            task, feed = TASKS[config.task].build(config, dataset.info, mesh)
+            task, feed = TASKS[config.task].build(config, source.info, mesh)
             _check_together(config, feed)
             configs.check(config, feed.steps_per_epoch, mesh.shape["data"] * mesh.shape["fsdp"])
             self._programs[key] = Program(config, task, feed, mesh)
@@ -357,7 +358,7 @@ class Comparison:
         if config.scheme:
             program.plan(config.scheme)
             program.task.check_positions(config.scheme)
-        return Arm(name, config, dataset, program)
+        return Arm(name, config, source, program)
 
     def _without_effect(self) -> Iterator[str]:
         """Fields that are of another model than `model.name`, and rules that fit no parameter."""

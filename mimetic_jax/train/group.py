@@ -14,7 +14,7 @@ from mimetic_jax.data.feed.feed import Session
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.cluster.processes import wait_for_all
 from mimetic_jax.train.journal import History, Journal, OnMetrics, Saved
-from mimetic_jax.train.start import initial_state, made_by
+from mimetic_jax.train.start import initial_state, provenance_of
 from mimetic_jax.train.state import TrainState, order_key, stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.store.runs import Run
@@ -39,8 +39,8 @@ class Group:
         say: Say,
         on_metrics: OnMetrics | None = None,
     ) -> None:
-        first, made = arms[runs[0].arm], [made_by(arms[run.arm], run.seed) for run in runs]
-        self.config, self.program, self._data = first.config, first.program, first.data
+        first, made = arms[runs[0].arm], [provenance_of(arms[run.arm], run.seed) for run in runs]
+        self.config, self.program, self._data = first.config, first.program, first.on_device
         self._together = self.program.together(len(runs))
         self.journal = Journal(runs, made, self.config, self.program, on_metrics)
         self._keys = self._together.keys([run.seed for run in runs])

@@ -15,7 +15,7 @@ from mimetic_jax.train.program import Program
 from mimetic_jax.train.record import Origin, Record
 from mimetic_jax.train.schedule import plateau_scale
 from mimetic_jax.train.store import files
-from mimetic_jax.train.store.claim import Made
+from mimetic_jax.train.store.claim import Provenance
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.task import Evaluation
 
@@ -30,7 +30,7 @@ class Saved:
     """What a checkpoint holds besides the states of the K runs.
 
     Attributes:
-        made: what made each run, see `Made`.
+        made: the provenance of each run, see `Provenance`.
         evaluations: (step, means by name of each run) of every test so far.
         window: metrics of the steps since the last log line, each [K, steps]: a stop between two
             log lines must keep what the next line is the mean of.
@@ -56,7 +56,7 @@ class Journal:
     def __init__(
         self,
         runs: Sequence[Run],
-        made: Sequence[Made],
+        made: Sequence[Provenance],
         config: ConfigDict,
         program: Program,
         on_metrics: OnMetrics | None = None,

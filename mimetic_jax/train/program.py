@@ -36,7 +36,7 @@ class Program:
     program and its compilations. Of a configuration only fields that affect programs are read.
 
     Attributes:
-        leaves: what the parameters are, as arguments of `rewrite` and `check`: rules, the
+        rewrite_options: what the parameters are, as arguments of `rewrite` and `check`: rules, the
             configuration's or else the model's own, and numbers of heads.
         shapes: the state's shapes and dtypes, with shardings: what a checkpoint restores into.
         run_steps: `dispatch`, compiled.
@@ -48,7 +48,7 @@ class Program:
         self.schedule = schedule_of(config, self.steps, self.feed.steps_per_epoch)
         traits = self.task.model.traits
         given = (one if isinstance(one, Rule) else Rule(*one) for one in config.rules)
-        self.leaves: dict[str, Any] = {
+        self.rewrite_options: dict[str, Any] = {
             "rules": tuple(given) or traits.rules,
             "num_heads": config.num_heads or None,
             "num_kv_heads": config.num_kv_heads or None,
@@ -65,7 +65,7 @@ class Program:
             clip=rates.clip,
             decay_rules=spared,
             rate_rules=rates.rate_rules,
-            roles=self.leaves["rules"],
+            roles=self.rewrite_options["rules"],
         )
         self._ema = config.ema
         self._step = make_train_step(
@@ -109,7 +109,9 @@ class Program:
         `seen` is what the scheme takes from the training data, of `Task.seen`."""
         variables = self.draw(seed) if variables is None else variables
         key, grid = stream(seed, "scheme"), self.task.grid()
-        params = rewrite(key, variables["params"], scheme, **self.leaves, grid=grid, **seen)
+        params = rewrite(
+            key, variables["params"], scheme, **self.rewrite_options, grid=grid, **seen
+        )
         state = self.state_of({**variables, "params": params}, self._init_optimizer)
         return state.replace(step=place(np.zeros((), np.int32), self._everywhere))
 
@@ -126,7 +128,9 @@ class Program:
     def plan(self, scheme: Scheme | tuple[Scheme, ...]) -> Plan:
         """What a scheme writes of the model's parameters; computes nothing."""
         seen = self.task.seen(as_tuple(scheme))
-        return plan(self.shapes.params, scheme, **self.leaves, grid=self.task.grid(), **seen)
+        return plan(
+            self.shapes.params, scheme, **self.rewrite_options, grid=self.task.grid(), **seen
+        )
 
     def together(self, runs: int) -> Program | Together:
         """The program of so many runs at once; of one run, this."""

@@ -168,7 +168,7 @@ class Record(Origin, Trained):
 
     @classmethod
     def of(
-        cls, score: Score, evaluations: Evaluations, origin: Origin, of: Trained, **fields: Any
+        cls, score: Score, evaluations: Evaluations, origin: Origin, trained: Trained, **fields: Any
     ) -> Record:
         """The record of a run with these evaluations.
 
@@ -177,7 +177,9 @@ class Record(Origin, Trained):
         50.0
         """
         steps, values = evaluations[-1]
-        fields |= {field.name: getattr(of, field.name) for field in dataclasses.fields(Trained)}
+        fields |= {
+            field.name: getattr(trained, field.name) for field in dataclasses.fields(Trained)
+        }
         return cls(
             score=score.name,
             value=score.value(evaluations),

@@ -191,14 +191,14 @@ def digest(config_json: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def documented(of: Any) -> dict[str, str]:
+def documented(owner: Any) -> dict[str, str]:
     """What a docstring, of a class or a function, says of fields under Args or Attributes.
 
     >>> from mimetic_jax.data import Mixing
     >>> documented(Mixing)["switch"]
     'probability of CutMix if both are on'
     """
-    _, *sections = re.split(r"^(?:Args|Attributes):\n", inspect.getdoc(of) or "", flags=re.M)
+    _, *sections = re.split(r"^(?:Args|Attributes):\n", inspect.getdoc(owner) or "", flags=re.M)
     entries = "".join(sections).partition("\n\n")[0]
     return {
         name: " ".join(text.split()).removesuffix(".")
@@ -207,19 +207,19 @@ def documented(of: Any) -> dict[str, str]:
     }
 
 
-def _of_section(of: type, prefix: str = "") -> Iterator[Field]:
+def _of_section(owner: type, prefix: str = "") -> Iterator[Field]:
     """The fields of a section, or of a class that describes them in its docstring."""
-    hints, help = field_types(of), documented(of)
-    for field in dataclasses.fields(of):
+    hints, help = field_types(owner), documented(owner)
+    for field in dataclasses.fields(owner):
         name, declared, annotation = prefix + field.name, field.metadata, hints[field.name]
         if inner := declared.get("section"):
             yield from _of_section(inner, f"{name}.")
-        elif not issubclass(of, Section):
+        elif not issubclass(owner, Section):
             if field.name != "size":  # which the data decides
                 yield Field(name, annotation, field.default, help.get(field.name, ""), RESULT)
         else:
             if (affects := declared["affects"]) is None:
-                affects = OfComparison.affects if name in OF_COMPARISON else of.affects
+                affects = OfComparison.affects if name in OF_COMPARISON else owner.affects
             if within := declared["within"]:
                 annotation = Annotated[annotation, within]
             yield Field(name, annotation, field.default, declared["help"], affects)

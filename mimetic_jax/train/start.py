@@ -24,7 +24,7 @@ from mimetic_jax.train.pretrained import by_path
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.checkpoint import Checkpoints
-from mimetic_jax.train.store.claim import Made
+from mimetic_jax.train.store.claim import Provenance
 from mimetic_jax.train.store.files import AnyPath, path_of
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.weights.selection import select
@@ -54,12 +54,12 @@ def initial_state(arm: Arm, seed: int, say: Callable[[str], None]) -> TrainState
     return arm.program.initial_state(seed, config.scheme, variables, **seen)
 
 
-def made_by(arm: Arm, seed: int) -> Made:
+def provenance_of(arm: Arm, seed: int) -> Provenance:
     """What makes the checkpoints of a run."""
-    return Made(
+    return Provenance(
         code=source_version(),
         config=to_json(arm.config),
-        data=arm.dataset.fingerprint,
+        data=arm.source.fingerprint,
         source=source_digest(arm, seed),
         arm=arm.name,
         seed=seed,

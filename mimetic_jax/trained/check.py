@@ -338,7 +338,10 @@ def _checked(layer: LayerPairs) -> LayerCheck:
         units=units,
         positive=positive,
         value_out_by_head=found.get("by_head", ()),
-        **{field.name: getattr(layer, field.name) for field in dataclasses.fields(LayerNorms)[2:]},
+        folded=layer.folded,
+        negative=layer.negative,
+        post_norm=layer.post_norm,
+        unknown=layer.unknown,
     )
 
 
@@ -378,8 +381,8 @@ def _note(layers: Sequence[LayerCheck]) -> str:
     if any(x.post_norm for x in layers):
         parts.append("norms come after the sum and multiply no product")
     if unknown:
-        listed = ", ".join(map(paths.summary, unknown[:4])) + ", …" * (len(unknown) > 4)
-        parts.append(f"unknown, not folded: {listed}")
+        more = ", …" if len(unknown) > 4 else ""
+        parts.append(f"unknown, not folded: {', '.join(map(paths.summary, unknown[:4]))}{more}")
     return "; ".join(parts)
 
 

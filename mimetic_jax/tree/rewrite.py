@@ -83,7 +83,9 @@ class Plan(table.Listing[Write]):
             note = zoo.NOTES.get(self.table)
             lines.append(f"rules: zoo.{self.table}" + (f" ({note})" if note else ""))
         for row, scheme, before in zip(table.aligned(rows), named, ["", *named], strict=False):
-            lines += [f"{scheme}:"] * (scheme != before) + [row]
+            if scheme != before:
+                lines.append(f"{scheme}:")
+            lines.append(row)
         if self.untouched:
             unchanged = paths.group_alike(self.untouched)
             kept = (f"{len(alike)} {paths.summary(alike)}" for alike in unchanged)

@@ -109,7 +109,7 @@ def test_arms_of_other_sizes_have_images_of_their_own(tmp_path):
     config.data.update(name="folder", dir=str(class_folders(tmp_path, 12)), size=6)
     config.arms, config.eval.batch = {"small": {}, "large": {"data": {"size": 12}}}, 2
     arms = quiet(config, model=LinenViT(2, 8, 1)).arms
-    sides = {name: arm.dataset.load().image_shape[0] for name, arm in arms.items()}
+    sides = {name: arm.source.load().image_shape[0] for name, arm in arms.items()}
     assert sides == {"small": 6, "large": 12}
 
 
@@ -118,7 +118,7 @@ def test_arms_of_other_batches_share_the_images_on_the_devices():
     config.arms = {"small": {"batch": 8}, "large": {"batch": 16}}
     arms = quiet(config, data=arrays(), model=LinenViT(2, 8, 1)).arms
     assert arms["small"].program is not arms["large"].program
-    assert arms["small"].data is arms["large"].data
+    assert arms["small"].on_device is arms["large"].on_device
 
 
 def test_arms_of_equally_large_data_in_two_folders_have_each_its_own(text, words, tmp_path):
@@ -128,10 +128,10 @@ def test_arms_of_equally_large_data_in_two_folders_have_each_its_own(text, words
     train.write_text(train.read_text().replace(" dog ", " cat ", 1))
     config.arms = {"one": {}, "other": {"data": {"dir": str(other)}}}
     comparison = quiet(config)
-    comparison.open()
+    comparison.load_data()
     one, other = comparison.arms.values()
     assert one.program is other.program
-    assert (one.data.train != other.data.train).any()
+    assert (one.on_device.train != other.on_device.train).any()
 
 
 def test_the_callers_config_stays_as_it_is():

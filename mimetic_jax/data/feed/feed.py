@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 Examples: TypeAlias = tuple[jax.Array, ...]
 Sums: TypeAlias = dict[str, jax.Array]
-Count: TypeAlias = Callable[[Any, Examples, jax.Array], Sums]
+TestSums: TypeAlias = Callable[[Any, Examples, jax.Array], Sums]
 """(variables, examples, weights) → sums over the examples, each counted by its weight."""
 Session: TypeAlias = Generator[Any]
 """The data of one run's training, dispatch by dispatch; closing it stops its threads."""
@@ -68,8 +68,8 @@ class Feed:
         """The examples of one step; traced."""
         raise NotImplementedError
 
-    def test(self, count: Count, variables: Any, data: Any) -> dict[str, Any]:
-        """Sums of `count` over the test set, on the host."""
+    def test(self, test_sums: TestSums, variables: Any, data: Any) -> dict[str, Any]:
+        """The sums over the whole test set, on the host."""
         raise NotImplementedError
 
     def sample(self, data: Any, count: int = 1) -> jax.Array:
@@ -117,26 +117,26 @@ class HeldFeed(Feed):
         nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
         return jax.lax.scan(add, nothing, batches)[0]
 
-    def test(self, count: Count, variables: Any, data: HeldData) -> dict[str, Any]:
-        return jax.device_get(self._sum_tests(count, variables, data.tests))
+    def test(self, test_sums: TestSums, variables: Any, data: HeldData) -> dict[str, Any]:
+        return jax.device_get(self._sum_tests(test_sums, variables, data.tests))
 
     @functools.cached_property
     def _sum_tests(self) -> Any:
         return jax.jit(self._of_tests, static_argnums=0, out_shardings=self._everywhere)
 
-    def _of_tests(self, count: Count, variables: Any, tests: dict[str, Any]) -> Sums:
+    def _of_tests(self, test_sums: TestSums, variables: Any, tests: dict[str, Any]) -> Sums:
         found: Sums = {}
         for prefix, (test, *batches) in tests.items():
-            of_batch = functools.partial(self._of_batch, count, variables, prefix, test)
+            of_batch = functools.partial(self._of_batch, test_sums, variables, prefix, test)
             sums = self.over_batches(of_batch, *batches)
             found |= {prefix + name: value for name, value in sums.items()}
         return found
 
     def _of_batch(
-        self, count: Count, variables: Any, prefix: str, test: Any, *batch: jax.Array
+        self, test_sums: TestSums, variables: Any, prefix: str, test: Any, *batch: jax.Array
     ) -> Sums:
         numbers, weights = batch
-        return count(variables, self.test_examples(prefix, test, numbers), weights)
+        return test_sums(variables, self.test_examples(prefix, test, numbers), weights)
 
     def _batches(self, numbers: np.ndarray, weights: np.ndarray) -> tuple[jax.Array, jax.Array]:
         """Numbers [S, B] and weights [S, B, ...] of batches, every batch sharded."""

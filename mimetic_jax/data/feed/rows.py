@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import Count, Examples, HeldData, HeldFeed, Sums, place
+from mimetic_jax.data.feed.feed import Examples, HeldData, HeldFeed, Sums, TestSums, place
 from mimetic_jax.data.text.tokens import Corpus, TextInfo
 from mimetic_jax.data.text.windows import (
     batchify,
@@ -58,8 +58,8 @@ class TokenRows(HeldFeed):
     def examples(self, arrays: jax.Array, shared: None, step: jax.Array) -> Examples:
         return window(arrays, step % self.steps_per_epoch, self.length, self.valid)
 
-    def test(self, count: Count, variables: Any, data: HeldData) -> dict[str, Any]:
-        sums = super().test(count, variables, data)
+    def test(self, test_sums: TestSums, variables: Any, data: HeldData) -> dict[str, Any]:
+        sums = super().test(test_sums, variables, data)
         for name, steps in sums.items():  # a sum of hundreds of thousands of losses
             exact = np.float64 if steps.dtype == np.float32 else np.int64
             sums[name] = steps.sum(axis=0, dtype=exact)

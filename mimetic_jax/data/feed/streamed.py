@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import Count, Examples, Feed, Session, labeled_images
+from mimetic_jax.data.feed.feed import Examples, Feed, Session, TestSums, labeled_images
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.files.sources import ImageSource
 from mimetic_jax.data.files.views import View, eval_view, train_view
@@ -75,14 +75,14 @@ class StreamedImages(Feed):
     def examples(self, arrays: Examples, shared: None, step: jax.Array) -> Examples:
         return arrays
 
-    def test(self, count: Count, variables: Any, data: StreamedDataset) -> dict[str, Any]:
+    def test(self, test_sums: TestSums, variables: Any, data: StreamedDataset) -> dict[str, Any]:
         total: dict[str, Any] = {}
         pending: dict[str, Any] = {}
         example = functools.partial(eval_example, data.test, self.view, self.test_batch)
         steps = range(-(-len(data.test) // self.test_batch))
         with contextlib.closing(self._batches(example, steps, self.test_batch)) as batches:
             for images, labels, weights in batches:
-                sums = self._sum_batch(count, variables, (images, labels), weights)
+                sums = self._sum_batch(test_sums, variables, (images, labels), weights)
                 # One batch behind, so that decoding goes on while the device counts.
                 total, pending = _added(total, pending), sums
         return _added(total, pending)

@@ -16,15 +16,15 @@ from mimetic_jax.train.store.files import AnyPath
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Made(Trained):
-    """What makes a run, as its checkpoints record it: code version and the arm's configuration."""
+class Provenance(Trained):
+    """Where a checkpoint comes from: the version of the code, and the arm's configuration."""
 
     code: str
     config: Mapping[str, Any]
 
     def check(self, found: Any, where: str, say: Callable[[str], None]) -> None:
         """Check that this continues what a file says of itself; report another version of code."""
-        other = from_json(Made, found, where)
+        other = from_json(Provenance, found, where)
         if (other.arm, other.seed) != (self.arm, self.seed):
             raise InputError(
                 f"{where} is of arm {other.arm} seed {other.seed}, not of {self.arm} seed "

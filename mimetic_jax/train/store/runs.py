@@ -46,7 +46,7 @@ class Run:
 
     @property
     def began(self) -> bool:
-        """Whether it has a group, or trains alone."""
+        """Whether its training has started: its folder has a group.json or checkpoints."""
         return (self.folder / "group.json").exists() or (self.folder / "checkpoints").exists()
 
     @property

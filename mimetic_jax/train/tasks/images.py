@@ -20,7 +20,7 @@ from mimetic_jax.data.feed.streamed import StreamedImages
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.step import Metrics
-from mimetic_jax.train.tasks.task import Evaluation, Task, counted
+from mimetic_jax.train.tasks.task import Evaluation, Task, sums_where
 
 
 class ImageTask(Task):
@@ -166,11 +166,11 @@ class ImageTask(Task):
         return value, ({"loss": value, "accuracy": right.mean()}, model_state)
 
     def sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
-        """Over examples, see `counted`."""
+        """Over examples, see `sums_where`."""
         images, labels = examples
         logits, _ = self.outputs(variables, self.view(images))
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-        return counted(logits.argmax(-1) == labels, losses, weights > 0)
+        return sums_where(weights > 0, logits.argmax(-1) == labels, losses)
 
     def view(self, pixels: jax.Array) -> jax.Array:
         """Images as they are tested on: the central view at the model's size, normalized.

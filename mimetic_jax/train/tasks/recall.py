@@ -17,7 +17,7 @@ from mimetic_jax.data.recall.sequences import SETS
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import RECALL, Score
 from mimetic_jax.train.step import Metrics
-from mimetic_jax.train.tasks.task import Evaluation, Task, counted
+from mimetic_jax.train.tasks.task import Evaluation, Task, sums_where
 
 STEPS_PER_EPOCH = 1000
 """Sequences are drawn anew forever: so many steps count as an epoch."""
@@ -90,10 +90,10 @@ class RecallTask(Task):
         return value, ({"loss": value, "accuracy": accuracy}, model_state)
 
     def sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
-        """Over answers, see `counted`."""
+        """Over answers, see `sums_where`."""
         output, _ = self.outputs(variables, examples[0])
         losses, right, asked = self._answers(variables["params"], output, examples)
-        return counted(right, losses, asked & (weights[:, None] > 0))
+        return sums_where(asked & (weights[:, None] > 0), right, losses)
 
     def evaluation(self, sums: dict[str, Any]) -> Evaluation:
         """At the trained length `recall` and `loss`, and with "_x2" … those at multiples of it."""

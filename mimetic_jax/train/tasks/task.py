@@ -42,12 +42,12 @@ class Evaluation:
         )
 
 
-def counted(right: jax.Array, losses: jax.Array, counts: jax.Array) -> Sums:
-    """The sums of what counts: `correct` and `count` as int32, exact for any number; `loss`."""
+def sums_where(is_real: jax.Array, right: jax.Array, losses: jax.Array) -> Sums:
+    """Sums without padding: `correct` and `count` as int32, exact for any number; `loss`."""
     return {
-        "correct": (right & counts).sum(dtype=jnp.int32),
-        "count": counts.sum(dtype=jnp.int32),
-        "loss": jnp.where(counts, losses, 0).sum(),
+        "correct": (right & is_real).sum(dtype=jnp.int32),
+        "count": is_real.sum(dtype=jnp.int32),
+        "loss": jnp.where(is_real, losses, 0).sum(),
     }
 
 

@@ -22,8 +22,8 @@ from tests.training import killed, program_of, quiet, trained
 def test_evaluation_is_the_protocol_in_numpy(text):
     """Windows 8 tokens apart; each target counts in the first window that reaches it."""
     comparison = quiet(text())
-    comparison.open()
-    program, data = comparison.arms["run"].program, comparison.arms["run"].data
+    comparison.load_data()
+    program, data = comparison.arms["run"].program, comparison.arms["run"].on_device
     variables = program.initial_state(0, ()).variables
     params = variables["params"]
     sums = program.feed.test(program.task.sums, variables, data)
@@ -46,7 +46,7 @@ def test_byte_pairs_are_scored_by_the_bytes_that_they_stand_for(text, tmp_path, 
     pytest.importorskip("tokenizers")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     comparison = quiet(text(**{"data.name": "text_bpe", "data.vocabulary": 270}))
-    comparison.open()
+    comparison.load_data()
     task, info = comparison.arms["run"].program.task, comparison.info
     counts = {"count": info.num_valid - 1, "test_count": info.num_test - 1}
     found = task.evaluation({"loss": 500.0, "test_loss": 900.0, **counts}).values
@@ -64,8 +64,8 @@ def test_byte_pairs_are_scored_by_the_bytes_that_they_stand_for(text, tmp_path, 
 
 def test_a_sample_is_whole_windows(text):
     comparison = quiet(text())
-    comparison.open()
-    program, data = comparison.arms["run"].program, comparison.arms["run"].data
+    comparison.load_data()
+    program, data = comparison.arms["run"].program, comparison.arms["run"].on_device
     tokens = np.asarray(data.tests[""][0])
     for wanted, count in ((1, 1), (3, 3), (99, len(tokens) // 12)):
         sample = program.feed.sample(data, wanted)
@@ -124,7 +124,7 @@ def test_plan(text):
 
 def test_a_text_shorter_than_a_window(text):
     with pytest.raises(InputError, match="too short for windows of 10000"):
-        quiet(text(**{"data.length": 10_000, "data.valid": 1})).open()
+        quiet(text(**{"data.length": 10_000, "data.valid": 1})).load_data()
 
 
 def test_a_text_of_one_token(text, tmp_path):
