@@ -135,7 +135,9 @@ def _source(steps: int, first: str, arms: tuple[str, ...] = _FIRST, **options: A
 
 _FIVE: dict[str, Any] = {"trials": tuple(range(100, 105))}
 TABLES = {
-    "first_words": _words(400, "4e-3 8e-3", **_FIVE),
+    "first_words": _words(
+        400, "4e-3 8e-3", ("default", "log_p", "permuted_counts", "counts"), trials=(100, 101, 102)
+    ),
     "first_source": _source(400, "4e-3 8e-3", **_FIVE),
     **{f"base_{base}": _base(base) for base in _BASES},
     "paper_bases": Table(

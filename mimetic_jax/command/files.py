@@ -7,12 +7,13 @@ import contextlib
 import functools
 import json
 import os
+import pathlib
 import re
 import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import numpy as np
@@ -22,11 +23,19 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.tensor_files import joined, mapped, parts, read_file
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
+from mimetic_jax.data.home import existing
+from mimetic_jax.data.text.token_files import token_ids
 from mimetic_jax.rules.rule import Rule
+from mimetic_jax.schemes import as_tuple
+from mimetic_jax.schemes.first_layer import window_of
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.trained.positional import Rotary
-from mimetic_jax.tree.rewrite import plan, rewrite_in_place
+from mimetic_jax.tree.rewrite import blocks, plan, rewrite_in_place
+from mimetic_jax.weights import cooccurrence
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 _FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file"
 _INDEX = ".index.json"
@@ -49,6 +58,7 @@ def rewrite_file(argv: Sequence[str]) -> None:
         metavar="HxW",
         help="patches, if the table of positions isn't a square grid",
     )
+    _add_tokens(parser)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
     options, given = _parsed(parser, argv)
@@ -56,20 +66,25 @@ def rewrite_file(argv: Sequence[str]) -> None:
     key = jax.random.key(converted("--seed", Annotated[int, SEED], options.seed))
     if not options.dry_run:
         _check_new(options.file, options.out)
-    planned = plan(read(options.file), scheme, grid=options.grid, **given)
+    tensors = read(options.file)
+    given["grid"] = options.grid
+    if (window := window_of(as_tuple(scheme))) and options.tokens:
+        given["counts"] = _counts(options.tokens, tensors, window, given)
+    planned = plan(tensors, scheme, **given)
     print(planned, flush=True)
     if options.dry_run:
         return
     with _beside(options.out) as unfinished:
-        _write(options.file, unfinished, key, scheme, {"grid": options.grid, **given})
+        _write(options.file, unfinished, key, scheme, given)
     out = options.out
     if options.file.endswith(_INDEX):
         out = os.path.join(out, os.path.basename(options.file))
     print(f"{options.out}:", flush=True)
     if _SHOWN_BY_CHECK & {write.role for write in planned}:
         written = read(out)
-        given["rules"] = given["rules"] or _rules_beside(options.file, written)
-        print(check(written, **given))
+        rules = given["rules"] or _rules_beside(options.file, written)
+        heads = {name: given[name] for name in ("num_heads", "num_kv_heads")}
+        print(check(written, rules=rules, **heads))
 
 
 def check_file(argv: Sequence[str]) -> None:
@@ -243,6 +258,26 @@ def _trained(
     if options.rotary_base is None:
         return tensors, None
     return tensors, Rotary(options.rotary_base, options.rotary_share, options.rotary_pairs)
+
+
+def _add_tokens(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--tokens",
+        metavar="FILE",
+        help="the training text as token ids, .npy or nanoGPT's and llm.c's .bin: for Cooccurrence",
+    )
+
+
+def _counts(
+    file: str, tensors: Mapping[str, Any], window: int, given: Mapping[str, Any]
+) -> csr_array:
+    """The counts of the tokens of a file, for the vocabulary that the tensors have."""
+    tokens = token_ids(existing(pathlib.Path(file)))
+    options = {name: given[name] for name in ("num_heads", "num_kv_heads", "rules")}
+    shapes = [block.shapes for _, _, block in blocks(tensors, **options)]
+    vocab = next((found["embedding"][0] for found in shapes if "embedding" in found), 0)
+    # Without an embedding the scheme says what is missing.
+    return cooccurrence(tokens, vocab or int(tokens.max()) + 1, window)
 
 
 def _grid(text: str) -> tuple[int, int]:

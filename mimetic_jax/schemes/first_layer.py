@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.schemes.base import Block, Context, Scheme, inside
 from mimetic_jax.weights.counts import SMOOTHING, WINDOW
 
 
@@ -70,6 +71,23 @@ class Unigram(Scheme):
         if len(found) != vocab:
             raise InputError(f"counts of {len(found)} tokens, but an output layer of {vocab}")
         return {"unembedding_bias": jnp.asarray(found)}
+
+
+def window_of(schemes: Iterable[Scheme]) -> int | None:
+    """The window in which schemes have tokens counted; None if they take no counts.
+
+    >>> window_of([Unigram(), Cooccurrence(2)])
+    2
+
+    Raises:
+        InputError: if it isn't the same for all of them.
+    """
+    taking = [one for one in inside(schemes) if isinstance(one, Cooccurrence | Unigram)]
+    windows = {one.window for one in taking if isinstance(one, Cooccurrence)}
+    if len(windows) > 1:
+        raise InputError(f"tokens are counted in windows of {sorted(windows)} at once: take one")
+    # Frequencies are the same in any window.
+    return next(iter(windows), 1) if taking else None
 
 
 def _counts(scheme: Scheme, context: Context) -> Any:

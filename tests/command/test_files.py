@@ -12,13 +12,13 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from mimetic_jax import InputError, Rule, mlp_rules, rewrite, zoo
+from mimetic_jax import InputError, Rule, mlp_rules, rewrite, schemes, zoo
 from mimetic_jax.base.tensor_files import mapped
 from mimetic_jax.command import files
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, mimetic_language
-from mimetic_jax.weights import sincos_2d
+from mimetic_jax.weights import cooccurrence, sincos_2d
 
 D, H = 32, 4
 DEEP = b"[" * 100_000
@@ -229,3 +229,31 @@ def test_a_failure_in_the_middle_leaves_no_file(saved, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         files.rewrite_file([str(saved), str(tmp_path / "out.safetensors"), *FLAGS])
     assert [path.name for path in pathlib.Path(tmp_path).iterdir()] == ["in.safetensors"]
+
+
+def test_embeddings_from_the_tokens_of_a_file(tmp_path, capsys):
+    random, V = np.random.default_rng(0), 40
+    name = "model.embed_tokens.weight"
+    weights = {name: random.normal(size=(V, D)), **{f"h.{n}": np.ones((2, 2)) for n in "ab"}}
+    path, tokens = tmp_path / "in.npz", random.integers(0, V - 3, 500)
+    np.savez(path, **weights)
+    expected = None
+    for at, file in enumerate(("train.npy", "train.bin")):
+        if file.endswith(".npy"):
+            np.save(tmp_path / file, tokens)
+        else:
+            tokens.astype(np.uint16).tofile(tmp_path / file)
+        out = tmp_path / f"{at}.npz"
+        flags = ["--scheme=Cooccurrence(window=2)", "--rules=PYTORCH", "--seed=3"]
+        files.rewrite_file([str(path), str(out), *flags, f"--tokens={tmp_path / file}"])
+        if expected is None:
+            counts = cooccurrence(tokens, V, window=2)
+            options = {"rules": zoo.PYTORCH, "counts": counts}
+            expected = rewrite(jax.random.key(3), weights, schemes.Cooccurrence(2), **options)
+        np.testing.assert_allclose(np.load(out)[name], expected[name], atol=1e-6)
+    assert "embedding  (40, 32)  t d" in capsys.readouterr().out
+    with pytest.raises(InputError, match="token 36 is not one of 36 tokens, from 0"):
+        np.savez(path, **{name: weights[name][:36]})
+        files.rewrite_file(
+            [str(path), str(tmp_path / "no.npz"), *flags, f"--tokens={out.parent}/train.npy"]
+        )

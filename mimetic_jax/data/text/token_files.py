@@ -34,7 +34,7 @@ def load(path: Path, files: Sequence[Path], vocabulary: int = 0) -> Corpus:
     told = {file: split_of(file.relative_to(below)) or split_in_name(file.stem) for file in files}
     notes = []
     if path.is_file() or not any(told.values()):
-        tokens = np.concatenate([_ids(file) for file in files])
+        tokens = np.concatenate([token_ids(file) for file in files])
         first, second = (int(start) for start in starts(len(tokens)))
         train, valid, test = tokens[:first], tokens[first:second], tokens[second:]
     else:
@@ -47,7 +47,7 @@ def load(path: Path, files: Sequence[Path], vocabulary: int = 0) -> Corpus:
                 f"{path} has {', '.join(file.name for file in files)}: it needs tokens to train "
                 "on and to validate on, such as train.bin and val.bin"
             )
-        joined = {name: np.concatenate([_ids(f) for f in of]) for name, of in splits.items()}
+        joined = {name: np.concatenate([token_ids(f) for f in of]) for name, of in splits.items()}
         train = joined["train"]
         if len(held_out) == 1:
             (only,) = held_out
@@ -66,8 +66,8 @@ def load(path: Path, files: Sequence[Path], vocabulary: int = 0) -> Corpus:
     return Corpus(name_of(path), symbols, train, valid, test, "tokens", notes="; ".join(notes))
 
 
-def _ids(path: Path) -> np.ndarray:
-    """The ids of a file, int32 [N]."""
+def token_ids(path: Path) -> np.ndarray:
+    """The ids of a .bin or .npy file, int32 [N]."""
     if not path.stat().st_size:
         raise InputError(f"{path} is empty")
     try:

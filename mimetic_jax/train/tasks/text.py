@@ -18,8 +18,8 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
-from mimetic_jax.schemes import Cooccurrence, Scheme, Unigram
-from mimetic_jax.schemes.base import inside
+from mimetic_jax.schemes import Scheme
+from mimetic_jax.schemes.first_layer import window_of
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import BITS, BYTES, PERPLEXITY
 from mimetic_jax.train.step import Metrics
@@ -77,15 +77,11 @@ class TextTask(Task):
         self, schemes: Iterable[Scheme], dataset: texts.Corpus | None = None
     ) -> dict[str, Any]:
         """The counts of tokens near each other in the training text."""
-        taking = [one for one in inside(schemes) if isinstance(one, Cooccurrence | Unigram)]
-        windows = {one.window for one in taking if isinstance(one, Cooccurrence)} or {1}
-        if not taking:
+        if (window := window_of(schemes)) is None:
             return {}
-        if len(windows) > 1:
-            raise InputError(f"one arm counts tokens in windows of {sorted(windows)}: give it one")
         if dataset is None:
             return {"counts": scipy.sparse.csr_array(2 * (self.info.vocabulary,))}
-        return {"counts": _counts(dataset, *windows)}
+        return {"counts": _counts(dataset, window)}
 
     def loss(
         self, params: Any, model_state: Any, batch: Examples, key: jax.Array
