@@ -30,7 +30,7 @@ ALLOWED = {
     },
     "command": {
         *("analysis", "base", "data", "host", "models", "rules", "schemes", "torch", "train"),
-        *("trained", "tree", "zoo"),
+        *("trained", "tree", "weights", "zoo"),
     },
     "__init__": {"base", "rules", "schemes", "trained", "tree", "weights", "zoo"},
 }

@@ -252,8 +252,8 @@ def test_embeddings_from_the_tokens_of_a_file(tmp_path, capsys):
             expected = rewrite(jax.random.key(3), weights, schemes.Cooccurrence(2), **options)
         np.testing.assert_allclose(np.load(out)[name], expected[name], atol=1e-6)
     assert "embedding  (40, 32)  t d" in capsys.readouterr().out
+    np.savez(path, **{name: weights[name][:36]})
     with pytest.raises(InputError, match="token 36 is not one of 36 tokens, from 0"):
-        np.savez(path, **{name: weights[name][:36]})
         files.rewrite_file(
             [str(path), str(tmp_path / "no.npz"), *flags, f"--tokens={out.parent}/train.npy"]
         )
