@@ -19,7 +19,7 @@ from mimetic_jax.train.sensitivity import visible
 from mimetic_jax.train.statistics import (
     ENOUGH,
     Difference,
-    Spread,
+    Spreads,
     counted_difference,
     paired_difference,
     pooled_spread,
@@ -107,10 +107,11 @@ class ArmResult:
         arms = {DEFAULT: DEFAULT, POSITIONS: POSITIONS * (self.arm != DEFAULT)}
         return {**arms, **self.controls}
 
-    def versus(self, other: ArmResult, spread: Spread | None) -> Difference | None:
+    def versus(self, other: ArmResult, spreads: Spreads) -> Difference | None:
         """The difference to another arm; None without a seed that both have.
 
-        Scores with a goal are compared by how many seeds reach it, others by the table's spread.
+        Scores with a goal are compared by how many seeds reach it, others by the spreads of a table
+        and the choice of the test images.
         """
         if self.arm == other.arm:
             return None
@@ -120,7 +121,24 @@ class ArmResult:
         ours, theirs = ([one.reached[seed] for seed in shared] for one in (self, other))
         if self.score.goal is not None:
             return counted_difference(ours, theirs, self.score.goal)
-        return paired_difference(ours, theirs, spread)
+        return paired_difference(ours, theirs, spreads.of(self.arm, other.arm), self._choice(other))
+
+    def _choice(self, other: ArmResult) -> float:
+        """The variance of a difference by the choice of the test images, which all seeds share.
+
+        Of accuracies p and q on E images at most (p(1 − p) + q(1 − q)) / E: as if an image that is
+        hard for one arm were no harder than others for the other arm. A text has so many tokens
+        that nothing is added.
+        """
+        if self.score is not ACCURACY:
+            return 0.0
+        return self.score.scale**2 * (self._by_images() + other._by_images())
+
+    def _by_images(self) -> float:
+        """The variance of a share of right answers; one right and one wrong answer are added."""
+        images = max(run.examples for run in self.runs.values())
+        share = (self.mean / self.score.scale * images + 1) / (images + 2)
+        return share * (1 - share) / images if images else 0.0
 
     def steps_to(self, target: ArmResult) -> list[int | None]:
         """First evaluated step that reaches the target's last score with the same seed."""
@@ -232,21 +250,17 @@ class Results:
 
 
 def compared(results: Sequence[ArmResult]) -> list[ArmResult]:
-    """Arms with their differences from the baselines among them, by the spread of them all."""
-    arms, spread = {one.arm: one for one in results}, spread_of(results)
+    """Arms with their differences from the baselines among them, by the spreads of them all."""
+    arms = {one.arm: one for one in results}
+    spreads = Spreads({one.arm: one.reached for one in results})
 
     def differences(one: ArmResult) -> Iterator[tuple[str, Difference]]:
         for name, arm in one.baselines.items():
             other = arms.get(arm)
-            if other and (found := one.versus(other, spread)):
+            if other and (found := one.versus(other, spreads)):
                 yield name, found
 
     return [dataclasses.replace(one, differences=dict(differences(one))) for one in results]
-
-
-def spread_of(results: Iterable[ArmResult]) -> Spread | None:
-    """The spread of the runs of a table's arms."""
-    return pooled_spread([result.reached for result in results])
 
 
 def verdict(
@@ -270,21 +284,24 @@ def verdict(
     ('gain by alignment', 'gain over noise')
     >>> verdict(Difference(1, 0.5, 2, 2), None, higher=True), verdict(None, None, higher=True)
     ('undecided', '')
+    >>> verdict(Difference(-9, -20, 2, 3, few_examples=True), around, higher=True)
+    'undecided: few test images'
     """
     known = [one for one in (gain, over_noise) if one]
     if not known:
         return ""
     if min(one.n for one in known) < ENOUGH:
         return "undecided"
+    undecided = "undecided" + ": few test images" * known[0].few_examples
     side, structure = (one.side(higher) if one else None for one in (gain, over_noise))
     if side == -1:
         return "worse"
     if structure == -1:
         return "worse than its noise"
     if side is None or structure is None:
-        return "better" if 1 in (side, structure) else "undecided"
+        return "better" if 1 in (side, structure) else undecided
     if side == 0:
-        return "undecided"
+        return undecided
     if not structure:
         return "gain; structure not shown"
     aligned = over_permuted and over_permuted.n >= ENOUGH and over_permuted.side(higher) == 1
@@ -361,11 +378,11 @@ def shows(results: Sequence[ArmResult], arms: int = 0, at_once: int = 1) -> str:
     """
     if not results:
         return ""
-    spread, score = spread_of(results), results[0].score
-    sd = spread.sd if spread else results[0].sd or 0.0
+    spread = pooled_spread(one.reached for one in results)
+    sd, score = spread.sd if spread else results[0].sd or 0.0, results[0].score
     seeds = max(len(one.reached) for one in results)
     tests = max(run.examples for one in results for run in one.runs.values())
-    share = min(max(one.mean for one in results) / score.scale, 1.0)
+    share = min(float(np.mean([one.mean for one in results])) / score.scale, 1.0)
     return visible(score, sd, seeds, arms or len(results), tests, share, at_once)
 
 

@@ -17,42 +17,48 @@ def visible(
 ) -> str:
     """The gains that runs with this standard deviation show, and that more seeds or examples would.
 
-    It is None before there are any runs. An accuracy on N images varies by √(p(1 − p) / N) for the
-    choice of the images alone, of which the share p is classified rightly: runs are taken to vary
-    by no less, whatever their seeds say. `at_once` arms are compared with p corrected for their
-    number.
+    It is None before there are any runs. The choice of N test images, of which the share p is
+    classified rightly, varies an accuracy by √(p(1 − p) / N), and no number of seeds helps.
+    `at_once` arms are compared with p corrected for their number.
 
     >>> for sd, tests, share in ((None, 36, 0.5), (1.2, 10_000, 0.85)):
     ...     for part in visible(ACCURACY, sd, 3, 4, tests, share).split("; "):
     ...         print(part)
-    3 seeds of 4 arms and 36 test images show gains from 27 points, nine times of ten
-    10 seeds from 13, on 360 test images from 4 points
-    3 seeds of 4 arms and 10,000 test images show gains from 3.8 points, nine times of ten
-    10 seeds from 1.8 points
+    36 test images show gains from 38 points, nine times of ten, however many seeds
+    360 test images from 12 points
+    3 seeds of 4 arms and 10,000 test images show gains from 5.5 points, nine times of ten
+    10 seeds from 2.5 points
     """
     if (reason := _nothing(score, seeds, arms)) is not None:
         return reason
     images = tests if score is ACCURACY else 0
     if sd is None and not images:
-        gain = _gain(1.0, seeds, arms, at_once)
+        gain = _shown(smallest_gain(1.0, seeds, at_once, arms))
         return (
             f"{seeds} seeds of {arms} arms show gains from {gain} standard deviations of a run's "
             "score, nine times of ten; how much runs vary is known once there are some"
         )
-    sd, by_images = sd or 0.0, _of_images(share, images) if images else 0.0
-    unit, more = " points" if score.scale == 100 else "", 10 if seeds < 10 else 4 * seeds
+
+    def gain_of(seeds: int, images: int) -> str:
+        choice = 2 * score.scale**2 * share * (1 - share) / images if images else 0.0
+        return _shown(smallest_gain(sd or 0.0, seeds, at_once, arms, choice))
+
+    unit, several = " points" if score.scale == 100 else "", 10 * images
+    more = 10 if seeds < 10 else 4 * seeds
+    if sd is None:
+        return (
+            f"{images:,} test images show gains from {gain_of(seeds, images)}{unit}, nine times of "
+            f"ten, however many seeds; {several:,} test images from {gain_of(seeds, several)}{unit}"
+        )
     on = f" and {images:,} test images" if images else ""
     among = f", {at_once} of them compared at once," if at_once > 1 else ""
-    now, then = (_gain(max(sd, by_images), count, arms, at_once) for count in (seeds, more))
     text = (
-        f"{seeds} seeds of {arms} arms{among}{on} show gains from {now}{unit}, nine times of ten; "
-        f"{more} seeds from {then}"
+        f"{seeds} seeds of {arms} arms{among}{on} show gains from {gain_of(seeds, images)}{unit}, "
+        f"nine times of ten; {more} seeds from {gain_of(more, images)}"
     )
-    if by_images <= sd:
+    if images * sd**2 >= more * score.scale**2 * share * (1 - share):  # the seeds vary more
         return text + unit
-    several = 10 * images
-    fewer = max(sd, _of_images(share, several))
-    return f"{text}, on {several:,} test images from {_gain(fewer, more, arms, at_once)}{unit}"
+    return f"{text}, on {several:,} test images from {gain_of(more, several)}{unit}"
 
 
 def _nothing(score: Score, seeds: int, arms: int) -> str | None:
@@ -70,11 +76,5 @@ def _nothing(score: Score, seeds: int, arms: int) -> str | None:
     return None
 
 
-def _of_images(share: float, count: int) -> float:
-    """Standard deviation of an accuracy in points."""
-    return 100 * (share * (1 - share) / count) ** 0.5
-
-
-def _gain(sd: float, seeds: int, arms: int, at_once: int) -> str:
-    found = smallest_gain(sd, seeds, at_once, arms)
-    return f"{found:.0f}" if found >= 10 else f"{found:.2g}"
+def _shown(gain: float) -> str:
+    return f"{gain:.0f}" if gain >= 10 else f"{gain:.2g}"
