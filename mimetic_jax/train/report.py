@@ -20,6 +20,7 @@ from mimetic_jax.train.statistics import (
     ENOUGH,
     Difference,
     Spreads,
+    by_choice,
     counted_difference,
     paired_difference,
     pooled_spread,
@@ -124,21 +125,13 @@ class ArmResult:
         return paired_difference(ours, theirs, spreads.of(self.arm, other.arm), self._choice(other))
 
     def _choice(self, other: ArmResult) -> float:
-        """The variance of a difference by the choice of the test images, which all seeds share.
-
-        Of accuracies p and q on E images at most (p(1 − p) + q(1 − q)) / E: as if an image that is
-        hard for one arm were no harder than others for the other arm. A text has so many tokens
-        that nothing is added.
-        """
+        """The variance of a difference by the choice of the test images, which all seeds share; of
+        a text nothing, as it has so many tokens."""
         if self.score is not ACCURACY:
             return 0.0
-        return self.score.scale**2 * (self._by_images() + other._by_images())
-
-    def _by_images(self) -> float:
-        """The variance of a share of right answers; one right and one wrong answer are added."""
+        shares = [one.mean / self.score.scale for one in (self, other)]
         images = max(run.examples for run in self.runs.values())
-        share = (self.mean / self.score.scale * images + 1) / (images + 2)
-        return share * (1 - share) / images if images else 0.0
+        return self.score.scale**2 * by_choice(shares, images)
 
     def steps_to(self, target: ArmResult) -> list[int | None]:
         """First evaluated step that reaches the target's last score with the same seed."""

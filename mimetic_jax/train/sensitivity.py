@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mimetic_jax.train.record import ACCURACY, Score
-from mimetic_jax.train.statistics import ENOUGH, smallest_gain
+from mimetic_jax.train.statistics import ENOUGH, by_choice, smallest_gain
 
 
 def visible(
@@ -17,17 +17,17 @@ def visible(
 ) -> str:
     """The gains that runs with this standard deviation show, and that more seeds or examples would.
 
-    It is None before there are any runs. The choice of N test images, of which the share p is
-    classified rightly, varies an accuracy by √(p(1 − p) / N), and no number of seeds helps.
-    `at_once` arms are compared with p corrected for their number.
+    It is None before there are any runs. What the choice of the test images does, of which a share
+    is classified rightly (`by_choice`), no number of seeds undoes. `at_once` arms are compared with
+    p corrected for their number.
 
     >>> for sd, tests, share in ((None, 36, 0.5), (1.2, 10_000, 0.85)):
     ...     for part in visible(ACCURACY, sd, 3, 4, tests, share).split("; "):
     ...         print(part)
-    36 test images show gains from 38 points, nine times of ten, however many seeds
-    360 test images from 12 points
-    3 seeds of 4 arms and 10,000 test images show gains from 5.5 points, nine times of ten
-    10 seeds from 2.5 points
+    36 test images show gains from 19 points, nine times of ten, however many seeds
+    360 test images from 6 points
+    3 seeds of 4 arms and 10,000 test images show gains from 5.9 points, nine times of ten
+    10 seeds from 2.1 points
     """
     if (reason := _nothing(score, seeds, arms)) is not None:
         return reason
@@ -39,9 +39,11 @@ def visible(
             "score, nine times of ten; how much runs vary is known once there are some"
         )
 
+    def choice(images: int) -> float:
+        return score.scale**2 * by_choice((share, share), images)
+
     def gain_of(seeds: int, images: int) -> str:
-        choice = 2 * score.scale**2 * share * (1 - share) / images if images else 0.0
-        return _shown(smallest_gain(sd or 0.0, seeds, at_once, arms, choice))
+        return _shown(smallest_gain(sd or 0.0, seeds, at_once, arms, choice(images)))
 
     unit, several = " points" if score.scale == 100 else "", 10 * images
     more = 10 if seeds < 10 else 4 * seeds
@@ -56,7 +58,7 @@ def visible(
         f"{seeds} seeds of {arms} arms{among}{on} show gains from {gain_of(seeds, images)}{unit}, "
         f"nine times of ten; {more} seeds from {gain_of(more, images)}"
     )
-    if images * sd**2 >= more * score.scale**2 * share * (1 - share):  # the seeds vary more
+    if choice(images) <= 2 * sd**2 / more:  # the seeds vary more
         return text + unit
     return f"{text}, on {several:,} test images from {gain_of(more, several)}{unit}"
 
