@@ -2,7 +2,7 @@ PYTHON ?= python3
 PINS ?=
 BIN := .venv/bin
 
-.PHONY: demo test slow check bench docs clean
+.PHONY: demo test slow real check bench docs clean
 
 demo: .venv/installed  ## train on digits and on text, with and without mimetic init: a table and a page each
 	$(BIN)/python main.py --config=configs/digits_vit.py --workdir=runs/demo/digits
@@ -13,6 +13,9 @@ test: .venv/installed  ## the tests and doctests, without the slow ones
 
 slow: .venv/installed  ## the slow tests
 	$(BIN)/python -m pytest -q -m slow --timeout 900
+
+real: .venv-real/installed  ## the tests that need PyTorch and other libraries, in an environment of their own
+	.venv-real/bin/python -m pytest -q -m "slow or not slow" tests/zoo/test_real.py tests/test_torch.py tests/command/test_snippet.py
 
 check: .venv/installed  ## everything that must hold before a commit
 	$(BIN)/ruff check .
@@ -37,5 +40,12 @@ docs: .venv/installed  ## the documentation as a site, in site/
 	$(BIN)/pip install -q --no-deps -e .
 	touch $@
 
+# google-tunix asks for transformers 4, which the models that are tested don't import.
+.venv-real/installed: requirements.txt requirements-real.txt
+	test -d .venv-real || $(PYTHON) -m venv .venv-real
+	.venv-real/bin/pip install -q -r requirements.txt -r requirements-real.txt
+	.venv-real/bin/pip install -q transformers==5.24.0
+	touch $@
+
 clean:
-	rm -rf .venv runs
+	rm -rf .venv .venv-real runs

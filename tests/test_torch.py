@@ -1,6 +1,6 @@
 """Schemes on PyTorch's modules: by a stand-in here, and by the real ones where torch is installed.
 
-pip install torch torchvision timm transformers
+`make real` installs it.
 """
 
 import argparse

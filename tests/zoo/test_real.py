@@ -1,9 +1,6 @@
 """Real layers of other libraries, found by their names, rewritten and then called.
 
-None of these libraries is among our own requirements. Those that are installed are tested:
-
-    pip install torch torchvision timm transformers
-    pip install equinox equimo dm-haiku keras google-tunix haliax penzai
+None of these libraries is among our own requirements; `make real` installs them.
 """
 
 import dataclasses
