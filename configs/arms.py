@@ -13,6 +13,7 @@ from mimetic_jax import schemes as s
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.models.local_attention import FORMS
 from mimetic_jax.schemes import Impulse, MeanShift, Mimetic, Scheme, SinCos, mimetic_language
+from mimetic_jax.train.record import CONTROLS, NOISE, PERMUTED
 
 Arm: TypeAlias = Mapping[str, Any] | tuple[Scheme, ...]
 """The fields that an arm overrides, or its schemes if it overrides nothing else."""
@@ -37,17 +38,17 @@ def chosen(
 ) -> ConfigDict:
     """The arms that `init` names, in its order; names of groups stand for all arms of a group.
 
-    norm_matched_NAME and permuted_NAME are controls of the arm NAME. "all" are the arms that are
-    compared; unless given every one of `arms`, then the noise that they lack.
+    Every arm with structure has controls, which tables find by their names: norm_matched_NAME and
+    permuted_NAME. "all" are the arms that are compared; unless given all `arms` and their noise.
     """
     named = {name: _fields(arm) for name, arm in arms.items()}
     noises, permuted = (
         {
-            f"{prefix}{name}": control
+            f"{CONTROLS[kind]}{name}": control
             for name, arm in named.items()
-            if (control := kind(arm)) not in named.values()
+            if (control := without(arm)) != arm
         }
-        for prefix, kind in CONTROLS.items()
+        for kind, without in ((NOISE, noise), (PERMUTED, permuted_channels))
     )
     named = noises | permuted | named
     every: Arms = {name: named[name] for name in compared or [*arms, *noises]}
@@ -65,8 +66,8 @@ def _fields(arm: Arm) -> Mapping[str, Any]:
 
 
 def controlled(name: str, *schemes: Scheme) -> Arms:
-    """The default, schemes, and the control of these."""
-    return {"default": {}, "norm_matched": noise(schemes), name: schemes}
+    """The default, schemes, and noise of their norms."""
+    return {"default": {}, f"{CONTROLS[NOISE]}{name}": noise(schemes), name: schemes}
 
 
 _WITHOUT_STRUCTURE = (
@@ -81,13 +82,9 @@ def noise(arm: Arm) -> Mapping[str, Any]:
     return _control(arm, s.NormMatched)
 
 
-def permuted(arm: Arm) -> Mapping[str, Any]:
+def permuted_channels(arm: Arm) -> Mapping[str, Any]:
     """The control of an arm's alignment; schemes that write nothing to permute stay."""
     return _control(arm, s.Permuted)
-
-
-CONTROLS = {"norm_matched_": noise, "permuted_": permuted}
-"""The controls of any arm, by what stands before its name."""
 
 
 def _control(arm: Arm, kind: Callable[[Scheme], Scheme]) -> Mapping[str, Any]:
@@ -100,7 +97,7 @@ def _control(arm: Arm, kind: Callable[[Scheme], Scheme]) -> Mapping[str, Any]:
     return {**fields, "scheme": tuple(found)} if "scheme" in fields else fields
 
 
-VISION = ("default", "sincos", "norm_matched", "mimetic")
+VISION = ("default", "sincos", "norm_matched_mimetic", "mimetic")
 """The self-attention paper's arms for images that are compared unless others are asked for."""
 
 
@@ -116,7 +113,7 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
     arms: Arms = {
         "default": {},  # learned positions
         "sincos": (positions,),
-        "norm_matched": (positions, s.NormMatched(mimetic)),
+        "norm_matched_mimetic": noise((positions, mimetic)),
         "mimetic": (positions, mimetic),
         "mimetic_learned": (mimetic,),
         "shuffled": (positions, s.Shuffled(mimetic)),
@@ -200,7 +197,7 @@ def halves(mimetic: Mimetic) -> tuple[Mimetic, Mimetic]:
 
 STRUCTURED: tuple[str, ...] = (
     "default",
-    "norm_matched",
+    "norm_matched_impulse",
     "norm_matched_mimetic",
     "mimetic",
     "impulse",
@@ -227,10 +224,7 @@ B = 0.5
 
 
 def mlp(width: int, base: str) -> Arms:
-    """Arms of the MLP paper, of ViTs and ConvNeXts; norm_matched is the control of mean_shift.
-
-    The constant bias is as large as the shift is.
-    """
+    """Arms of the MLP paper, of ViTs and ConvNeXts; the constant bias is as large as the shift."""
     std = {"torch": (3 * width) ** -0.5, "timm": 0.02}[base]
     positions, mimetic, shift, conv = SinCos(), Mimetic(), MeanShift(B), s.ConvMimetic()
     return {
@@ -260,7 +254,7 @@ def mean_sweep(width: int) -> Groups:
     }
     baselines: Arms = {
         "default": {},
-        "norm_matched_50": (s.NormMatched(MeanShift(means["b_plus_50"] / std)),),
+        "norm_matched_b_plus_50": (s.NormMatched(MeanShift(means["b_plus_50"] / std)),),
         "zero_bias": (s.ConstantBias(0.0),),
         "constant_bias": (s.ConstantBias(B * std),),
         "normal": {"model": {"base": "timm"}},
@@ -276,7 +270,7 @@ def mean_sweep(width: int) -> Groups:
     return {"sweep": baselines | shifts, "baselines": beside}
 
 
-LANGUAGE = ("default", "norm_matched", "mimetic")
+LANGUAGE = ("default", "norm_matched_mimetic", "mimetic")
 """The self-attention paper's arms for text that are compared unless others are asked for."""
 
 

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from configs import arms, recipes
 
 FIGURE_2 = (
-    *("default", "norm_matched", "mean_shift", "norm_matched_mimetic", "mimetic"),
+    *("default", "norm_matched_mean_shift", "mean_shift", "norm_matched_mimetic", "mimetic"),
     *("norm_matched_mimetic_mean_shift", "mimetic_mean_shift"),
 )
 """The paper's arms, and our controls."""

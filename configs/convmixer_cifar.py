@@ -5,8 +5,7 @@ Differs from the paper: it names kentaroy47/vision-transformers-cifar10 for the 
     neither rate nor epochs: these are the program's for its ConvMixer, 1e-4 and 400. The ConvMixer
     of the authors' own program trains for 200 epochs at 1e-3. Frozen are filters and their biases,
     as in the released code, and the filters have its earlier amplitudes: the same energy at every
-    size. norm_matched, frozen normal noise, is ours, and so are the filters drawn from covariances,
-    which are trained.
+    size. Frozen normal noise of the norms of impulse and box is ours.
 """
 
 from ml_collections import ConfigDict
@@ -16,7 +15,7 @@ from configs.default import model
 from mimetic_jax.schemes import ConvFilters, NormMatched
 
 FROZEN = {
-    "norm_matched": NormMatched(ConvFilters("impulse")),
+    "norm_matched_impulse": NormMatched(ConvFilters("impulse")),
     "random": ConvFilters("random"),
     "impulse": ConvFilters("impulse"),
     "box": ConvFilters("box"),

@@ -10,9 +10,8 @@ Differs from the paper: the pipeline is "the same as in Trockman et al. 2022", t
     counts (1/√(3 · 256) = .036), they are .14, .28, .55 and 1.39. The sweep's baselines are that
     default, the same with zero biases in the first layers of MLPs (zero_bias), ConvNeXt's own
     normal of .02 with zero biases everywhere (normal), a constant bias, and the learned b · sum(x)
-    (learned_sum). The filters' covariance is from memory, see schemes.ConvMimetic. norm_matched,
-    noise with the norms of conv_mean_shift, is ours, and so is norm_matched_50 of the sweep, which
-    has those of the largest b.
+    (learned_sum). The filters' covariance is from memory, see schemes.ConvMimetic. Controls are
+    ours; that of the sweep is of the largest b.
 """
 
 from ml_collections import ConfigDict
@@ -21,7 +20,7 @@ from configs import arms, recipes
 from configs.default import model
 
 FIGURE_2 = (
-    *("default", "norm_matched", "mean_shift", "norm_matched_mean_shift"),
+    *("default", "norm_matched_conv_mean_shift", "mean_shift", "norm_matched_mean_shift"),
     *("conv", "norm_matched_conv", "conv_mean_shift"),
 )
 """The paper's arms, and our controls."""
@@ -36,6 +35,5 @@ def get_config(epochs: float = 10.0, init: arms.Names = arms.ALL) -> ConfigDict:
     config.name = f"convnext_cifar{swept}_{epochs:g}"
     width = config.model.width
     every = arms.mlp(width, config.model.base)
-    every["norm_matched"] = arms.noise(every["conv_mean_shift"])
     config.arms = arms.chosen(init, every, FIGURE_2, arms.mean_sweep(width))
     return config

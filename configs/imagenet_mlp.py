@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from configs import arms, recipes
 
-COMPARED = ("default", "norm_matched", "constant_bias", "mean_shift")
+COMPARED = ("default", "norm_matched_mean_shift", "constant_bias", "mean_shift")
 
 
 def get_config(init: arms.Names = arms.ALL) -> ConfigDict:

@@ -24,8 +24,8 @@ def get_config(
 ) -> ConfigDict:
     """Images become squares of `size` pixels, held in memory; with
     --config.data.name=folder_streamed they are read while training. Without a test split a tenth of
-    each class is held out. Arms are default, sincos, norm_matched and mimetic; `init` takes others
-    of arms.vision.
+    each class is held out. Arms are default, sincos, norm_matched_mimetic and mimetic; `init` takes
+    others of arms.vision.
     """
     config = default()
     config.update(name="images", seeds=(0, 1, 2), batch=batch, epochs=epochs)

@@ -18,9 +18,9 @@ def get_config(
 ) -> ConfigDict:
     """Arguments: model ("vit", or package.module:Class), data, steps, init.
 
-    `init` is "all" for the arms default, norm_matched and mimetic, which change attention alone;
+    `init` is "all" for the arms default, mimetic and its noise, which change attention alone;
     "positions" for these and sincos, the last three with sin-cos values in a trainable position
-    table; "mlp" for default, norm_matched and mean_shift, which change the MLPs' first layers.
+    table; "mlp" for default, mean_shift and its noise, which change the MLPs' first layers.
     """
     config = default.default()
     config.update(name=f"own_model_{model.rpartition(':')[2]}", seeds=(0, 1, 2), steps=steps)

@@ -30,7 +30,7 @@ def get_config(
 
     A folder with train.txt, valid.txt and test.txt is read as it is split; any other text is split
     at line ends, 90 %, 5 % and 5 %, at most 100,000 characters to test on. Characters have added
-    positions and arms.language: default, norm_matched and mimetic. Other levels have rotary
+    positions and arms.language: default, norm_matched_mimetic, mimetic. Other levels have rotary
     positions, RMSNorm, SwiGLU and arms.first_layer: default, log_p, norm_matched_counts,
     permuted_counts and counts. `init` takes those of arms.positional, too.
     """

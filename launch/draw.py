@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from launch.rows import rows
-from launch.runs import Queue
+from launch.rows import starts
+from launch.trainer import Trainer
 from mimetic_jax.analysis import population
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import EXAMPLES, Network, networks
@@ -34,8 +34,7 @@ _OF_NETWORKS = {
 
 def draw(
     name: str,
-    queue: Queue,
-    wanted: Sequence[Row],
+    trainer: Trainer,
     out: pathlib.Path,
     file: str = "",
     *,
@@ -44,40 +43,40 @@ def draw(
 ) -> list[AnyPath]:
     """Draw a figure into the folder `out`; returns the written files.
 
-    `wanted` are its rows, trained as far as they are in `queue`; `file` are pretrained weights, and
-    `heads` its num_heads and num_kv_heads, if it doesn't tell them.
+    Its rows are those of the trainer; `file` are pretrained weights, and `heads` its num_heads and
+    num_kv_heads, if it doesn't tell them.
     """
     figure = FIGURES[name]
-    starts = rows(name, small, figure.starts) if figure.starts else []
-    untrained = [row.starting_from(file) for row in starts]
+    wanted = [row for row in trainer.rows if not row.missing_file]
+    untrained = [row.starting_from(file) for row in starts(name, small)]
     if file and figure.draw != "products" and not any(row.file for row in untrained):
         raise InputError(f"--file={file}: {name} isn't drawn from the weights of a file")
-    path = out / f"{name.replace('/', '_')}{'_small' * small}"
+    path = out / f"{name.replace('/', '_')}{'_small' if small else ''}"
     path.parent.mkdir(parents=True, exist_ok=True)
     options, drawn = dict(figure.options), list[Any]()
     if figure.draw == "covariance":
-        return list(_of_arms(path, queue, wanted))
+        return list(_of_arms(path, trainer, wanted))
     if file and figure.draw == "products":
         drawn = [{(label := pathlib.Path(file).stem): read_file(file)}]
         options["leaves"] = {label: heads}
     elif figure.draw in _OF_NETWORKS:
-        trained = [(row, queue.configs[row.comparison]) for row in wanted]
-        others = [(row, queue.config(row)) for row in untrained if not row.lacks]
         found = {
             (row.label, network.arm.name, network.when): network
-            for row, config in (*trained, *others)
-            for network in networks(Comparison(config, queue.say), queue.folder(row))
+            for row in (*wanted, *(row for row in untrained if not row.missing_file))
+            for network in networks(
+                Comparison(trainer.config(row), trainer.say), trainer.folder(row)
+            )
         }
         if not found:
             raise InputError(f"{name} needs {figure.needs}")
         drawn = _of_networks(figure.draw, found, options.pop("examples", EXAMPLES))
     elif figure.draw in _OF_RESULTS:
-        results = [one for row in wanted for one in queue.results.reached(row).values()]
+        results = [one for row in wanted for one in trainer.results.reached(row).values()]
         if not results:
             raise InputError(f"no run of {name} is finished: nothing to draw")
         drawn = [results]
         if figure.draw == "curves":
-            epochs = {row.label: queue.configs[row.comparison].epochs for row in wanted}
+            epochs = {row.label: trainer.config(row).epochs for row in wanted}
             options["epochs"] = {  # steps of one, of rows that train for a number of them
                 one.row: run.steps / epochs[one.row]
                 for one in results
@@ -85,19 +84,19 @@ def draw(
                 if epochs[one.row]
             }
         if figure.draw == "grid":
-            options["panels"] = _panels(wanted, queue)
+            options["panels"] = _panels(wanted, trainer)
     return DRAW[figure.draw](path, *drawn, **options)
 
 
-def _of_arms(path: pathlib.Path, queue: Queue, wanted: Sequence[Row]) -> Iterator[AnyPath]:
+def _of_arms(path: pathlib.Path, trainer: Trainer, wanted: Sequence[Row]) -> Iterator[AnyPath]:
     """A picture of the population of each arm that is trained."""
     drawn = 0
     for row in wanted:
-        comparison = Comparison(queue.configs[row.comparison], queue.say)
-        for name in queue.arms(row):
+        comparison = Comparison(trainer.config(row), trainer.say)
+        for name in trainer.arms(row):
             one = path.with_name(f"{path.name}_{comparison.config.name}_{name}")
-            if found := population.report(one, comparison, queue.folder(row), name):
-                queue.say(f"{row.label}, {name}\n{found[0]}\n")
+            if found := population.report(one, comparison, trainer.folder(row), name):
+                trainer.say(f"{row.label}, {name}\n{found[0]}\n")
                 yield from found[1]
                 drawn += 1
     if not drawn:
@@ -111,7 +110,8 @@ def _of_networks(
     labels, _, moments = map(set, zip(*found, strict=True))
     measured = {}
     for (row, arm, when), network in found.items():
-        label = "\n".join([row] * (len(labels) > 1) + [arm] + [when] * (len(moments) > 1))
+        parts = (row if len(labels) > 1 else "", arm, when if len(moments) > 1 else "")
+        label = "\n".join(filter(None, parts))
         inputs = () if kind == "products" else network.inputs(examples)
         measured[label] = _OF_NETWORKS[kind](network.model, network.variables, inputs)
     if kind != "impulse_maps":
@@ -121,12 +121,12 @@ def _of_networks(
     return [measured, grid]
 
 
-def _panels(wanted: Sequence[Row], queue: Queue) -> dict[str, dict[str, tuple[float, float]]]:
+def _panels(wanted: Sequence[Row], trainer: Trainer) -> dict[str, dict[str, tuple[float, float]]]:
     """α and β of a pair of matrices by arm, off the schemes: of the arms that share the other's."""
     constants = {
         arm: {"vo": (one.alpha_vo, one.beta_vo), "qk": (one.alpha_qk, one.beta_qk)}
         for row in wanted
-        for arm, config in arms_of(queue.configs[row.comparison]).items()
+        for arm, config in arms_of(trainer.config(row)).items()
         for one in config.scheme
         if isinstance(one, Mimetic)
     }

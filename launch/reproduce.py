@@ -18,8 +18,9 @@ in minutes; such runs stay apart. --file names what a row starts from: pretraine
 workdir of a first stage.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
-interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and the
-tables in docs/ are of these lines alone (--docs). Rows whose data is missing are left out and
+interrupted run from its checkpoint. Each finished run appends one line to RESULTS/TABLE.jsonl, and
+the open tables in docs/ are of these lines alone (--docs); --close ends a table: it then stands in
+results/closed/ as it is. Rows whose data is missing are left out and
 named; the others go on.
 
 Runs are trained one after the other in this process. --share=0/8 trains an eighth of them, beside
@@ -39,7 +40,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 # On a cluster the package may not be installed.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -49,8 +50,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import jax
 
-from launch import docs, league, rows
-from launch.runs import Queue, Results
+from launch import tables
+from launch.results import Results
+from launch.rows import rows
+from launch.trainer import Trainer
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.command import shipped
@@ -59,6 +62,7 @@ from mimetic_jax.data.home import expanded
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.store import files
+from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import path_of
 from papers import FIGURES, PAPERS, TABLES
 from papers.record import Row
@@ -102,6 +106,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--list", action="store_true", help="train nothing, print the rows of NAME")
     add("--dry-run", action="store_true", help="train nothing, print what would run")
     add("--docs", action="store_true", help="write the tables of results in docs/, and end")
+    add("--close", action="store_true", help="write the table NAME to results/closed, and end")
     # argparse takes what follows -- for the name if an option stands between the two.
     end = arguments.index("--") if "--" in arguments else len(arguments)
     given = parser.parse_args(arguments[:end])
@@ -142,10 +147,15 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _command(given: argparse.Namespace) -> str:
     """The command to record; folders are DIR, which change no result, files FILE."""
     parts = ["python launch/reproduce.py", given.name, *(f"--row={row}" for row in given.row)]
-    parts += [f"--arms={given.arms}"] * bool(given.arms) + ["--small"] * given.small
-    parts += [f"--seeds={given.seeds}"] * bool(given.seeds)
-    parts += ["--file=FILE"] * bool(given.file) + ["--data_dir=DIR"] * bool(given.data_dir)
-    return " ".join([*parts, *(["--", *given.flags] if given.flags else [])])
+    options = {
+        f"--arms={given.arms}": given.arms,
+        "--small": given.small,
+        f"--seeds={given.seeds}": given.seeds,
+        "--file=FILE": given.file,
+        "--data_dir=DIR": given.data_dir,
+        " ".join(["--", *given.flags]): given.flags,
+    }
+    return " ".join([*parts, *(text for text, is_given in options.items() if is_given)])
 
 
 def run(given: argparse.Namespace, say: Say) -> int:
@@ -154,16 +164,20 @@ def run(given: argparse.Namespace, say: Say) -> int:
         raise InputError("run this from the root of the repository: there is no main.py here")
     results = Results(given.results)
     if given.docs:
-        for path, text in docs.pages(results).items():
+        for path, text in tables.pages(results).items():
             files.write(path, text)
             say(f"written: {path}")
     elif not given.name:
-        for line in rows.listing(results):
+        for line in tables.listing(results):
             say(line)
-    elif given.list:
+    elif given.list or given.close:
         if given.name not in TABLES:
             raise unknown("table", given.name, TABLES)
-        for line in rows.rows_listed(given.name, results):
+        if given.close:
+            path = tables.close(given.name, results)
+            say(f"written: {path}; the table's rows in papers/ and its lines can go")
+            return 0
+        for line in tables.rows_listed(given.name, results):
             say(line)
     else:
         return reproduce(given, rows_of(given), results, say)
@@ -172,38 +186,55 @@ def run(given: argparse.Namespace, say: Say) -> int:
 
 def reproduce(given: argparse.Namespace, wanted: Sequence[Row], results: Results, say: Say) -> int:
     """Train rows and show their tables, or draw their figure; returns the exit code."""
-    names = list(dict.fromkeys(row.table for row in wanted))
-    leagues = {name for name in names if name in TABLES and TABLES[name].trials}
-    if given.row and leagues:
-        raise InputError(f"--row={given.row[0]}: arms of {names[0]} choose among all its rows")
-    plain, failed = [row for row in wanted if row.table not in leagues], False
+    keep_freed_memory()
+    if given.file:
+        wanted = [row.starting_from(given.file) for row in wanted]
+    trainer = Trainer(
+        wanted,
+        results,
+        given.workdir,
+        seeds=given.seeds,
+        only=given.arms,
+        data_dir=given.data_dir,
+        command=given.command,
+        say=say,
+    )
+    jobs = trainer.jobs(*given.share)
+    share, shares = given.share
+    own = given.name.endswith(".py")
+    if not own and (done := len(trainer.every()[share::shares]) - len(jobs)):
+        say(
+            f"{done} of {done + len(jobs)} are from {given.results}/; --results=DIR trains your own"
+        )
+    for job in jobs if given.dry_run else ():
+        say(str(job))
     try:
-        with preemption.listening():  # once: between two trainings a stop would be forgotten
-            if plain or given.name in FIGURES:
-                queue, failed = train(given, plain, results, say)
-                plain = queue.shown
-            for name in names:
-                shown = TABLES.get(name) or FIGURES.get(name)
-                if name in leagues:
-                    failed |= choose(given, name, results, say)
-                    text = league.task_table(name, results)
-                else:
-                    text = docs.table([row for row in plain if row.table == name], results)
-                say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
-                if not shown and not given.dry_run:
-                    files.write(given.workdir / "table.md", f"{text}\n")
+        if jobs and not given.dry_run:
+            # A call of a few minutes shouldn't spend one of them compiling again.
+            jax.config.update("jax_compilation_cache_dir", str(given.workdir / "compiled"))
+            with preemption.listening():
+                trainer.train(jobs)
     except preemption.Preempted as stopped:
         say(f"{stopped}: the same command continues")
         return preemption.EXIT_CODE
-    if given.name in FIGURES and not (failed or given.dry_run):
+    for reason, names in trainer.failures.items():
+        say("\n  ".join([f"not done, {reason}:", *names]))
+    results = Results(given.results)  # with the lines of other processes
+    for name in dict.fromkeys(row.table for row in trainer.rows):
+        shown = TABLES.get(name) or FIGURES.get(name)
+        text = tables.table([row for row in trainer.rows if row.table == name], results)
+        say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
+        if own and not given.dry_run:
+            files.write(given.workdir / "table.md", f"{text}\n")
+    if given.name in FIGURES and not (trainer.failures or given.dry_run):
         from launch.draw import draw  # with all that trains, which lists don't need
 
         out = pathlib.Path(given.results) / "figures"
         options = {"small": given.small, "heads": given.heads}
-        pictures = draw(given.name, queue, plain, out, given.file, **options)
+        pictures = draw(given.name, trainer, out, given.file, **options)
         for picture in pictures:
             say(f"drawn: {picture}")
-    return 1 if failed else 0
+    return 1 if trainer.failures else 0
 
 
 def rows_of(given: argparse.Namespace) -> list[Row]:
@@ -218,7 +249,7 @@ def rows_of(given: argparse.Namespace) -> list[Row]:
     names = [table for table in TABLES if table.startswith(f"{name}/")] or [name]
     if numbers and names != [name]:
         raise InputError(f"--row={given.row[0]} is for one table, such as attention/table1")
-    found = [row for table in names for row in rows.rows(table, given.small)]
+    found = [row for table in names for row in rows(table, given.small)]
     by_number = {str(row.number): row for row in found}
     for number in numbers:
         if number not in by_number:
@@ -227,11 +258,21 @@ def rows_of(given: argparse.Namespace) -> list[Row]:
         raise InputError(f"{name} has no form that a CPU trains in minutes: leave out --small")
     found = [by_number[number] for number in numbers] if numbers else found
     if given.file and name not in FIGURES:
-        rows.mark_of(given.file)  # which reads it
+        _check_file(given.file)
         if all(row.starting_from(given.file) is row for row in found):
             needs = next((row.needs for row in found if row.needs), "no file")
             raise InputError(f"--file={given.file}: {name} needs {needs}")
     return found
+
+
+def _check_file(file: str) -> None:
+    path = pathlib.Path(file)
+    if path.is_dir():
+        Claim.of(path)  # a workdir
+    elif not path.is_file():
+        raise InputError(f"--file={file}: there is no such file")
+    elif path.suffix not in (".npz", ".safetensors"):
+        raise InputError(f"--file={file} is none of .npz, .safetensors")
 
 
 def _own(given: argparse.Namespace, number: int, text: str) -> Row:
@@ -242,59 +283,9 @@ def _own(given: argparse.Namespace, number: int, text: str) -> Row:
     for flag in given.flags:
         name, fields[name] = parse_field(config, flag)
         assign(config, name, fields[name])
+    label = " ".join([text or "default", *(flag.removeprefix("--config.") for flag in given.flags)])
     table = pathlib.PurePath(given.name).stem
-    return Row(
-        *(text or "default", arguments), config=module, fields=fields, table=table, number=number
-    )
-
-
-def train(
-    given: argparse.Namespace, wanted: Sequence[Row], results: Results, say: Say, **but: Any
-) -> tuple[Queue, bool]:
-    """Train or list what rows lack; the queue, and whether something failed.
-
-    `but` has options of the queue in the place of those given.
-    """
-    keep_freed_memory()
-    if given.file:
-        wanted = [row.starting_from(given.file) for row in wanted]
-    options = {"seeds": given.seeds, "only": given.arms, "data_dir": given.data_dir, **but}
-    queue = Queue(wanted, results, given.workdir, **options, command=given.command, say=say)
-    jobs = queue.jobs(*given.share)
-    share, of = given.share
-    if not given.name.endswith(".py") and (done := len(queue.every()[share::of]) - len(jobs)):
-        runs = "1 run is" if done == 1 else f"{done} runs are"
-        say(f"{runs} from {given.results}/; --results=DIR trains your own")
-    if given.dry_run:
-        for job in jobs:
-            say(str(job))
-        return queue, False
-    if jobs:  # a call of a few minutes shouldn't spend one of them compiling again
-        jax.config.update("jax_compilation_cache_dir", str(given.workdir / "compiled"))
-    failures = queue.train(jobs)
-    for reason, names in failures.items():
-        say("\n  ".join([f"not done, {reason}:", *names]))
-    return queue, bool(failures)
-
-
-def choose(given: argparse.Namespace, name: str, results: Results, say: Say) -> bool:
-    """Train a table in which arms choose their row; returns whether something failed.
-
-    The trials come first. Those that are compared begin with the default, since its spread tells
-    what the others can show.
-    """
-
-    failed, tried = False, list[Row]()
-    # An arm whose best is at an end tries the next row.
-    while not failed and (wanted := league.trials(name, results)) != tried:
-        tried, (_, failed) = wanted, train(given, wanted, results, say, seeds=())
-    chosen = league.chosen_rows(name, results)
-    have = {arm for row in chosen for arm in row.arms}
-    arms = [arm for arm in given.arms or have if arm in have]  # the others lack trials yet
-    if "default" in arms:
-        failed |= train(given, chosen, results, say, only=("default",))[1]
-        say(league.sensitivity(name, results))
-    return train(given, chosen, results, say, only=arms)[1] or failed if arms else failed
+    return Row(label, arguments, config=module, fields=fields, table=table, number=number)
 
 
 if __name__ == "__main__":

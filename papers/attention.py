@@ -97,7 +97,7 @@ def _deit_style(variant: str, base: float, init: float, gain: float) -> Row:
 
 
 def _ablation(label: str, arm: str, score: float, doubt: str = "", structure: bool = True) -> Row:
-    """A line of table 2, with the control of an arm that has structure."""
+    """A line of table 2, with the noise of an arm that has structure."""
     arms = (f"norm_matched_{arm}",) if structure else ()
     return Row(label, _ABLATED, {arm: score}, arms=arms, doubt=doubt)
 
@@ -135,9 +135,16 @@ _SWAPPED = (
 def _small_text(optimizer: Fields, changed: Fields = NOTHING, says: str = "128 tokens") -> Small:
     """For language models; `changed` are fields that differ from those of most."""
     fields = {
-        **{"epochs": 0.0, "steps": 300, "batch": 16, "data.length": 128, "data.valid": 96},
+        "epochs": 0.0,
+        "steps": 300,
+        "batch": 16,
+        "data.length": 128,
+        "data.valid": 96,
         **optimizer,
-        **{"eval.batch": 32, "eval.every_epochs": 0.0, "log_every": 50, "checkpoint_every": 100},
+        "eval.batch": 32,
+        "eval.every_epochs": 0.0,
+        "log_every": 50,
+        "checkpoint_every": 100,
         **changed,
     }
     length = f"{fields['steps']} steps of {fields['batch']} windows of {says}"
@@ -152,7 +159,8 @@ def _sgd(
     return _pair(
         f"Penn Treebank, {kind}, SGD",
         {**_TEXT, **arguments, "optimizer": "sgd"},
-        *(base, init),
+        base,
+        init,
         score=score,
         doubt="Bai et al.'s SGD, the optimizer of the set-up that the text names",
         config=config,
@@ -205,7 +213,10 @@ TABLES = {
         (
             _resnet_style(640, 70.28, 73.08, 2.8),
             _resnet_style(
-                *(1024, 67.80, 71.92, 4.1),
+                1024,
+                67.80,
+                71.92,
+                4.1,
                 doubt="the learning rate of this batch isn't stated: that of 640 is taken",
             ),
             _deit_style("Ti", 72.08, 72.65, 0.57),
@@ -217,16 +228,28 @@ TABLES = {
         tiny_imagenet_vit,
         (
             _pair(
-                *("Tiny ImageNet", {**_TI, "patch": 4}, 45.24, 50.87, 5.63),
+                "Tiny ImageNet",
+                {**_TI, "patch": 4},
+                45.24,
+                50.87,
+                5.63,
                 others=theirs("procedural warm-up", 55.42, 57.20, 58.20),
             ),
             _pair(
-                *("CIFAR-100", _TI, 60.94, 67.33, 6.39),
+                "CIFAR-100",
+                _TI,
+                60.94,
+                67.33,
+                6.39,
                 config=cifar100_vit,
                 others=theirs("procedural warm-up", 68.52, 70.72, 71.98),
             ),
             _pair(
-                *("SVHN", _TI, 96.40, 96.79, 0.39),
+                "SVHN",
+                _TI,
+                96.40,
+                96.79,
+                0.39,
                 doubt="neither the use of the extra images nor that of flips is stated",
                 config=svhn_vit,
             ),
@@ -268,20 +291,28 @@ TABLES = {
         ptb_char,
         (
             _pair(
-                *("Penn Treebank, characters", {**_TEXT, "chars": "raw"}),
-                *(1.233, 1.210),
+                "Penn Treebank, characters",
+                {**_TEXT, "chars": "raw"},
+                1.233,
+                1.210,
                 score="bits/char",
                 doubt="the optimizer isn't stated, Bai et al.'s is SGD; their program's characters "
                 "are taken, which spell out <eos>",
                 small=_small_text({"optimizer.learning_rate": 8e-3}),
             ),
             _pair(
-                *("Penn Treebank, words", _TEXT, 84.84, 82.34),
+                "Penn Treebank, words",
+                _TEXT,
+                84.84,
+                82.34,
                 doubt="neither the optimizer nor the rates of dropout are stated",
                 config=ptb_word,
             ),
             _pair(
-                *("WikiText-103", {"width": 410, "depth": 16, "heads": 10}, 28.87, 28.21),
+                "WikiText-103",
+                {"width": 410, "depth": 16, "heads": 10},
+                28.87,
+                28.21,
                 doubt="batch, windows and dropout are those of words of Penn Treebank, as the text "
                 'has it ("the same hyperparameters"); 50 epochs',
                 fields=_BFLOAT16,
@@ -289,8 +320,13 @@ TABLES = {
                 small=_small_text(
                     {"optimizer.learning_rate": 2e-3, "optimizer.warmup": 10},
                     {
-                        **{"steps": 100, "batch": 4, "data.length": 64, "data.valid": 48},
-                        **{"eval.batch": 4, "checkpoint_every": 50, "model.dtype": "float32"},
+                        "steps": 100,
+                        "batch": 4,
+                        "data.length": 64,
+                        "data.valid": 48,
+                        "eval.batch": 4,
+                        "checkpoint_every": 50,
+                        "model.dtype": "float32",
                     },
                     says="64 words; its vocabulary makes each minutes",
                 ),
@@ -412,7 +448,9 @@ FIGURES = {
         "curves",
         rows=(
             _trained(
-                *("ResNet-style", {"variant": "Ti", "batch": 1024}, *_BOTH),
+                "ResNet-style",
+                {"variant": "Ti", "batch": 1024},
+                *_BOTH,
                 config=imagenet_resnet_style,
             ),
             _trained("DeiT-style", {"variant": "Ti"}, *_BOTH, config=imagenet_deit),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any, TypeAlias
 
@@ -58,14 +58,69 @@ class Small:
 
 
 @dataclasses.dataclass(frozen=True)
+class Ladder:
+    """Learning rates from low to high, of which each arm takes its own best, by trials.
+
+    An arm tries the rates that are `first`. As long as its best has a neighbor that it didn't try,
+    that is next: until the best lies between two worse ones, or the ladder ends.
+
+    Attributes:
+        trials: seeds of each rate, none of which is compared.
+    """
+
+    rates: tuple[float, ...]
+    first: tuple[float, ...]
+    trials: tuple[int, ...] = tuple(range(100, 105))
+
+    @classmethod
+    def around(cls, rate: float, trials: int = 5) -> Ladder:
+        """Factors of two, sixteen to both sides of a rate, which is first with its neighbors.
+
+        >>> Ladder.around(1e-3).first
+        (0.0005, 0.001, 0.002)
+        """
+        first = rate / 2, rate, rate * 2
+        rates = tuple(rate * 2.0**power for power in range(-4, 5))
+        return cls(rates, first, tuple(range(100, 100 + trials)))
+
+    def best(self, goodness: Mapping[float, float]) -> tuple[float, list[float]] | None:
+        """The best rate, and its neighbors; None before the first rates are tried.
+
+        `goodness` has the rates that were tried, more is better; of equal ones the rate next to the
+        middle of the first ones counts.
+        """
+        if not goodness.keys() >= set(self.first):
+            return None
+        middle = sum(map(self.rates.index, self.first)) / len(self.first)
+        at = max(
+            map(self.rates.index, goodness),
+            key=lambda at: (goodness[self.rates[at]], -abs(at - middle)),
+        )
+        return self.rates[at], [*self.rates[max(at - 1, 0) : at], *self.rates[at + 1 : at + 2]]
+
+    def untried(self, goodness: Mapping[float, float]) -> list[float]:
+        """The rates to try next; none once the best lies between worse ones, or at an end.
+
+        >>> ladder = Ladder.around(1e-3)
+        >>> ladder.untried({0.0005: 3, 0.001: 2, 0.002: 1})
+        [0.00025]
+        >>> ladder.untried({0.00025: 2, 0.0005: 3, 0.001: 2, 0.002: 1})
+        []
+        """
+        found = self.best(goodness)
+        wanted = found[1] if found else self.first
+        return [rate for rate in wanted if rate not in goodness]
+
+
+@dataclasses.dataclass(frozen=True)
 class Row:
     """A comparison to train: a row of a table, or a line or column of a published one.
 
     Papers state what is their row's own. `launch.rows.rows` adds what its table says for all rows;
-    such a row is complete, and those with the same `comparison` share their runs.
+    such a row is complete. Its runs are the lines of its table and label, whatever it trains today.
 
     Attributes:
-        label: the row's name in the paper.
+        label: the row's name in the paper, or among its table's.
         arguments: arguments of the config. FILE.npz stands for the file that `needs` describes,
             FIRST_STAGE for the workdir of the training that it names.
         published: the printed score per arm of the config, in the table's unit.
@@ -75,15 +130,16 @@ class Row:
             row all of them: those that it prints, its own, then the table's controls.
         others: printed scores of what has no arm here, by the paper's name, and of other papers:
             of theirs the recipe isn't known, so what their default reaches is in the name.
-        best: whether each printed score is the best of the row's printed arms.
+        best: whether the paper prints one score, that of the best arm: `published` has it for each.
         doubt: what keeps the numbers from being taken literally, if anything.
         fields: fields of the configuration; of two that set the same one the later counts.
-        config, score, small: in the place of the table's.
+        config, score, small, ladder, seeds: in the place of the table's.
         needs: what the row starts from, pretrained weights or a first stage; empty if nothing.
+        runs_of: table and label of the row whose runs are its own too, if it is one of another.
         table, number: its table's name, such as "attention/table1", and its place there, from 1.
-        seeds: of its runs, unless others are asked for; none for those of its config file.
         is_small: whether it is scaled down from the paper's.
         file: what replaces FILE.npz or FIRST_STAGE, if given.
+        rate: the step of the ladder that it is at.
     """
 
     label: str
@@ -99,37 +155,36 @@ class Row:
     config: ModuleType | None = None
     needs: str = ""
     small: Small | None = None
+    ladder: Ladder | None = None
+    seeds: tuple[int, ...] = ()
+    runs_of: tuple[str, str] | None = None
     table: str = ""
     number: int = 0
-    seeds: tuple[int, ...] = ()
     is_small: bool = False
     file: str = ""
+    rate: float | None = None
 
     @property
-    def key(self) -> str:
-        """One line that names its config, arguments and fields.
+    def key(self) -> tuple[str, str, bool]:
+        """What its lines are found by: the table, the label and whether it is scaled down."""
+        return (*(self.runs_of or (self.table, self.label)), self.is_small)
+
+    @property
+    def recipe(self) -> str:
+        """One line that names its config, arguments and fields, to be stored with its runs.
 
         >>> from configs import cifar10_vit
-        >>> Row("", {"width": 96}, config=cifar10_vit, fields={"batch": 64}).key
+        >>> Row("", {"width": 96}, config=cifar10_vit, fields={"batch": 64}).recipe
         'cifar10_vit:width=96 --config.batch=64'
         """
+        assert self.config is not None
+        stem = pathlib.PurePath(str(self.config.__file__)).stem
         given = ",".join(f"{name}={value}" for name, value in self.arguments.items())
         fields = [f"--config.{name}={value}" for name, value in self.fields.items()]
-        return " ".join([f"{self.stem}:{given}".rstrip(":"), *fields])
+        return " ".join([f"{stem}:{given}".rstrip(":"), *fields])
 
     @property
-    def stem(self) -> str:
-        """The name of its config file, without folder and suffix."""
-        assert self.config is not None
-        return pathlib.PurePath(str(self.config.__file__)).stem
-
-    @property
-    def comparison(self) -> tuple[str, bool, str]:
-        """What its runs are of: rows with the same share them."""
-        return self.key, self.is_small, self.file
-
-    @property
-    def lacks(self) -> str:
+    def missing_file(self) -> str:
         """What it starts from, if that isn't given."""
         return "" if self.file else self.needs
 
@@ -138,75 +193,42 @@ class Row:
         kind = FIRST_STAGE if pathlib.Path(file).is_dir() else FILE
         return dataclasses.replace(self, file=file) if kind in self.arguments.values() else self
 
+    def at(self, rate: float, *, trial: bool = False) -> Row:
+        """The row at a step of its ladder, with the seeds of trials or those that are compared.
+
+        Trials are judged by a validation split: of the training images, as a text has one anyway,
+        and sequences are drawn without end.
+        """
+        assert self.ladder is not None
+        split = {"data.held_out": 0.2} if trial and self.score == "accuracy %" else NOTHING
+        fields = {**self.fields, "optimizer.learning_rate": rate, **split}
+        seeds = self.ladder.trials if trial else self.seeds
+        return dataclasses.replace(self, fields=fields, rate=rate, seeds=seeds)
+
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A published table, or numbers of a section that belong together.
+    """A published table, or numbers of a section or of our own that belong together.
 
     Attributes:
         score: the unit of its numbers, with the metric.
         controls: arms that every row is compared with, beside those that it prints.
         small: how to scale its rows down; None if that makes no sense for all rows.
-        seeds: the seeds of its runs; none for the fewest that a claim takes.
-        trials: seeds at which every arm tries rows first. It is then compared in the row where it
-            did best with them: rows are learning rates, say. None for a table whose rows are
-            compared each on its own.
-        first: numbers of the rows, from 1, that every arm tries; it goes on to the next row as long
-            as its best is the last that it tried.
+        seeds: the seeds of its runs: by default the fewest that a claim takes.
+        ladder: the learning rates among which each arm of a row chooses; None if rows have theirs.
     """
 
     title: str
     config: ModuleType
     rows: tuple[Row, ...]
     score: str = "accuracy %"
-    controls: tuple[str, ...] = ("default", "norm_matched")
+    controls: tuple[str, ...] = ("default", "norm_matched_mimetic")
     fields: Fields = dataclasses.field(default_factory=dict)
     small: Small | None = None
     doubt: str = ""
     hardware: str = ""
-    seeds: tuple[int, ...] = ()
-    trials: tuple[int, ...] = ()
-    first: tuple[int, ...] = ()
-
-    @property
-    def trial_fields(self) -> Fields:
-        """For trials, after all other fields: a test split of the training images.
-
-        A text has a validation text anyway; sequences are drawn without end.
-        """
-        return {"data.held_out": 0.2} if self.trials and self.score == "accuracy %" else NOTHING
-
-
-def over_rates(
-    title: str,
-    config: ModuleType,
-    rates: Sequence[str],
-    first: Sequence[str],
-    arms: tuple[str, ...],
-    arguments: Arguments = NOTHING,
-    *,
-    needs: str = "",
-    seeds: int = 5,
-    **options: Any,
-) -> Table:
-    """A table of our own whose rows are learning rates: each arm is compared at its own best one.
-
-    Rates go from the lowest to the highest; `first` are those that every arm tries, `seeds` is how
-    many are compared, and options are other fields of the table, such as its score.
-    """
-    rows = (
-        Row(
-            f"learning rate {rate}",
-            arguments,
-            arms=arms,
-            fields={"optimizer.learning_rate": float(rate)},
-            needs=needs,
-        )
-        for rate in rates
-    )
-    tried = tuple(1 + rates.index(rate) for rate in first)
-    options = {"trials": (100, 101), "first": tried, "seeds": tuple(range(seeds)), **options}
-    return Table(title, config, tuple(rows), controls=(), **options)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    ladder: Ladder | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,14 +57,14 @@ def test_init_names_arms_and_groups():
     def names(init: str) -> list[str]:
         return list(arms.chosen(tuple(init.split("+")), VISION, arms.VISION, GROUPS))
 
-    assert names("all") == ["default", "sincos", "norm_matched", "mimetic"]
+    assert names("all") == ["default", "sincos", "norm_matched_mimetic", "mimetic"]
     assert names("positive+norm_matched_positive") == ["positive", "norm_matched_positive"]
     assert names("figure4+default+mimetic")[-3:] == ["scale_400", "default", "mimetic"]
     with pytest.raises(InputError, match=r"unknown init 'figrue6'.* did you mean 'figure6'"):
         names("mimetic+figrue6")
     with pytest.raises(InputError, match="unknown init ''"):
         names("mimetic+")
-    for without_structure in ("sincos", "norm_matched", "pretrained"):
+    for without_structure in ("sincos", "norm_matched_mimetic", "pretrained"):
         for control in ("norm_matched", "permuted"):
             with pytest.raises(InputError, match="unknown init"):
                 names(f"{control}_{without_structure}")

@@ -259,7 +259,7 @@ def test_the_constant_bias_is_as_large_as_the_shift(spec, std):
     assert bias.value == pytest.approx(shift.b * std, rel=0.01)
 
 
-@pytest.mark.parametrize("arm", ["norm_matched", "random", "impulse", "box"])
+@pytest.mark.parametrize("arm", ["norm_matched_impulse", "random", "impulse", "box"])
 def test_frozen_convmixers_train_the_published_number_of_parameters(arm):
     """540,938 at width 256: neither depthwise filters nor their biases, but batch norms."""
     config = configs.arms_of(get(f"convmixer_cifar:init={arm}"))[arm]

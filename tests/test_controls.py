@@ -1,4 +1,4 @@
-"""The control of an arm is found by its scheme, and is its own noise in every configuration."""
+"""The control of an arm, by its name, is the arm's own noise in every configuration."""
 
 import importlib
 from collections.abc import Iterator
@@ -15,10 +15,8 @@ from launch.rows import load
 from launch.rows import rows as rows_of
 from mimetic_jax.command import shipped
 from mimetic_jax.rules import paths
-from mimetic_jax.schemes import Mimetic, NormMatched, Permuted, SinCos, to_dict
-from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.controls import controls
+from mimetic_jax.train.record import CONTROLS
 from papers import TABLES
 from papers.record import Row
 from tests import words
@@ -39,7 +37,7 @@ def rows() -> Iterator[Any]:
     seen = set()
     for name in TABLES:
         for row in rows_of(name):
-            size = str(row.arguments) if TABLES[name].trials else ""
+            size = str(row.arguments) if row.ladder else ""
             if not row.needs and (row.config, size, row.arms) not in seen:
                 seen.add((row.config, size, row.arms))  # other sizes and rates: the same schemes
                 yield pytest.param(row, id=f"{name} {row.number}", marks=pytest.mark.slow)
@@ -52,8 +50,12 @@ def test_a_control_has_the_norms_of_its_arm(row, tmp_path):
     if config.data.name == "text_char":
         config.data.dir = words.numbered(tmp_path / "text.txt", 100_000)
     comparison = Comparison(config, say=lambda _: None)
-    found = controls(configs.recorded_arms(configs.to_json(config)))
-    pairs = [(name, control) for name, kinds in found.items() for control in kinds.values()]
+    pairs = [
+        (name, f"{before}{name}")
+        for name in config.arms
+        for before in CONTROLS.values()
+        if f"{before}{name}" in config.arms
+    ]
     arrays = {arm: written(comparison, arm) for pair in pairs for arm in pair}
     for name, control in pairs:
         ours, noise = arrays[name], arrays[control]
@@ -66,7 +68,7 @@ def test_a_control_has_the_norms_of_its_arm(row, tmp_path):
     for name, arm in config.arms.items():
         structure = "scheme" in arm and arms.noise(arm)["scheme"] != tuple(arm["scheme"])
         if structure and not row.arms and name not in WITHOUT_STRUCTURE:
-            assert name in found, f"{row.label} compares {name} with the default alone"
+            assert name in dict(pairs), f"{row.label} compares {name} with the default alone"
 
 
 def small(config: ConfigDict) -> ConfigDict:
@@ -91,35 +93,3 @@ def written(comparison: Comparison, arm: str) -> dict[str, np.ndarray]:
         key, grid = jax.random.key(0), program.task.grid()
         params = mimetic_jax.rewrite(key, params, scheme, **program.rewrite_options, grid=grid)
     return {path: np.asarray(leaf) for path, leaf in paths.flatten(params)[0]}
-
-
-def of(*schemes: Any, **fields: Any) -> dict[str, Any]:
-    return {"task": "images", "scheme": [to_dict(scheme) for scheme in schemes], **fields}
-
-
-def test_a_control_is_found_by_its_scheme_and_by_nothing_else():
-    mimetic, positions = Mimetic(), SinCos()
-    found = controls(
-        {
-            "mimetic": of(positions, mimetic),
-            "norm_matched": of(positions, NormMatched(Mimetic(beta_vo=0.0))),
-            "any name": of(positions, NormMatched(mimetic)),
-            "reordered": of(positions, Permuted(mimetic)),
-            "learned": of(mimetic),
-            "larger": of(positions, mimetic, batch=64),
-            "default": of(),
-        }
-    )
-    assert found == {"mimetic": {"noise": "any name", "permuted": "reordered"}}
-
-
-def test_of_two_controls_that_which_lacks_all_structure_counts():
-    one, other = Mimetic(), Mimetic(beta_vo=0.0)
-    found = controls(
-        {
-            "both": of(one, other),
-            "half": of(NormMatched(one), other),
-            "none": of(NormMatched(one), NormMatched(other)),
-        }
-    )
-    assert found == {"both": {"noise": "none"}, "half": {"noise": "none"}}

@@ -12,7 +12,7 @@ from tests import words
 from tests.images import class_folders
 
 ROOT = pathlib.Path(__file__).parent.parent
-ARMS = ["default", "norm_matched", "mimetic"]
+ARMS = ["default", "norm_matched_mimetic", "mimetic"]
 
 
 def scores(config: str, score: str, workdir: pathlib.Path) -> dict[str, float]:

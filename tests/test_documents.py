@@ -132,7 +132,7 @@ def test_the_module_of_the_page(tmp_path, monkeypatch):
     page.update(names)
     for use in uses:
         exec(use, page)
-        assert page.pop("comparison").arms.keys() == {"default", "norm_matched", "mimetic"}
+        assert page.pop("comparison").arms.keys() == {"default", "norm_matched_mimetic", "mimetic"}
     page["watch"](Run.of(tmp_path, "mimetic", 2), {"step": 8, "loss": 0.5, "eval_accuracy": 0.25})
     assert page["seen"] == [("mimetic", 2, 8, 0.25)]
 

@@ -84,6 +84,14 @@ BITS = Score("test_bpc", "test bits/char", higher=False, chosen_by="bpc", digits
 BYTES = Score("test_bpb", "test bits/byte", higher=False, chosen_by="bpb", digits=3)
 RECALL = Score("recall", "answers %", scale=100.0, goal=95.0)
 
+NOISE, PERMUTED = "noise", "permuted"
+CONTROLS = {NOISE: "norm_matched_", PERMUTED: "permuted_"}
+"""The kinds of controls, and what stands before the name of an arm in that of its control.
+
+Noise has the norms of the arm's kernels; permuted is the arm without its alignment alone. All else
+is the same, so that a difference is due to structure, or to alignment.
+"""
+
 SCORES = {score.name: score for score in (ACCURACY, PERPLEXITY, BITS, BYTES, RECALL)}
 
 

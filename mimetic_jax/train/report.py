@@ -13,8 +13,15 @@ import numpy as np
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.config import recorded_arms
-from mimetic_jax.train.controls import KINDS, NOISE, PERMUTED, controls
-from mimetic_jax.train.record import ACCURACY, SCORES, Record, Score
+from mimetic_jax.train.record import (
+    ACCURACY,
+    CONTROLS,
+    NOISE,
+    PERMUTED,
+    SCORES,
+    Record,
+    Score,
+)
 from mimetic_jax.train.sensitivity import visible
 from mimetic_jax.train.statistics import (
     ENOUGH,
@@ -36,8 +43,8 @@ DEFAULT = "default"
 POSITIONS = "sincos"
 """The default with sin-cos positions: what a gain over the default's learned positions leaves."""
 
-BASELINES = (DEFAULT, POSITIONS, *KINDS)
-"""What an arm is compared with: these two arms, if a table has them, and the arm's controls."""
+BASELINES = (DEFAULT, POSITIONS, *CONTROLS)
+"""What an arm is compared with: these two arms and its own controls, if a table has them."""
 
 COMPARED = (*(f"Δ {name} [95 % CI]" for name in BASELINES), "verdict")
 """Columns of every table: an arm's differences, and what they say."""
@@ -49,15 +56,12 @@ class ArmResult:
 
     Attributes:
         row: the arm's row in a figure of several comparisons.
-        controls: the arms that are its controls, by kind (`train.controls`); none: nothing is said
-            of its structure.
         differences: the differences from those of `BASELINES` that it was `compared` with.
     """
 
     arm: str
     runs: Mapping[int, Record]
     row: str = ""
-    controls: Mapping[str, str] = dataclasses.field(default_factory=dict)
     differences: Mapping[str, Difference] = dataclasses.field(default_factory=dict)
 
     @property
@@ -106,7 +110,7 @@ class ArmResult:
     def baselines(self) -> dict[str, str]:
         """The arms that it is compared with, by the names of `BASELINES`."""
         arms = {DEFAULT: DEFAULT, POSITIONS: POSITIONS * (self.arm != DEFAULT)}
-        return {**arms, **self.controls}
+        return arms | {kind: f"{before}{self.arm}" for kind, before in CONTROLS.items()}
 
     def versus(self, other: ArmResult, spreads: Spreads) -> Difference | None:
         """The difference to another arm; None without a seed that both have.
@@ -194,9 +198,8 @@ class Results:
     @classmethod
     def of(cls, workdir: AnyPath, claim: Claim) -> Results:
         """The results of a workdir, of the arms and seeds of a claim on it, all on its data."""
-        records, found = recorded_arms(claim.config), []
-        known = controls(records)
-        for arm in records:
+        found = []
+        for arm in recorded_arms(claim.config):
             runs: dict[int, Record] = {}
             for run in (Run.of(workdir, arm, seed) for seed in claim.config["seeds"]):
                 if record := run.record():
@@ -204,7 +207,7 @@ class Results:
                     check_fingerprint(where, "data", record.data, data)
                     runs[run.seed] = record
             if runs:
-                found.append(ArmResult(arm, runs, controls=known.get(arm, {})))
+                found.append(ArmResult(arm, runs))
         return cls(workdir, {one.arm: one for one in compared(found)})
 
     def __str__(self) -> str:

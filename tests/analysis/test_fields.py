@@ -44,7 +44,7 @@ def test_lines_of_a_config():
     assert changed["steps=200"].endswith(
         "[an integer of at least 0 and at most 2,147,483,647]; default 0"
     )
-    assert changed["arms"].startswith("('default', 'norm_matched', 'mimetic'); ")
+    assert changed["arms"].startswith("('default', 'norm_matched_mimetic', 'mimetic'); ")
     assert changed["model.pool=mean"].endswith("over patches [text]; default token")
     assert others["optimizer.betas"].endswith(
         "values, each a finite number of at least 0 and below 1]"

@@ -117,7 +117,7 @@ def test_arguments_are_listed_in_place_of_the_work(monkeypatch, capsys):
     title, arguments, arms = capsys.readouterr().out.split("\n\n")
     assert title.startswith("A ViT on scikit-learn's 8×8 digits")
     assert "\n  depth=4\n" in arguments
-    assert arms == "Arms are default, norm_matched and mimetic.\n"
+    assert arms == "Arms are default, norm_matched_mimetic and mimetic.\n"
 
 
 def test_fields_are_listed_and_of_two_values_the_last_one_counts(monkeypatch, capsys):

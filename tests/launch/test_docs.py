@@ -10,20 +10,14 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from launch import docs
-from launch.runs import Results
+from launch import tables as shown
+from launch.results import Results
 from mimetic_jax.base.errors import InputError
-from papers import TABLES
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCORE = re.compile(r"\| (\d+\.\d+)(?: ± (\d+\.\d+))? \((\d+)\)")
 DIFFERENCE = re.compile(r"([+-]\d+\.\d+) \[([+-]\d+\.\d+), ([+-]\d+\.\d+)\]")
 DIGITS = (2, 3)
-TRIALS = {
-    (t.config.__name__.rpartition(".")[2], seed) for t in TABLES.values() for seed in t.trials
-}
-ASKED = {(t.config.__name__.rpartition(".")[2], t.seeds) for t in TABLES.values() if t.trials}
-"""Where arms choose their row, the seeds that are compared: some tables ask again with others."""
 
 
 @pytest.fixture(scope="module")
@@ -34,41 +28,34 @@ def results() -> Results:
 @pytest.fixture(scope="module")
 def lines() -> list[dict]:
     """Those of runs."""
-    texts = (path.read_text() for path in sorted(ROOT.glob("results/*.jsonl")))
-    found = (json.loads(line) for text in texts for line in text.splitlines())
-    return [line for line in found if "digest" in line]
+    texts = (path.read_text() for path in sorted(ROOT.glob("results/*/*.jsonl")))
+    return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def scores(lines) -> dict[str, list[dict[int, float]]]:
-    """Scores by seed of every arm, by what may be compared; arms of one digest share them."""
+    """Scores by seed of every arm, by what may be compared; seeds from 100 on choose rates."""
     arms: dict[tuple, dict[int, float]] = defaultdict(dict)
-    others: dict[tuple, dict[int, float]] = defaultdict(dict)
     for line in lines:
-        if (line["config"].split(":")[0], line["seed"]) not in TRIALS:
-            config, small, digest = line["config"], line["small"], line["digest"]
-            key = config, small, line["arm"], digest
+        if line["seed"] < 100 or line["rate"] is None:
+            key = line["table"], line["row"], line["small"], line["arm"], line["rate"]
             arms[key].setdefault(line["seed"], line["value"])
-            others[config, small, digest].setdefault(line["seed"], line["value"])
     found = defaultdict(list)
-    for (config, small, _, digest), own in arms.items():
-        runs = {**others[config, small, digest], **own}
-        parts = [seeds for stem, seeds in ASKED if stem == config.split(":")[0]] or [runs]
-        compared = ({seed: runs[seed] for seed in part if seed in runs} for part in parts)
-        found[f"{config.split(':')[0]} {small}"] += [one for one in compared if one]
+    for (table, row, small, *_), own in arms.items():
+        found[f"{table} {row} {small}"].append(own)
     return found
 
 
 @pytest.fixture(scope="module")
 def blocks() -> str:
     """All open tables of docs/; those that are closed have no lines here."""
-    return tables(lambda name: not (ROOT / docs.CLOSED / f"{name}.md").exists())
+    return tables(lambda name: not (ROOT / shown.CLOSED / f"{name}.md").exists())
 
 
 def tables(is_shown=lambda name: True) -> str:
     """The tables of docs/ with some names."""
     pages = (path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
-    found = [block for page in pages for block in docs.BLOCK.finditer(page)]
+    found = [block for page in pages for block in shown.BLOCK.finditer(page)]
     every = (line for block in found if is_shown(block[2]) for line in block[0].splitlines())
     return "\n".join(line for line in every if line.startswith("|"))
 
@@ -76,13 +63,13 @@ def tables(is_shown=lambda name: True) -> str:
 @pytest.mark.slow
 def test_the_pages_have_the_tables_of_today(results, monkeypatch):
     monkeypatch.chdir(ROOT)
-    for path, text in docs.pages(results).items():
+    for path, text in shown.pages(results).items():
         assert path.read_text() == text, f"{path} is stale: launch/reproduce.py --docs"
 
 
 def test_a_marker_that_names_no_table_is_an_error(results):
     with pytest.raises(InputError, match="unknown table 'attention/table11'"):
-        docs.filled("<!-- table: attention/table11 -->\n<!-- end -->", results)
+        shown.filled("<!-- table: attention/table11 -->\n<!-- end -->", results)
 
 
 def test_every_score_is_that_of_lines(scores, blocks):
@@ -133,7 +120,7 @@ def test_prose_has_no_interval_that_is_in_no_table():
     known = set(DIFFERENCE.findall(tables()))
     assert set(DIFFERENCE.findall((ROOT / "README.md").read_text())) <= known
     for path in sorted((ROOT / "docs").glob("*.md")):
-        text, count = docs.BLOCK.subn("", path.read_text())
+        text, count = shown.BLOCK.subn("", path.read_text())
         if count:
             prose = "\n".join(line for line in text.splitlines() if not line.startswith("|"))
             assert set(DIFFERENCE.findall(prose)) <= known, path.name
@@ -146,18 +133,31 @@ def test_a_table_fits_a_page():
 
 
 def test_a_row_that_was_trained_both_ways_is_shown_as_printed(results):
-    page = docs.filled("<!-- table: attention -->\n<!-- end -->", results)
+    page = shown.filled("<!-- table: attention -->\n<!-- end -->", results)
     assert re.search(r"1\. 96/6/3 .* 84\.75 → 87\.90 \| 88\.33 ± 0\.08 \(2\)", page)
     assert "Ours of table1 are scaled down" not in page
 
 
 def test_tables_name_what_their_default_is(results):
-    page = docs.filled("<!-- table: questions/base_flax -->\n<!-- end -->", results)
-    assert "The default is Flax's initialization" in page
+    page = shown.filled("<!-- table: questions/large -->\n<!-- end -->", results)
+    assert "The default is PyTorch's initialization" in page
 
 
 def test_a_closed_table_is_shown_as_it_stands(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(docs, "CLOSED", tmp_path)
+    monkeypatch.setattr(shown, "CLOSED", tmp_path)
     (tmp_path / "old.md").write_text("# old\n\nhow it was trained\n\n---\n\n| its numbers |\n")
     marks = "<!-- table: old -->\n{}<!-- end -->"
-    assert docs.filled(marks.format(""), results) == marks.format("\n| its numbers |\n\n")
+    assert shown.filled(marks.format(""), results) == marks.format("\n| its numbers |\n\n")
+
+
+def test_closing_a_table_keeps_its_page(results, tmp_path, monkeypatch):
+    """With the commands, commits and hardware of its lines."""
+    before = shown.block("questions/large", results)
+    monkeypatch.setattr(shown, "CLOSED", tmp_path)
+    path = shown.close("questions/large", results)
+    assert shown.block("questions/large", results) == before
+    about = path.read_text().partition("---")[0]
+    assert "NVIDIA H100" in about
+    assert "today/large" in about
+    with pytest.raises(InputError, match="has no lines"):
+        shown.close("attention/table2", results)

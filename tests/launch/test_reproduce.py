@@ -18,17 +18,17 @@ import scipy.stats
 
 import papers
 from configs import cifar10_vit
-from launch import docs, draw, reproduce, runs
+from launch import draw, reproduce, tables, trainer
+from launch import results as stored
 from launch import rows as registry
-from launch.rows import folder, load, made
-from launch.runs import Line, Results
+from launch.results import Line, Results
+from launch.rows import folder, load
+from launch.trainer import Trainer
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.schema import digest
 from mimetic_jax.train.store.files import Lines, path_of
 from papers import record
-from papers.record import Row, Small, Table
+from papers.record import Ladder, Row, Small, Table
 from tests.launch import tiny
 from tests.typical import typical
 
@@ -44,6 +44,7 @@ TABLE = Table(
         Row("width 32", {"width": 32, "steps": 8}),
     ),
     small=Small(times={"width": 0.5, "steps": 0.5}, says="half of everything"),
+    seeds=(0, 1, 2),
 )
 STARTED = Table(
     "started",
@@ -72,7 +73,7 @@ def a_table_of_ours(monkeypatch):
     monkeypatch.setitem(papers.TABLES, "tests/tiny", TABLE)
 
 
-@pytest.mark.parametrize("module", [docs, record, registry, reproduce, runs])
+@pytest.mark.parametrize("module", [record, registry, reproduce, stored, tables, trainer])
 def test_doctests(module):
     assert doctest.testmod(module).failed == 0
 
@@ -99,13 +100,6 @@ def ended(call):
         return error.code
 
 
-def test_a_new_field_that_is_off_leaves_the_digest():
-    record = configs.to_json(configs.arms_of(tiny.get_config())["mimetic"])
-    off = {name for name, value in record.items() if name != "scheme" and not value}
-    assert len(off) > 3
-    assert digest({name: record[name] for name in record if name not in off}) == digest(record)
-
-
 def mistake(capsys, *call):
     """The error of a command that can't be carried out."""
     assert ended(call) == 2
@@ -116,14 +110,14 @@ def mistake(capsys, *call):
 
 
 class Call:
-    """A queue of the tiny table's first row in a folder; may be interrupted by a line."""
+    """Training the tiny table's first row in a folder; may be interrupted by a line."""
 
     def __init__(self, folder, entries=None, seeds=(0,), only=("default", "mimetic")):
         self.folder, self.said = folder, []
         self.results = Results(folder / "results")
         entries = row("tests/tiny", 1) if entries is None else entries
         options = {"seeds": seeds, "only": only, "command": "a command", "say": self.say}
-        self.queue = runs.Queue(entries, self.results, path_of(folder / "runs"), **options)
+        self.trainer = Trainer(entries, self.results, path_of(folder / "runs"), **options)
 
     def say(self, line):
         self.said.append(line)
@@ -134,11 +128,12 @@ class Call:
 
     def train(self):
         with preemption.listening():
-            return self.queue.train(self.queue.jobs())
+            self.trainer.train(self.trainer.jobs())
+        return dict(self.trainer.failures)
 
     @property
     def lines(self):
-        text = (self.folder / "results" / "tiny.jsonl").read_text()
+        text = (self.folder / "results" / "tests" / "tiny.jsonl").read_text()
         return [json.loads(line) for line in text.splitlines()]
 
 
@@ -163,13 +158,13 @@ def test_runs_that_train_together_are_one_job_and_a_line_each(tmp_path):
     first = call()
     assert first.train() == {}
     assert [line["seed"] for line in first.lines] == [0, 1]
-    assert call().queue.jobs() == []
-    assert [job.seed for job in call((0, 1, 2)).queue.jobs()] == [2]
+    assert call().trainer.jobs() == []
+    assert [job.seed for job in call((0, 1, 2)).trainer.jobs()] == [2]
     shutil.rmtree(tmp_path / "results")
     again = call()
     assert again.train() == {}  # what is finished gets its lines
-    assert again.queue.jobs() == []
-    drawn = list(draw._of_arms(tmp_path / "figure", again.queue, [entry]))
+    assert again.trainer.jobs() == []
+    drawn = list(draw._of_arms(tmp_path / "figure", again.trainer, [entry]))
     assert [path.suffix for path in drawn] == [".png", ".csv"]
 
 
@@ -177,7 +172,8 @@ def test_a_line_has_the_run_its_score_and_its_origin(finished):
     ran = [(line["arm"], line["seed"]) for line in finished.lines]
     assert ran == [("default", 0), ("mimetic", 0), ("default", 1), ("mimetic", 1)]
     for line in finished.lines:
-        assert line["config"] == "tiny:width=16,steps=8"
+        assert (line["table"], line["row"], line["small"]) == ("tests/tiny", "width 16", False)
+        assert line["recipe"] == "tiny:width=16,steps=8"
         assert (line["steps"], line["batch"], line["dtype"]) == (8, 128, "float32")
         assert (line["score"], line["examples"]) == ("accuracy", 360)
         assert [step for step, _ in line["curve"]] == [0, 4, 8]
@@ -190,7 +186,7 @@ def test_a_line_has_the_run_its_score_and_its_origin(finished):
 
 def test_finished_runs_of_another_configuration_are_not_collected(finished, tmp_path):
     shutil.copytree(finished.folder / "runs", tmp_path / "runs")
-    (config,) = (tmp_path / "runs").glob("*/config.json")
+    (config,) = (tmp_path / "runs").glob("*/*/config.json")
     text = config.read_text()
     record = json.loads(text)
     record["config"]["batch"] = 64
@@ -232,7 +228,7 @@ def test_stopped_anywhere_and_continued_it_gives_the_same_lines(
     with pytest.raises(raised):
         call.train()
     # And the machine went down while the first line was written.
-    path, whole = tmp_path / "results" / "tiny.jsonl", after - 1
+    path, whole = tmp_path / "results" / "tests" / "tiny.jsonl", after - 1
     if whole:
         path.write_text(path.read_text()[:-30])
     again = Call(tmp_path)
@@ -245,29 +241,16 @@ def test_stopped_anywhere_and_continued_it_gives_the_same_lines(
     ]
 
 
-def test_a_stop_between_two_trainings_of_a_table_is_not_forgotten(monkeypatch):
-    asked = []
-
-    def train(*_, **__):
-        asked.append(preemption.should_stop())
-        os.kill(os.getpid(), signal.SIGTERM)
-        return None, False
-
-    monkeypatch.setattr(reproduce, "train", train)
-    assert reproduce.main(["questions/large"]) == 0
-    assert asked == [False, True, True]  # trials, the default, the others
-
-
 def test_missing_data_stops_its_rows_and_no_others(tmp_path):
     (ours,) = row("tests/tiny", 1)
     theirs, wider = (
-        Row("x", {"width": width, "depth": 1}, arms=("default",), config=cifar10_vit)
+        Row(f"{width}", {"width": width, "depth": 1}, arms=("default",), config=cifar10_vit)
         for width in (12, 24)
     )
     call = Call(tmp_path, [theirs, wider, ours], only=("default",))
     ((reason, names),) = call.train().items()
     assert reason.startswith("cifar10 needs the folder")
-    assert names == ["cifar10_vit:width=12,depth=1", "cifar10_vit:width=24,depth=1"]
+    assert names == [", 12", ", 24"]
     assert sum(reason in line for line in call.said) == 1
     assert [line["arm"] for line in call.lines] == ["default"]
 
@@ -276,11 +259,105 @@ def test_runs_that_the_results_have_are_counted(capsys, tmp_path):
     write(tmp_path / "r", {"default": [80.0, 81.0], "mimetic": [84.0]})
     call = ["tests/tiny", "--row=1", "--dry-run", f"--results={tmp_path}/r"]
     assert ended(call) == 0
-    assert f"3 runs are from {tmp_path}/r/; --results=DIR trains" in capsys.readouterr().out
-    assert ended([*call, "--arms=mimetic", "--seeds=0"]) == 0
-    assert "1 run is from" in capsys.readouterr().out
+    assert f"3 of 9 are from {tmp_path}/r/; --results=DIR trains" in capsys.readouterr().out
     assert ended([*call, "--arms=mimetic", "--seeds=7"]) == 0
-    assert " from " not in capsys.readouterr().out
+    assert " are from " not in capsys.readouterr().out
+
+
+# Rates of their own
+
+
+LADDER = Ladder((1e-3, 2e-3, 4e-3, 8e-3), first=(2e-3, 4e-3), trials=(100, 101))
+
+
+def climbing(ladder=LADDER):
+    """A complete row whose arms choose their rate."""
+    (entry,) = row("tests/tiny", 1)
+    return dataclasses.replace(entry, ladder=ladder, arms=("default", "mimetic"), seeds=(0,))
+
+
+def add(found, entry, arm, scores):
+    """Lines of a row's seeds with scores, at the row's rate."""
+    table, label, small = entry.key
+    for seed, value in zip(entry.seeds, scores, strict=True):
+        about = {"table": table, "row": label, "small": small, "score": "accuracy"}
+        found.append(Line(arm=arm, seed=seed, value=value, rate=entry.rate, **about))
+
+
+def test_an_arm_climbs_until_its_best_lies_between_two_worse_ones(tmp_path):
+    found, entry = Results(tmp_path), climbing()
+    call = Trainer([entry], found, tmp_path, say=lambda line: None)
+    assert call._untried(entry, "mimetic") == [2e-3, 4e-3]
+    for rate, score in ((2e-3, 80.0), (4e-3, 70.0)):
+        assert "mimetic" not in found.choices(entry)
+        add(found, entry.at(rate, trial=True), "mimetic", [score, score + 1])
+    assert call._untried(entry, "mimetic") == [1e-3]
+    assert found.choices(entry)["mimetic"] == (2e-3, True)
+    add(found, entry.at(1e-3, trial=True), "mimetic", [79.0, 79.0])
+    assert call._untried(entry, "mimetic") == []
+    assert found.choices(entry) == {"mimetic": (2e-3, False)}
+    # What is compared has seeds of its own, at that rate.
+    assert "mimetic" not in found.reached(entry)
+    add(found, entry.at(2e-3), "mimetic", [83.0])
+    add(found, entry.at(4e-3), "mimetic", [99.0])
+    assert found.reached(entry)["mimetic"].reached == {0: 83.0}
+    assert "| 2e-3    | 83.00 (1)" in tables.table([entry], found)
+
+
+def test_at_the_end_of_a_ladder_the_best_is_marked(tmp_path):
+    found, entry = Results(tmp_path), climbing()
+    for rate, score in ((2e-3, 80.0), (4e-3, 81.0), (8e-3, 82.0)):
+        add(found, entry.at(rate, trial=True), "default", [score, score])
+    assert Trainer([entry], found, tmp_path)._untried(entry, "default") == []
+    add(found, entry.at(8e-3), "default", [85.0])
+    assert "| 8e-3†   | 85.00 (1)" in tables.table([entry], found)
+
+
+def test_trials_of_images_have_a_split_of_their_own():
+    entry = climbing()
+    assert load(entry.at(2e-3, trial=True)).data.held_out == 0.2
+    compared = load(entry.at(2e-3))
+    assert (compared.data.held_out, compared.optimizer.learning_rate) == (0.0, 2e-3)
+    folders = {folder(entry.at(rate, trial=trial)) for rate in (2e-3, 4e-3) for trial in (0, 1)}
+    assert len(folders) == 4
+
+
+def test_the_arms_of_a_ladder_are_its_jobs(tmp_path):
+    call = Trainer([climbing()], Results(tmp_path), tmp_path, seeds=(5, 6))
+    assert [(job.arm, job.seed) for job in call.jobs()] == [("default", None), ("mimetic", None)]
+    assert [job.arm for job in call.jobs(1, 2)] == ["mimetic"]
+    assert call.rows[0].seeds == (5, 6)
+
+
+@pytest.mark.slow
+def test_a_ladder_is_climbed_in_one_call_and_not_again(tmp_path):
+    """A loss that ceases to be finite is the worst, not a failure."""
+    entry = climbing(Ladder((1e-3, 4e-3, 1e30), first=(1e-3, 4e-3), trials=(100,)))
+    said = []
+
+    def call():
+        return Trainer(
+            [entry],
+            Results(tmp_path / "r"),
+            path_of(tmp_path / "w"),
+            only=["default"],
+            say=said.append,
+        )
+
+    first = call()
+    first.train(first.jobs())
+    assert not first.failures
+    runs = [(line.rate, line.seed) for line in first.results.lines(entry)]
+    assert sorted(runs)[:1] == [(1e-3, 100)]
+    (chosen,) = (rate for rate, seed in runs if seed == 0)
+    assert first.results.choices(entry)["default"].rate == chosen
+    if chosen == 4e-3:
+        assert any("the loss is nan" in line for line in said)
+    again = call()
+    assert all(job.arm == "default" for job in again.jobs())
+    before = len(again.results.lines(entry))
+    again.train(again.jobs())
+    assert len(again.results.lines(entry)) == before
 
 
 # Weights that runs start from
@@ -312,65 +389,25 @@ def started(folder, number, path, seeds=(0,)):
 
 
 def test_a_row_starts_from_the_content_of_a_file(rows_that_start, tmp_path):
-    file = vit_file(tmp_path / "a" / "vit.npz")
+    file = vit_file(tmp_path / "vit.npz")
     call = started(tmp_path, 1, file)
     assert call.train() == {}
     assert any(re.search(r"starts from \d+ of .*vit\.npz$", line) for line in call.said)
-    (line,) = call.lines
-    assert line["weights"] == hashlib.sha256(file.read_bytes()).hexdigest()[:12]
-    assert line["config"] == "tiny:steps=4,teacher=FILE.npz"
+    line = json.loads((tmp_path / "results" / "tests" / "started.jsonl").read_text())
+    assert line["source"] == hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+    assert line["recipe"] == "tiny:steps=4,teacher=FILE.npz"
     assert str(tmp_path) not in json.dumps(line)
-    copy = tmp_path / "copy.npz"
-    shutil.copy(file, copy)
-    assert started(tmp_path, 1, copy).queue.jobs() == []
-    other = vit_file(tmp_path / "b" / "vit.npz", seed=1)
-    (job,) = started(tmp_path, 1, other).queue.jobs()
-    assert not call.queue.folder(job.row).exists()  # a workdir of its own
     # Its table, and the document of all, need no file.
-    rows = row("tests/started", 1)
-    (shown,) = cells(docs.table(rows, call.results))[2:]
+    (shown,) = cells(tables.table(row("tests/started", 1), call.results))[2:]
     assert shown == ["1. from a file", "started", "81.00", f"{line['value']:.2f} (1)"]
 
 
-def test_arms_that_choose_their_row_start_from_a_file(capsys, monkeypatch, tmp_path):
-    monkeypatch.setitem(
-        papers.TABLES, "tests/chosen", dataclasses.replace(STARTED, trials=(9,), first=(1,))
-    )
-    file, folder = vit_file(tmp_path / "vit.npz"), f"--results={tmp_path}/r"
-    assert ended(["tests/chosen", f"--file={file}", "--dry-run", folder]) == 0
-    assert "started seed 9" in capsys.readouterr().out
-    assert ended(["tests/chosen", "--dry-run", folder]) == 0
-    assert "row 1 is left out: it needs a file of a ViT" in capsys.readouterr().out
-
-
 def test_a_row_starts_from_the_runs_of_a_first_stage(finished, rows_that_start, tmp_path):
-    (stage,) = (finished.folder / "runs").iterdir()
-    queue = started(tmp_path, 2, stage).queue
-    ((comparison, config),) = queue.configs.items()
-    assert config.arms.started.init_from == f"{stage}/runs/default/{{seed}}"
-    record = json.loads((stage / "config.json").read_text())["config"]
-    mark = queue._made[comparison]["started"]
-    assert mark.weights == digest({**record, "arms": {}})  # its default overrides nothing
-
-    def of_another(**changed):
-        """The mark of the student of a teacher with other fields."""
-        other = tmp_path / "teacher"
-        shutil.rmtree(other, ignore_errors=True)
-        other.mkdir()
-        claim = json.loads((stage / "config.json").read_text())
-        claim["config"] |= changed
-        (other / "config.json").write_text(json.dumps(claim))
-        registry.mark_of.cache_clear()
-        again = started(tmp_path, 2, other).queue
-        return next(iter(again._made.values()))["started"]
-
-    arms = {**record["arms"], "another": {"batch": 64}}
-    for same in ({"seeds": [7], "name": "x"}, {"arms": arms}):
-        assert of_another(**same) == mark
-    for other in ({"batch": 64}, {"arms": {**arms, "default": {"batch": 64}}}):
-        assert of_another(**other).digest != mark.digest
-    with pytest.raises(InputError, match=r"unknown arm in --file=.*teacher 'default'.* another"):
-        of_another(arms={"another": {}})
+    (stage,) = (finished.folder / "runs").glob("*/*")
+    call = started(tmp_path, 2, stage).trainer
+    (entry,) = call.rows
+    assert call.config(entry).arms.started.init_from == f"{stage}/runs/default/{{seed}}"
+    assert call.folder(entry).name == "from_a_run_from_width_16"
 
 
 @pytest.mark.parametrize(
@@ -390,7 +427,7 @@ def test_weights_that_do_not_serve_are_one_line(
     for name in ("vit.npz", "vit.pt"):
         (tmp_path / name).touch()
     (tmp_path / "empty").mkdir()
-    (tmp_path / "stage").symlink_to(next((finished.folder / "runs").iterdir()))
+    (tmp_path / "stage").symlink_to(next((finished.folder / "runs").glob("*/*")))
     folders = [f"--workdir={tmp_path}/w", f"--results={tmp_path}/r"]
     assert words in mistake(capsys, *call, f"--file={tmp_path / file}", *folders)
 
@@ -400,8 +437,8 @@ def test_weights_that_do_not_serve_are_one_line(
 
 def test_shares_are_disjoint_whatever_is_done(finished):
     """A process that comes later, or comes back, gets the runs that it would have got at first."""
-    before = Call(finished.folder / "nothing", seeds=(0, 1, 2), only=()).queue
-    after = Call(finished.folder, seeds=(0, 1, 2), only=()).queue
+    before = Call(finished.folder / "nothing", seeds=(0, 1, 2), only=()).trainer
+    after = Call(finished.folder, seeds=(0, 1, 2), only=()).trainer
     done = [job for job in before.jobs() if job not in after.jobs()]
     assert len(done) == 4
     for share in range(4):
@@ -418,13 +455,13 @@ def test_shares_are_disjoint_whatever_is_done(finished):
 def test_a_damaged_line_is_named_and_nothing_is_overwritten(tmp_path, capsys):
     path = tmp_path / "tiny.jsonl"
     whole = Lines(path_of(path))
-    whole.rewrite([{"config": "x"}, {"a": 3}])
+    whole.rewrite([{"row": "x"}, {"a": 3}])
     path.write_text(path.read_text().replace("\n", "\n<<<<<<<\n", 1))
     call = ["tests/tiny", f"--results={tmp_path}", f"--workdir={tmp_path}/w"]
     found = mistake(capsys, *call)
     assert re.search(r"error: .*tiny\.jsonl line 2 is not a JSON object", found)
-    key = row("tests/tiny", 1)[0].key
-    whole.rewrite([{"config": key, "small": False, "digest": "y", "seed": 0}])
+    table, label, small = row("tests/tiny", 1)[0].key
+    whole.rewrite([{"table": table, "row": label, "small": small, "seed": 0}])
     text = path.read_text()
     assert re.search(r"line 1 has no \w+", mistake(capsys, *call))
     assert path.read_text() == text
@@ -434,16 +471,12 @@ def test_a_damaged_line_is_named_and_nothing_is_overwritten(tmp_path, capsys):
 # Side by side
 
 
-def write(folder, scores, digest="", small=False):
-    """Lines of the tiny table's first row; of its own digests unless another is given."""
+def write(folder, scores, small=False):
+    """Lines of the tiny table's first row."""
     (entry,) = row("tests/tiny", 1, small)
     found = Results(folder)
-    own = made(entry, configs.arms_of(load(entry)))
-    about = {"config": entry.key, "small": small, "score": "accuracy", "command": "c"}
     for arm, values in scores.items():
-        for seed, value in enumerate(values):
-            of_arm = {"arm": arm, **vars(own[arm]), **({"digest": digest} if digest else {})}
-            found.append(entry, Line(seed=seed, value=value, **of_arm, **about))
+        add(found, dataclasses.replace(entry, seeds=tuple(range(len(values)))), arm, values)
     return entry, Results(folder)
 
 
@@ -451,13 +484,17 @@ def cells(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
 
 
-ARMS = ("default", "norm_matched", "mimetic")
+ARMS = ("default", "norm_matched_mimetic", "mimetic")
 
 
 def test_published_and_ours_with_their_differences(tmp_path):
-    scores = {"default": [80, 81, 82], "norm_matched": [81, 81, 86], "mimetic": [84, 84, 87]}
+    scores = {
+        "default": [80, 81, 82],
+        "norm_matched_mimetic": [81, 81, 86],
+        "mimetic": [84, 84, 87],
+    }
     entry, found = write(tmp_path, scores)
-    head, _, mimetic, default, matched, *rest = cells(docs.table([entry], found))
+    head, _, mimetic, default, matched, *rest = cells(tables.table([entry], found))
     assert head == [
         *("row", "arm", "published", "ours ± sd (n)"),
         *("Δ default [95 % CI]", "Δ noise [95 % CI]", "verdict"),
@@ -470,52 +507,29 @@ def test_published_and_ours_with_their_differences(tmp_path):
     low, high = scipy.stats.t.interval(0.95, 4, 4, error)
     assert mimetic[4] == f"+4.00 [{low:+.2f}, {high:+.2f}]"
     assert mimetic[6] == "gain; structure not shown"
-    assert matched[1:4] == ["norm_matched", "", "82.67 ± 2.89 (3)"]
+    assert matched[1:4] == ["norm_matched_mimetic", "", "82.67 ± 2.89 (3)"]
     assert rest == []
 
 
 def test_rows_without_runs_keep_their_published_numbers(tmp_path):
     rows = registry.rows("tests/tiny")
-    shown = cells(docs.table(rows, Results(tmp_path)))
+    shown = cells(tables.table(rows, Results(tmp_path)))
     assert shown[2:] == [["1. width 16", "mimetic", "80.00 → 82.50"]]
-
-
-def test_seeds_of_arms_of_one_configuration_are_together(tmp_path):
-    """Those of its own name come first; with the same seed those of another name don't count."""
-    entry, found = write(tmp_path, {"mimetic": [84.0, 84.0, 87.0]})
-    digest = made(entry, configs.arms_of(load(entry)))["mimetic"].digest
-    about = {"config": entry.key, "small": False, "score": "accuracy", "digest": digest}
-    for seed, value in ((2, 0.0), (3, 90.0)):
-        found.append(entry, Line(seed=seed, value=value, arm="vo_40_40", **about))
-    for arm, expected in (("mimetic", [84, 84, 87, 90]), ("vo_40_40", [84, 84, 0, 90])):
-        runs = found.runs(entry, arm, digest)
-        assert [runs[seed].value for seed in range(4)] == expected
-    call = Call(tmp_path, [entry], seeds=range(4), only=("mimetic",))
-    call.results = call.queue.results = found
-    assert call.queue.jobs() == []
-
-
-def test_runs_of_another_configuration_are_not_mixed_in(tmp_path):
-    entry, found = write(tmp_path, {"default": [10.0, 10.0]}, "an older digest")
-    write(tmp_path, {"default": [80.0]})
-    text = docs.table([entry], Results(tmp_path))
-    assert "80.00 (1)" in text
-    assert len(found.of(entry)) == 2
 
 
 def test_scaled_rows_are_named(tmp_path):
     entry, found = write(tmp_path, {"default": [50.0]}, small=True)
-    assert "1. width 16, scaled down" in docs.table([entry], found)
+    assert "1. width 16, scaled down" in tables.table([entry], found)
     (full,) = row("tests/tiny", 1)
-    assert "50.00" not in docs.table([full], found)
+    assert "50.00" not in tables.table([full], found)
 
 
 def test_a_score_of_the_best_of_several_arms_is_one_line(tmp_path):
     """Beside each of ours: the best of them would be better by chance."""
     arms = {"default": 89.9, "mimetic": 89.9}
     entry, found = write(tmp_path, {"default": [80.0], "mimetic": [85.0]})
-    entry = dataclasses.replace(entry, label="scales", published=arms, best=True)
-    rows = cells(docs.table([entry], found))
+    entry = dataclasses.replace(entry, published=arms, best=True)
+    rows = cells(tables.table([entry], found))
     assert [row[1:4] for row in rows[2:]] == [
         ["best of 2", "89.90", ""],
         ["default", "", "80.00 (1)"],
@@ -529,22 +543,22 @@ def test_a_score_of_the_best_of_several_arms_is_one_line(tmp_path):
 def test_the_list_has_every_row_and_number(monkeypatch, tmp_path):
     monkeypatch.delitem(papers.TABLES, "tests/tiny")
     nothing = Results(tmp_path)
-    lines = list(registry.listing(nothing))
+    lines = list(tables.listing(nothing))
     assert len(lines) == len(papers.TABLES) + len(papers.FIGURES) + 2 * len(papers.PAPERS)
     text = "\n".join(lines)
     for name, table in papers.TABLES.items():
         assert table.title in text
-        listed = list(registry.rows_listed(name, nothing))
+        listed = list(tables.rows_listed(name, nothing))
         assert table.title in listed[0]
         for row, line in zip(table.rows, listed[1:], strict=True):
             assert f" {row.label}: " in line
-    text = "\n".join(registry.rows_listed("attention/table1", nothing))
+    text = "\n".join(tables.rows_listed("attention/table1", nothing))
     assert "96/6/3: default 84.75, mimetic 87.9; not run" in text
 
 
 def states(folder):
     """What the list says of the tiny rows, without numbers."""
-    lines = registry.rows_listed("tests/tiny", Results(folder))
+    lines = tables.rows_listed("tests/tiny", Results(folder))
     return [re.search(r"; (.*)|: (no number.*)", line)[0] for line in lines if " width " in line]
 
 
@@ -602,7 +616,7 @@ def test_rows_of_a_table_may_be_several(capsys, tmp_path):
     call = ["tests/tiny", *("--row=2", "--row=1", "--row=2"), "--dry-run", "--arms=default"]
     folders = [f"--workdir={tmp_path}/w", f"--results={tmp_path}/r"]
     assert ended([*call, "--seeds=0", *folders]) == 0
-    assert re.findall("width=(..)", capsys.readouterr().out) == ["32", "16"]
+    assert re.findall("width (..): default", capsys.readouterr().out) == ["32", "16"]
 
 
 # Rows of one's own
@@ -617,7 +631,7 @@ def own(workdir, *more):
 def test_a_dry_run_lists_what_is_left_and_writes_nothing(tmp_path, capsys):
     assert ended(own(tmp_path / "x", "--dry-run", "--share=1/2")) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == "digits_vit:width=32,depth=1,heads=2,steps=8, default seed 0"
+    assert said[0] == "digits_vit, width=32,depth=1,heads=2,steps=8: default seed 0"
     assert said[-1] == "no finished run yet"
     assert not (tmp_path / "x").exists()
 
@@ -630,7 +644,7 @@ def test_rows_of_ones_own_from_calls_to_a_table(tmp_path, capsys, monkeypatch):
     text = (tmp_path / "table.md").read_text()
     assert text in capsys.readouterr().out
     assert len(re.findall(r"\(1\)", text)) == 2
-    trained = sorted(tmp_path.glob("digits_vit*/runs/*/*"))
+    trained = sorted(tmp_path.glob("digits_vit/*/runs/*/*"))
     assert [str(path.relative_to(path.parents[1])) for path in trained] == ["default/0"] * 2
     assert ended(call) == 0
     assert "starts" not in capsys.readouterr().out
@@ -639,7 +653,9 @@ def test_rows_of_ones_own_from_calls_to_a_table(tmp_path, capsys, monkeypatch):
 def test_a_workdir_in_a_bucket_keeps_its_scheme():
     pytest.importorskip("gcsfs")
     flags = reproduce.parse(["--workdir=gs://bucket/runs"])
-    assert str(flags.workdir / folder(*row("tests/tiny", 1))).startswith("gs://bucket/runs/tiny")
+    assert str(flags.workdir / folder(*row("tests/tiny", 1))).startswith(
+        "gs://bucket/runs/tests_tiny/width_16"
+    )
 
 
 def test_elsewhere_than_at_the_root_is_one_line(tmp_path, capsys, monkeypatch):
@@ -663,7 +679,7 @@ def test_a_scaled_figure_of_starts_is_of_a_scaled_network(monkeypatch):
     start = Row("", {"width": 16}, arms=("default", "mimetic"), config=tiny)
     figure = papers.record.Figure("maps", "impulse_maps", small=small, starts=(start,))
     monkeypatch.setitem(papers.FIGURES, "tests/figure", figure)
-    config = load(*registry.rows("tests/figure", True, figure.starts))
+    config = load(*registry.starts("tests/figure", small=True))
     assert (config.model.width, config.model.depth) == (8, 2)
     assert list(config.arms) == ["default", "mimetic"]
 
@@ -688,23 +704,22 @@ def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys):
     assert "isn't drawn from the weights of a file" in found
 
 
-def test_a_figure_of_runs_draws_them(finished, tmp_path):
-    figure = papers.record.Figure(
-        "curves", "curves", rows=(Row("tiny", {"width": 16, "steps": 8}, config=tiny),)
+def test_a_figure_of_runs_draws_them(finished, tmp_path, monkeypatch):
+    monkeypatch.setitem(
+        papers.FIGURES, "tests/figure", papers.record.Figure("curves", "curves", table="tests/tiny")
     )
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(papers.FIGURES, "tests/figure", figure)
-        (entry,) = registry.rows("tests/figure")
-        entry = dataclasses.replace(entry, arms=("default", "mimetic", "norm_matched"))
-        found = Results(finished.folder / "results")
-        wanted = runs.Queue([entry], found, path_of(tmp_path), seeds=(0, 1))
-        wanted.configs[entry.comparison].epochs = 2.0  # as the steps of a training of two epochs
-        png, csv = draw.draw("tests/figure", wanted, [entry], tmp_path)
-        with pytest.raises(InputError, match="no run of tests/figure is finished"):
-            draw.draw("tests/figure", wanted, [], tmp_path)
+    found = Results(finished.folder / "results")
+    rows = [
+        dataclasses.replace(entry, fields={"epochs": 2.0, "steps": 0})
+        for entry in row("tests/figure", 1)
+    ]
+    call = Trainer(rows, found, path_of(tmp_path), seeds=(0, 1))
+    png, csv = draw.draw("tests/figure", call, tmp_path)
+    with pytest.raises(InputError, match="no run of tests/figure is finished"):
+        draw.draw("tests/figure", Trainer([], found, path_of(tmp_path)), tmp_path)
     assert png.exists()
     rows = csv.read_text().splitlines()
     assert rows[0] == "row,arm,step,epoch,mean,sd,n"
     assert {",".join(row.split(",")[:4]) for row in rows[1:]} == {
-        f"tiny,{arm},{when}" for arm in ("default", "mimetic") for when in ("0,0", "4,1", "8,2")
+        f"width 16,{arm},{when}" for arm in ("default", "mimetic") for when in ("0,0", "4,1", "8,2")
     }

@@ -16,7 +16,7 @@ def get_config(width=16, steps=8, teacher="", init=arms.ALL):
     positions = SinCos()
     compared = {
         "default": {},
-        "norm_matched": {"scheme": (positions, NormMatched(Mimetic()))},
+        "norm_matched_mimetic": {"scheme": (positions, NormMatched(Mimetic()))},
         "mimetic": {"scheme": (positions, Mimetic())},
     }
     if teacher:

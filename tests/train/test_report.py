@@ -20,7 +20,7 @@ from mimetic_jax.train.statistics import (
 )
 
 
-def runs(arm, curves, score="accuracy", control="", **fields):
+def runs(arm, curves, score="accuracy", **fields):
     """The runs of an arm by seed, of the curve of each."""
     return ArmResult(
         arm,
@@ -36,21 +36,18 @@ def runs(arm, curves, score="accuracy", control="", **fields):
             )
             for seed, curve in enumerate(curves)
         },
-        controls={"noise": control} if control else {},
     )
 
 
 @pytest.fixture
 def results():
-    ended = {"default": (60, 62, 61), "norm_matched": (70, 71, 75), "mimetic": (80, 79, 84)}
-    between = {"default": 50, "norm_matched": 65, "mimetic": 75}
-    control = {"mimetic": "norm_matched"}
+    ended = {"default": (60, 62, 61), "norm_matched_mimetic": (70, 71, 75), "mimetic": (80, 79, 84)}
+    between = {"default": 50, "norm_matched_mimetic": 65, "mimetic": 75}
     return [
         *(
             runs(
                 arm,
                 [[(0, 10), (10, between[arm]), (20, value)] for value in values],
-                control=control.get(arm, ""),
             )
             for arm, values in ended.items()
         ),
@@ -255,19 +252,19 @@ def test_summary(results, tmp_path):
     found.write()
     text = str(found)
     rows = {row["arm"]: row for row in json.loads((workdir / "summary.json").read_text())}
-    assert list(rows) == ["default", "norm_matched", "mimetic", "slow"]
+    assert list(rows) == ["default", "norm_matched_mimetic", "mimetic", "slow"]
     mimetic = rows["mimetic"]
     assert mimetic["accuracy_mean"] == pytest.approx(81.0)
     assert mimetic["accuracy_sd"] == pytest.approx(np.std([80, 79, 84], ddof=1))
     assert mimetic["n"] == 3
-    assert mimetic["differences"]["norm_matched"]["mean"] == pytest.approx(9.0)
+    assert mimetic["differences"]["norm_matched_mimetic"]["mean"] == pytest.approx(9.0)
     assert mimetic["steps_to"]["default"] == [10, 10, 10]
     assert rows["slow"]["steps_to"]["default"] == [None]
     assert (workdir / "table.md").read_text() == f"{text}\n"
     assert "| never " in text
     assert cells(results) == {
         "default": ["", "", ""],
-        "norm_matched": ["+11.00 [+4.43, +17.57]", "", "better"],
+        "norm_matched_mimetic": ["+11.00 [+4.43, +17.57]", "", "better"],
         "mimetic": ["+20.00 [+12.55, +27.45]", "+9.00 [+6.52, +11.48]", "gain over noise"],
         "slow": ["-30.00 [-36.61, -23.39]", "", "undecided"],
     }

@@ -1,0 +1,179 @@
+"""The lines of results/PAPER/TABLE.jsonl: a line is the record of a finished run, with the table,
+the row and the command that it belongs to. They are the only source of the numbers in docs/."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.train.record import CONTROLS, SCORES, Record
+from mimetic_jax.train.report import BASELINES, ArmResult, compared
+from mimetic_jax.train.statistics import Difference, holm
+from mimetic_jax.train.store import files
+from mimetic_jax.train.store.files import Lines
+from papers.record import Row
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Line(Record):
+    """The record of a run, with where it belongs and how it was trained.
+
+    Runs are found by table, row, small, arm, rate and seed. The rest is provenance.
+
+    Attributes:
+        table, row: the names of the table and of the row.
+        small: whether the row was scaled down.
+        rate: the step of the row's ladder, if it has one.
+        recipe: the configuration: its file, arguments and fields.
+        batch, dtype, base: fields of the configuration of the arm.
+        command: what trained it.
+        remark: what the same command would do otherwise today, such as draw other noise, or that
+            nobody can check out its code.
+    """
+
+    table: str
+    row: str
+    small: bool = False
+    rate: float | None = None
+    recipe: str = ""
+    batch: int = 0
+    dtype: str = "float32"
+    base: str = ""
+    command: str = ""
+    remark: str = ""
+
+
+class Chosen(NamedTuple):
+    """The rate that an arm chose; at an edge its best may be beyond what it tried."""
+
+    rate: float
+    is_edge: bool
+
+
+class Results:
+    """The lines of a folder; those of a row are checked when they are asked for."""
+
+    def __init__(self, folder: str | pathlib.Path) -> None:
+        self.folder = pathlib.Path(folder)
+        self._raw: dict[object, list[tuple[str, Mapping[str, object]]]] = defaultdict(list)
+        self._lines: dict[object, list[Line]] = {}
+        for path in sorted(self.folder.rglob("*.jsonl")):
+            for number, line in enumerate(Lines(path).read(), 1):
+                if "row" in line:  # else it isn't a run, such as throughput
+                    key = line.get("table"), line["row"], line.get("small")
+                    self._raw[key].append((f"{path} line {number}", line))
+
+    def lines(self, row: Row) -> list[Line]:
+        """The lines of a row, in the order in which they were added."""
+        if row.key not in self._lines:
+            raw = self._raw[row.key]
+            self._lines[row.key] = [Line.from_json(line, where) for where, line in raw]
+        return self._lines[row.key]
+
+    def trained(self, row: Row) -> list[tuple[object, object]]:
+        """Arm and seed of each line of a row, unchecked."""
+        return [(line.get("arm"), line.get("seed")) for _, line in self._raw[row.key]]
+
+    def runs(self, row: Row, arm: str) -> dict[int, Line]:
+        """The runs of an arm by seed, at the rate that a row of a ladder is at; the first count."""
+        found: dict[int, Line] = {}
+        for line in self.lines(row):
+            if line.arm == arm and line.rate == row.rate:
+                found.setdefault(line.seed, line)
+        return found
+
+    def tried(self, row: Row, arm: str) -> dict[float, float]:
+        """How well an arm did at the rates of which it has all trials; more is better."""
+        assert row.ladder is not None
+        found = {}
+        for rate in row.ladder.rates:
+            runs = self.runs(row.at(rate, trial=True), arm)
+            if runs.keys() >= set(row.ladder.trials):
+                trials = (_goodness(runs[seed]) for seed in row.ladder.trials)
+                found[rate] = float(np.mean(list(trials)))
+        return found
+
+    def choices(self, row: Row) -> dict[str, Chosen]:
+        """The rate of each arm that tried the first rates of the row's ladder."""
+        found = {}
+        for arm in row.arms if row.ladder else ():
+            tried = self.tried(row, arm)
+            if best := row.ladder.best(tried):  # type: ignore[union-attr]
+                rate, neighbors = best
+                found[arm] = Chosen(rate, len(neighbors) < 2 or not tried.keys() >= set(neighbors))
+        return found
+
+    def reached(self, row: Row) -> dict[str, ArmResult]:
+        """What each arm of a row reached, compared; of a ladder at its own best rate.
+
+        There p is corrected for the number of the arms that are no controls (Holm).
+        """
+        at = {arm: row.at(chosen.rate) for arm, chosen in self.choices(row).items()}
+        runs = {arm: self.runs(at.get(arm, row), arm) for arm in row.arms}
+        if row.ladder:
+            trials = set(row.ladder.trials)
+            runs = {
+                arm: {seed: line for seed, line in own.items() if seed not in trials}
+                for arm, own in runs.items()
+            }
+        self._check_data(row, runs)
+        found = compared([ArmResult(arm, own, row.label) for arm, own in runs.items() if own])
+        arms = {result.arm: result for result in found}
+        return corrected(arms) if row.ladder else arms
+
+    def _check_data(self, row: Row, runs: Mapping[str, Mapping[int, Line]]) -> None:
+        # Lines of older versions don't know their data.
+        known = (line for own in runs.values() for line in own.values() if line.data)
+        data = {line.data: f"{line.arm} seed {line.seed} on {line.data}" for line in known}
+        if len(data) > 1:
+            raise InputError(
+                f"{row.table}, {row.label} was trained on data of several fingerprints, "
+                f"{', '.join(data.values())}: they can't be compared; delete the lines of all but "
+                "one"
+            )
+
+    def append(self, line: Line) -> None:
+        """Add a line; it is on disk when this returns."""
+        path = self.folder / f"{line.table}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Lines(path).append(line.to_json())
+        files.sync(path)
+        key = line.table, line.row, line.small
+        self._raw[key].append((str(path), line.to_json()))
+        if key in self._lines:
+            self._lines[key].append(line)
+
+
+def _goodness(run: Record) -> float:
+    """More is better; of a text `loss` is that of the validation text, `value` of the test text."""
+    score = SCORES[run.score]
+    if score.chosen_by:
+        return -float(run.loss if run.loss is not None else np.inf)
+    return run.value if score.higher else -run.value
+
+
+def is_control(arm: str) -> bool:
+    """Whether an arm is the control of another, by its name."""
+    return arm.startswith(tuple(CONTROLS.values()))
+
+
+def corrected(arms: Mapping[str, ArmResult]) -> dict[str, ArmResult]:
+    """Arms with the differences of those that are no controls corrected for their number."""
+    entrants = [arm for arm in arms if not is_control(arm)]
+    differences: dict[str, dict[str, Difference]] = defaultdict(dict)
+    for name in BASELINES:
+        found = holm([arms[arm].differences.get(name) for arm in entrants])
+        for arm, one in zip(entrants, found, strict=True):
+            differences[arm] |= {name: one} if one else {}
+    return {
+        arm: dataclasses.replace(result, differences=differences[arm])
+        if arm in entrants
+        else result
+        for arm, result in arms.items()
+    }

@@ -1,0 +1,265 @@
+"""Tables of rows, published beside ours: printed, and inside of hand-written pages of docs/.
+
+A page has each between two markers:
+
+    <!-- table: attention -->
+    …
+    <!-- end -->
+
+`table: PAPER` has what a paper printed and what we trained of it, `table: PAPER/TABLE` every arm of
+a table. Tables that are closed, which today's code doesn't train, are shown as they stand in
+results/closed/NAME.md, from its line --- on.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from launch.results import Line, Results
+from launch.rows import rows, shown_rate
+from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.train.record import commit
+from mimetic_jax.train.report import COMPARED, DEFAULT, markdown, trimmed
+from papers import FIGURES, PAPERS, TABLES
+from papers.record import Row, Table
+
+FOLDER, CLOSED = pathlib.Path("docs"), pathlib.Path("results/closed")
+BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+_PUBLISHED = ("attention", "structured", "mlp")
+"""The papers whose numbers stand on a page."""
+
+_STARTS = {"timm": "timm's N(0, .02²)", "torch": "PyTorch's", "flax": "Flax's"}
+"""What the default is, by the `base` of a model."""
+
+HEAD = ("row", "arm", "published", "best at", "ours ± sd (n)", *COMPARED)
+"""Columns of rows, published and ours side by side."""
+
+
+def table(shown: Sequence[Row], results: Results) -> str:
+    """Published and ours of some rows of a table, with every arm that was trained."""
+    lines = [line for row in shown for line in side_by_side(row, results, every=True)]
+    return markdown(trimmed(HEAD, lines))
+
+
+def side_by_side(row: Row, results: Results, *, every: bool = False) -> Iterator[Sequence[str]]:
+    """The lines of a row: its published scores after the default's, each with ours.
+
+    With `every` the arms that have no published score follow; where arms choose their rates, the
+    best comes first, and † marks a rate with a neighbor that the arm didn't try.
+    """
+    name = f"{row.number}. {row.label}"
+    if every and row.is_small:
+        name += ", scaled down"
+    found, chosen = results.reached(row), results.choices(row)
+    if chosen:
+        higher = any(result.score.higher for result in found.values())
+        order = sorted(found.values(), key=lambda result: result.mean, reverse=higher)
+        found = {result.arm: result for result in order}
+
+    def ours(arm: str) -> tuple[str, ...]:
+        if not (result := found.get(arm)):
+            return ()
+        rate = ""
+        if arm in chosen:
+            rate = shown_rate(chosen[arm].rate) + ("†" if chosen[arm].is_edge else "")
+        return rate, f"{result.shown()} ({len(result.reached)})", *result.compared()
+
+    scores = {arm: printed(score) for arm, score in row.published.items()}
+    start = f"{scores.pop(DEFAULT)} → " if DEFAULT in scores and len(scores) > 1 else ""
+    if row.best:  # one score, of the best of some arms
+        yield name, f"best of {len(row.published)}", printed(max(row.published.values()))
+    elif found:
+        for arm, text in scores.items():
+            yield name, arm, start + text, *ours(arm)
+    elif scores:
+        yield name, ", ".join(scores), start + ", ".join(scores.values())
+    if every:
+        for arm in found:
+            if row.best or arm not in scores:
+                yield name, arm, "", *ours(arm)
+    for other, score in row.others.items():
+        yield name, other, printed(score)
+
+
+def printed(score: float) -> str:
+    """A published score with its digits, at least two.
+
+    >>> printed(91.4), printed(1.233)
+    ('91.40', '1.233')
+    """
+    return f"{score:.{max(2, len(str(score).partition('.')[2]))}f}"
+
+
+def pages(results: Results) -> dict[pathlib.Path, str]:
+    """The pages that have tables, with those of today's results."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
+    return {path: filled(text, results) for path, text in texts.items() if BLOCK.search(text)}
+
+
+def filled(page: str, results: Results) -> str:
+    """A page with the tables of some results between its markers."""
+    return BLOCK.sub(lambda found: f"{found[1]}\n{block(found[2], results)}\n\n{found[3]}", page)
+
+
+def block(name: str, results: Results) -> str:
+    """What stands between the markers of a name."""
+    if (closed := CLOSED / f"{name}.md").is_file():
+        return closed.read_text(encoding="utf-8").partition("\n---\n")[2].strip()
+    if name in _PUBLISHED:
+        return _published(name, results)
+    if name not in TABLES:
+        raise unknown("table", name, [*TABLES, *_PUBLISHED])
+    own = TABLES[name]
+    title = f"{own.title[0].upper()}{own.title[1:]} ({own.score})."
+    shown = _trained(name, results)
+    if scales := _scales(shown, own):
+        title += f" Ours are scaled down: {scales}."
+    bases = set(filter(None, (_base(row, results) for row in shown)))
+    if len(bases) == 1:  # else rows have names that say it
+        title += f" The default is {bases.pop()} initialization."
+    return f"{_wrapped(title)}\n\n{table(shown, results)}"
+
+
+def close(name: str, results: Results) -> pathlib.Path:
+    """Write a table as it stands to results/closed, with how it was trained.
+
+    Then its lines and its rows can go: history keeps both, at this commit.
+    """
+    lines = [line for row in _trained(name, results) for line in results.lines(row)]
+    if not lines:
+        raise InputError(f"{name} has no lines: there is nothing to close")
+    devices = Counter(f"{line.devices} {line.device_kind}, jax {line.jax}" for line in lines)
+    commits = Counter((line.commit or "unknown")[:8] for line in lines)
+    remarks = Counter(line.remark for line in lines if line.remark)
+    about = [
+        *(f"Command: `{command}`" for command in dict.fromkeys(line.command for line in lines)),
+        f"Lines: {len(lines)}, `git show {(commit() or 'COMMIT')[:8]}:results/{name}.jsonl`",
+        f"Hardware: {_counted(devices)}",
+        f"Commits: {_counted(commits)}",
+    ]
+    if remarks:
+        about.append(f"Remarks: {_counted(remarks)}")
+    if doubt := TABLES[name].doubt:
+        about.append(f"Doubt: {doubt}")
+    path = CLOSED / f"{name}.md"
+    text = "\n".join(_wrapped(f"- {line}", indent="  ") for line in about)
+    shown = block(name, results)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f"# {name}\n\nClosed: trained, shown as it stands, and not trained by today's code.\n\n"
+        f"{text}\n\n---\n\n{shown}\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def _counted(found: Counter[str]) -> str:
+    return "; ".join(f"{text} ({count})" for text, count in found.items())
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _base(row: Row, results: Results) -> str:
+    """Which initialization the default arm of a row has; empty if nothing was trained."""
+    if not (found := results.reached(row)):
+        return ""
+    *_, newest = (found.get(DEFAULT) or next(iter(found.values()))).runs.values()
+    assert isinstance(newest, Line)
+    return _STARTS.get(newest.base, "")
+
+
+def _trained(name: str, results: Results) -> list[Row]:
+    """The rows of a table, and those that were trained scaled down."""
+    return [*rows(name), *(row for row in rows(name, small=True) if results.trained(row))]
+
+
+def _scales(shown: Iterable[Row], own: Table) -> str:
+    """How rows of a table that were trained were scaled down."""
+    smalls = (row.small or own.small for row in shown if row.is_small)
+    return "; ".join(dict.fromkeys(small.says for small in smalls if small))
+
+
+def _published(paper: str, results: Results) -> str:
+    """What each row of a paper's tables prints, beside ours: as printed, else scaled down."""
+    lines: list[Sequence[str]] = []
+    said: list[str] = []
+    bases: dict[str, dict[str, None]] = {}
+    for name, own in TABLES.items():
+        if name.partition("/")[0] != paper or not any(x.published or x.others for x in own.rows):
+            continue
+        lines.append((f"**{name.partition('/')[2]}: {own.title}, {own.score}**",))
+        best: dict[int, Row] = {}
+        for row in _trained(name, results):  # those as printed come first
+            if row.number not in best or not results.trained(best[row.number]):
+                best[row.number] = row
+        if scales := _scales(best.values(), own):
+            said.append(f"Ours of {name.partition('/')[2]} are scaled down: {scales}.")
+        for row in best.values():
+            lines += side_by_side(row, results)
+            if base := _base(row, results):
+                bases.setdefault(base, {})[name.partition("/")[2]] = None
+    if len(bases) == 1:
+        said.append(f"The default is {next(iter(bases))} initialization.")
+    elif bases:
+        places = (f"{base} in {', '.join(names)}" for base, names in bases.items())
+        said.append(_wrapped(f"The default is {'; '.join(places)}."))
+    return "\n".join([markdown(trimmed(HEAD, lines)), *(["", *said] if said else [])])
+
+
+def listing(results: Results) -> Iterator[str]:
+    """A line for each table and figure, with what the results have of it."""
+    for name, paper in PAPERS.items():
+        yield f"{name}: {(paper.__doc__ or '').strip().splitlines()[0]}"
+        for key, own in paper.TABLES.items():
+            full, small = rows(f"{name}/{key}"), rows(f"{name}/{key}", small=True)
+            done = sum(bool(state(row, results)) for row in (*full, *small))
+            about = [f"{len(full)} row{'s' if len(full) > 1 else ''}"]
+            if small:
+                about.append("--small")
+            if done:
+                about.append(f"{done} with runs")
+            yield f"  {key}: {own.title} ({', '.join(about)})"
+        for key, figure in FIGURES.items():
+            if key.startswith(f"{name}/"):
+                needs = f" (needs {figure.needs})" if figure.needs else ""
+                yield f"  {key.partition('/')[2]}: {figure.title}{needs}"
+        yield ""
+
+
+def rows_listed(name: str, results: Results) -> Iterator[str]:
+    """A line for each row of a table: its published numbers, and what the results have of it."""
+    own = TABLES[name]
+    scores = " or ".join(dict.fromkeys(row.score or own.score for row in own.rows))
+    hardware = f"; {own.hardware}" if own.hardware else ""
+    yield f"{name}: {own.title} ({scores}{hardware})"
+    small = {row.number: state(row, results) for row in rows(name, small=True)}
+    for row in rows(name):
+        published = (*row.published.items(), *row.others.items())
+        parts = (
+            ", ".join(f"{arm} {value:g}" for arm, value in published) or "no number",
+            state(row, results) or (f"needs {row.needs}" if row.needs else "not run"),
+            f"small: {small[row.number].removeprefix('done, ')}" if small.get(row.number) else "",
+        )
+        yield f"  {row.number:>2} {row.label}: {'; '.join(filter(None, parts))}"
+
+
+def state(row: Row, results: Results) -> str:
+    """How many runs of a row have their lines, for the seeds of its table; empty for none."""
+    trained = results.trained(row)
+    if row.ladder:  # how many trials an arm takes isn't known
+        return f"{len(trained)} runs" if trained else ""
+    seeds = [{seed for arm, seed in trained if arm == name} for name in row.arms]
+    wanted = len(row.seeds)
+    done, every = sum(min(wanted, len(own)) for own in seeds), len(seeds) * wanted
+    if done == every:
+        return f"done, {len(set.intersection(*seeds))} seeds"
+    return f"{done} of {every} runs" if done else ""

@@ -1,0 +1,215 @@
+"""Training what rows lack: plain rows by arm and seed, those of a ladder arm by arm."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from launch.results import Line, Results, is_control
+from launch.rows import folder, load, shown_rate
+from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.data.home import INSTALLED
+from mimetic_jax.train.config import arms_of
+from mimetic_jax.train.report import DEFAULT, shows
+from mimetic_jax.train.store.files import AnyPath
+from mimetic_jax.train.store.runs import Run
+from papers.record import Row
+
+if TYPE_CHECKING:
+    from mimetic_jax.train.group import Say
+
+
+class Job(NamedTuple):
+    """A run of a row; where arms choose their rates, an arm with its trials and all its seeds."""
+
+    row: Row
+    arm: str
+    seed: int | None
+
+    def __str__(self) -> str:
+        row = f"{self.row.table}, {self.row.label}{', scaled down' * self.row.is_small}"
+        return (
+            f"{row}: {self.arm} {'at its own rate' if self.seed is None else f'seed {self.seed}'}"
+        )
+
+
+class Trainer:
+    """Trains runs and adds a line for each that finishes.
+
+    Attributes:
+        rows: those that it was given, with the arms of groups by name.
+        failures: what failed, by the reason.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        results: Results,
+        workdir: AnyPath,
+        *,
+        seeds: Sequence[int] = (),
+        only: Sequence[str] = (),
+        data_dir: str = "",
+        command: str = "",
+        say: Say = print,
+    ) -> None:
+        """`seeds` are compared in place of a row's own; `only` are the names of arms, all unless
+        given."""
+        self.results, self.workdir, self.command, self.say = results, workdir, command, say
+        self.failures: dict[str, list[str]] = defaultdict(list)
+        self._seeds, self._only, self._data_dir = tuple(seeds), only, data_dir
+        self._worse: dict[tuple[object, str], set[float]] = defaultdict(set)
+        self.rows = []
+        for row in rows:
+            if row.missing_file:
+                left_out = f"{row.table} row {row.number} is left out"
+                say(f"{left_out}: it needs {row.missing_file}, given by --file")
+                self.rows.append(row)
+                continue
+            config = load(row)
+            # If a config says that seeds train together, their number is its own too.
+            own = (config.together == 1 and row.seeds) or config.seeds
+            row = dataclasses.replace(row, arms=tuple(arms_of(config)))
+            self.rows.append(dataclasses.replace(row, seeds=self._seeds or tuple(own)))
+        known = {arm for row in self.rows if not row.missing_file for arm in row.arms}
+        for name in only:
+            if known and name not in known:  # else every row is left out
+                raise unknown("arm", name, known)
+
+    def config(self, row: Row) -> ConfigDict:
+        """The configuration of a row, with the folder of its data set."""
+        config = load(row)
+        config.seeds = row.seeds or config.seeds
+        if self._data_dir and config.data.name not in INSTALLED:
+            config.data.dir = self._data_dir
+        return config
+
+    def folder(self, row: Row) -> AnyPath:
+        """The workdir of a row."""
+        return self.workdir / folder(row)
+
+    def arms(self, row: Row) -> list[str]:
+        """The arms of a row that are asked for."""
+        return [arm for arm in row.arms if not self._only or arm in self._only]
+
+    def jobs(self, share: int = 0, shares: int = 1) -> list[Job]:
+        """What lacks lines, row by row, all arms of a seed before the next seed.
+
+        Each of several processes trains a share, the same whatever has a line already.
+        """
+        return [job for job in self.every()[share::shares] if not self._is_done(job)]
+
+    def every(self) -> list[Job]:
+        """All jobs, whether they are done or not, in that order."""
+        return [
+            Job(row, arm, seed)
+            for row in self.rows
+            if not row.missing_file
+            for seed in ((None,) if row.ladder else row.seeds)
+            for arm in self.arms(row)
+        ]
+
+    def _is_done(self, job: Job) -> bool:
+        if job.seed is not None:
+            return job.seed in self.results.runs(job.row, job.arm)
+        chosen = self.results.choices(job.row).get(job.arm)
+        if chosen is None or self._untried(job.row, job.arm):
+            return False
+        runs = self.results.runs(job.row.at(chosen.rate), job.arm)
+        return runs.keys() >= set(job.row.seeds)
+
+    def train(self, jobs: Sequence[Job]) -> None:
+        """Train jobs; what fails is in `failures`, and stops no other."""
+        for row, grouped in itertools.groupby(jobs, key=lambda job: job.row):
+            of_row = list(grouped)
+            if row.ladder:
+                self._train_at_own_rates(row, [job.arm for job in of_row])
+            else:
+                self._train(row, [(job.arm, job.seed) for job in of_row if job.seed is not None])
+
+    def _train_at_own_rates(self, row: Row, arms: Sequence[str]) -> None:
+        """Each arm climbs the ladder by its trials, then trains what is compared at its best."""
+        assert row.ladder is not None
+        going = True
+        while going and (wanted := {arm: x for arm in arms if (x := self._untried(row, arm))}):
+            for rate in sorted({rate for rates in wanted.values() for rate in rates}):
+                trying = [arm for arm, rates in wanted.items() if rate in rates]
+                runs = [(arm, seed) for seed in row.ladder.trials for arm in trying]
+                going = going and self._train(row.at(rate, trial=True), runs)
+        chosen = self.results.choices(row)
+        ready = sorted((arm for arm in arms if arm in chosen), key=lambda arm: arm != DEFAULT)
+        for arm in ready if going else ():
+            self.say(f"{row.label}: {arm} is compared at {shown_rate(chosen[arm].rate)}")
+            self._train(row.at(chosen[arm].rate), [(arm, seed) for seed in row.seeds])
+            if arm == DEFAULT and (shown := self._sensitivity(row)):
+                self.say(shown)
+
+    def _untried(self, row: Row, arm: str) -> list[float]:
+        """The rates that an arm tries next; one whose loss ceased to be finite is the worst."""
+        assert row.ladder is not None
+        worst = dict.fromkeys(self._worse[row.key, arm], -np.inf)
+        return row.ladder.untried(worst | self.results.tried(row, arm))
+
+    def _sensitivity(self, row: Row) -> str:
+        """What a row can show, from its default's spread: to be read before the others run."""
+        default = self.results.reached(row).get(DEFAULT)
+        if default is None or default.sd is None:
+            return ""
+        entrants = sum(not is_control(arm) for arm in row.arms) - 1
+        shown = shows([default], arms=len(row.arms), at_once=entrants)
+        return f"{row.table}, {row.label}: the default reaches {default.shown()}; {shown}"
+
+    def _train(self, row: Row, runs: Sequence[tuple[str, int]]) -> bool:
+        """Train the runs of a row that have no line; returns whether it could be done."""
+        from mimetic_jax.train.comparison import Comparison  # half a second: lists train nothing
+
+        lacking = [(arm, seed) for arm, seed in runs if seed not in self.results.runs(row, arm)]
+        if not lacking:
+            return True
+        workdir = self.folder(row)
+        try:
+            comparison = Comparison(self.config(row), self.say)
+            comparison.claim_runs(workdir)
+            self.say(f"{row.table}: {row.label}, {row.recipe}")
+            diverged = comparison.train_all(
+                [Run.of(workdir, arm, seed) for arm, seed in lacking],
+                lambda run: self._collect(row, comparison.config, run),
+            )
+        except InputError as error:  # missing data of one row stops no other
+            if str(error) not in self.failures:
+                self.say(f"{row.table}, {row.label}: {error}")
+            self.failures[str(error)].append(f"{row.table}, {row.label}")
+            return False
+        for arm, _, seed in (run.partition(" seed ") for run in diverged):
+            if row.ladder and row.rate and int(seed) in row.ladder.trials:
+                self._worse[row.key, arm].add(row.rate)
+            else:
+                self.failures["diverged"].append(f"{row.table}, {row.label}, {arm} seed {seed}")
+        return True
+
+    def _collect(self, row: Row, config: ConfigDict, run: Run) -> None:
+        """Add the line of a run, if it is finished and has none."""
+        if run.arm not in self.arms(row) or run.seed in self.results.runs(row, run.arm):
+            return
+        if record := run.record():
+            arm, (table, label, small) = arms_of(config)[run.arm], row.key
+            self.results.append(
+                Line(
+                    **vars(record),
+                    table=table,
+                    row=label,
+                    small=small,
+                    rate=row.rate,
+                    recipe=row.recipe,
+                    batch=arm.batch,
+                    dtype=arm.model.get("dtype", "float32"),
+                    base=arm.model.get("base") or "",
+                    command=self.command,
+                )
+            )
