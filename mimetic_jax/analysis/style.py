@@ -26,7 +26,7 @@ DPI = 150
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")
 _BASELINE_STYLES: dict[str, dict[str, Any]] = {
     "default": {"color": "#000000", "linestyle": ":"},
-    "norm_matched": {"color": "#E69F00", "linestyle": "--"},
+    "norm_matched_mimetic": {"color": "#E69F00", "linestyle": "--"},
 }
 MARKERS = "osD^vPX"
 

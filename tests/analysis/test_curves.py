@@ -15,7 +15,7 @@ from mimetic_jax.train.store.runs import Run
 
 IMAGES = {
     "default": {0: [0.1, 0.5, 0.60], 1: [0.1, 0.5, 0.64]},
-    "norm_matched": {0: [0.1, 0.6, 0.80]},
+    "norm_matched_mimetic": {0: [0.1, 0.6, 0.80]},
     "mimetic": {0: [0.2, 0.7, 0.90], 1: [0.1, 0.8, 0.92]},
 }
 
@@ -24,7 +24,7 @@ def write(workdir, scores, name="accuracy", **more):
     """A workdir as training leaves it: runs of three evaluations are finished."""
     config = default()
     config.name, config.seeds = workdir.name, (0, 1)
-    schemes = {"norm_matched": (NormMatched(Mimetic()),), "mimetic": (Mimetic(),)}
+    schemes = {"norm_matched_mimetic": (NormMatched(Mimetic()),), "mimetic": (Mimetic(),)}
     config.arms = {arm: {"scheme": schemes.get(arm, ())} for arm in scores if arm != "run"}
     Claim(to_json(config), {}).write(path_of(workdir))
     for arm, seeds in scores.items():
@@ -44,7 +44,7 @@ def write(workdir, scores, name="accuracy", **more):
 
 @pytest.fixture
 def images(tmp_path):
-    """Seed 1 of norm_matched is missing."""
+    """Seed 1 of norm_matched_mimetic is missing."""
     return write(tmp_path / "digits", IMAGES)
 
 
@@ -87,7 +87,7 @@ def test_panel_names_arms_score_and_direction(images, text):
         curves.panel(axes, config["name"], results)
     above, below = figure.axes
     labels = [entry.get_text() for entry in above.get_legend().get_texts()]
-    assert labels == ["default (n = 2)", "norm_matched (n = 1)", "mimetic (n = 2)"]
+    assert labels == ["default (n = 2)", "norm_matched_mimetic (n = 1)", "mimetic (n = 2)"]
     assert len({line.get_color() for line in above.lines}) == 3
     assert len({line.get_linestyle() for line in above.lines}) == 3
     assert (above.get_xlabel(), above.get_ylabel()) == ("training step", "accuracy %")
