@@ -115,7 +115,7 @@ def block(name: str, results: Results) -> str:
     if name not in TABLES:
         raise unknown("table", name, [*TABLES, *_PUBLISHED])
     own = TABLES[name]
-    title = f"{own.title[0].upper()}{own.title[1:]} ({own.score})."
+    title = f"{own.title[0].upper()}{own.title[1:]} ({_scores(own)})."
     shown = _trained(name, results)
     if scales := _scales(shown, own):
         title += f" Ours are scaled down: {scales}."
@@ -175,6 +175,10 @@ def _base(row: Row, results: Results) -> str:
     *_, newest = (found.get(DEFAULT) or next(iter(found.values()))).runs.values()
     assert isinstance(newest, Line)
     return _STARTS.get(newest.base, "")
+
+
+def _scores(own: Table) -> str:
+    return " or ".join(dict.fromkeys(row.score or own.score for row in own.rows))
 
 
 def _trained(name: str, results: Results) -> list[Row]:
@@ -238,9 +242,8 @@ def listing(results: Results) -> Iterator[str]:
 def rows_listed(name: str, results: Results) -> Iterator[str]:
     """A line for each row of a table: its published numbers, and what the results have of it."""
     own = TABLES[name]
-    scores = " or ".join(dict.fromkeys(row.score or own.score for row in own.rows))
     hardware = f"; {own.hardware}" if own.hardware else ""
-    yield f"{name}: {own.title} ({scores}{hardware})"
+    yield f"{name}: {own.title} ({_scores(own)}{hardware})"
     small = {row.number: state(row, results) for row in rows(name, small=True)}
     for row in rows(name):
         published = (*row.published.items(), *row.others.items())

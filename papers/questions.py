@@ -1,7 +1,8 @@
 """What no paper prints: our own open questions.
 
-How much of a gain is a weak default, how it goes with the length of a training, and how long it
-lasts that heads start by looking at a distance. Tables that are finished are in results/closed/.
+What embeddings from counts gain; how much of a gain is a weak default, how it goes with the length
+of a training, and how long it lasts that heads start by looking at a distance. Tables that are
+finished are in results/closed/.
 """
 
 import dataclasses
@@ -81,6 +82,7 @@ def _paper(base: str) -> Row:
 _TODAY = "GPT 64/2 with rotary positions, RMSNorm, SwiGLU and QK norm"
 _GPT_64 = {"width": 64, "depth": 2, "length": 64, "steps": 400}
 _FIRST = Ladder((2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2), first=(4e-3, 8e-3))
+
 
 def _large(steps: int, first: tuple[float, ...], *arms: str) -> Row:
     """A language model of today at its own rate, which one trial seed chose."""
