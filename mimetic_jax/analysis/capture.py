@@ -21,7 +21,7 @@ from mimetic_jax.train.tasks.images import ImageTask
 EXAMPLES = 64
 """Test examples over which a network's numbers are averaged."""
 
-_PLAIN: dict[str, Any] = {"scan": False, "remat": False, "fused_qkv": False, "dtype": "float32"}
+_PLAIN: dict[str, Any] = {"scan": False, "remat": False, "dtype": "float32"}
 
 
 @dataclasses.dataclass(frozen=True)

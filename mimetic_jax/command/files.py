@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file"
 _INDEX = ".index.json"
 _PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
-_SHOWN_BY_CHECK = {"query", "value", "ssm_b"}
+_SHOWN_BY_CHECK = {"query", "value"}
 
 
 def rewrite_file(argv: Sequence[str]) -> None:

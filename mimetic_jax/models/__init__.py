@@ -8,7 +8,6 @@ from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.convmixer import ConvMixer
 from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.gpt import GPT
-from mimetic_jax.models.mamba import Mamba
 from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.model import MODELS, Model, fields_of, find_model, model_fields
 from mimetic_jax.models.position import resample
@@ -23,7 +22,6 @@ __all__ = [
     "Attention",
     "ConvMixer",
     "ConvNeXt",
-    "Mamba",
     "Mixer",
     "Model",
     "Swin",

@@ -26,14 +26,11 @@ class Attention(nn.Module):
         num_heads: H, a divisor of D.
         kernel_init, bias_init: called with flattened shapes, as by the stock layer.
         qkv_bias: whether query, key and value have biases; out has one.
-        fused_qkv: one product for the three projections; the parameters stay separate.
         causal: token n attends to tokens 0 … n only.
         rotary: base of rotary positions, 0 for none: queries and keys turn with their position, see
             `position.rotated`.
         grid: (h, w) of the last h·w tokens, row by row, whose positions are rows and columns; those
             in front, such as a class token, don't turn. None for a sequence.
-        key_shift: share of a head's columns, its last ones, that don't turn, and whose keys are
-            those of the token before; of the first token zeros.
         qk_norm: each query and key is divided by its root mean square over K and multiplied by
             learned factors [K], one set for all queries and one for all keys, before it turns.
         exclusive: what a head gathers, y, loses its component along the token's own value v:
@@ -57,11 +54,9 @@ class Attention(nn.Module):
     kernel_init: Initializer = nn.linear.default_kernel_init
     bias_init: Initializer = nn.initializers.zeros
     qkv_bias: bool = True
-    fused_qkv: bool = False
     causal: bool = False
     rotary: float = 0.0
     grid: tuple[int, int] | None = None
-    key_shift: float = 0.0
     qk_norm: bool = False
     exclusive: bool = False
     dtype: Any = jnp.float32
@@ -78,12 +73,7 @@ class Attention(nn.Module):
         width = x.shape[-1]
         if width % self.num_heads:
             raise InputError(f"num_heads {self.num_heads} does not divide dim {width}")
-        if self.key_shift and not (self.rotary and 0 < self.key_shift < 1):
-            raise InputError(f"key_shift {self.key_shift} is a share of columns beside rotary ones")
-        if self.fused_qkv and not self.is_initializing():
-            query, key, value = self._fused(x)
-        else:
-            query, key, value = (self._dense(name, width)(x) for name in ("query", "key", "value"))
+        query, key, value = (self._dense(name, width)(x) for name in ("query", "key", "value"))
         if self.qk_norm:
             query = nn.RMSNorm(dtype=self.dtype, name="query_norm")(query)
             key = nn.RMSNorm(dtype=self.dtype, name="key_norm")(key)
@@ -98,14 +88,7 @@ class Attention(nn.Module):
 
     def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         """What each head gathers, [B, N, H, K] from three of that shape."""
-        if self.rotary and self.key_shift:
-            turned = key.shape[-1] - int(self.key_shift * key.shape[-1])  # columns
-            before = jnp.pad(key[:, :-1, :, turned:], ((0, 0), (1, 0), (0, 0), (0, 0)))
-            query = jnp.concatenate(
-                [self._rotated(query[..., :turned]), query[..., turned:]], axis=-1
-            )
-            key = jnp.concatenate([self._rotated(key[..., :turned]), before], axis=-1)
-        elif self.rotary:
+        if self.rotary:
             query, key = self._rotated(query), self._rotated(key)
         implementation = _implementation(query.dtype, query.shape[-1])
         gathered = _attended(query, key, value, self.causal, implementation)
@@ -132,19 +115,6 @@ class Attention(nn.Module):
             dtype=self.dtype,
             name=name,
         )
-
-    def _fused(self, x: jax.Array) -> list[jax.Array]:
-        """Query, key and value [B, N, H, K] from the parameters that three layers drew."""
-        layers: list[Any] = [
-            self.get_variable("params", name) for name in ("query", "key", "value")
-        ]
-        # Heads are concatenated, not columns. Sharded over "tensor", this costs an all-to-all of
-        # kernels and activations: use it without "tensor".
-        kernel = jnp.concatenate([layer["kernel"] for layer in layers], axis=1)
-        joint = jnp.tensordot(x.astype(self.dtype), kernel.astype(self.dtype), axes=1)
-        if self.qkv_bias:
-            joint += jnp.concatenate([layer["bias"] for layer in layers]).astype(self.dtype)
-        return jnp.split(joint, 3, axis=-2)
 
 
 def _without(value: jax.Array, gathered: jax.Array) -> jax.Array:

@@ -42,7 +42,7 @@ embedding, and the output layer's bias."""
 def _rotary(model: GPT) -> Rotary | None:
     if model.positions != "rotary":
         return None
-    return Rotary(model.rotary_base or 10_000.0, 1 - model.key_shift)
+    return Rotary(model.rotary_base)
 
 
 class GPT(nn.Module):
@@ -64,10 +64,7 @@ class GPT(nn.Module):
             them. Or "learned", a table `pos_embed` as small as the embedding, which is added
             unscaled. Or "rotary": queries and keys turn with their position, at any length, and
             the scaled embedding enters the blocks alone.
-        rotary_base: ratio of the highest to the lowest rate of rotary positions in place of 10,000,
-            if it isn't 0.
-        key_shift: with rotary positions, the share of each head's columns that don't turn and whose
-            keys are those of the token before, see `Attention`.
+        rotary_base: ratio of the highest to the lowest rate of rotary positions.
         max_length: rows of the learned table; the longest input.
         bias_free: query, key and value have no biases, as in Llama.
         qk_norm: normalize each query and key, see `Attention`.
@@ -119,8 +116,7 @@ class GPT(nn.Module):
     heads: int = 8
     mlp_ratio: float = 4.0
     positions: str = "sinusoidal"
-    rotary_base: float = 0.0
-    key_shift: float = 0.0
+    rotary_base: float = 10_000.0
     max_length: int = 1024
     bias_free: bool = False
     qk_norm: bool = False
@@ -170,7 +166,7 @@ class GPT(nn.Module):
             if self.positions == "sinusoidal":
                 x += sincos_1d(length, self.width)
         x = Dropout()(x.astype(self.dtype), self.dropout, train)
-        rotary = turning.base if (turning := _rotary(self)) else 0.0
+        rotary = self.rotary_base if self.positions == "rotary" else 0.0
         x = stack(Block, self, x, train=train, rotary=rotary)
         return _norm("norm", self, jnp.float32)(x)
 
@@ -206,7 +202,6 @@ class Block(nn.Module):
     train: bool
     dropout: float
     rotary: float
-    key_shift: float
     bias_free: bool
     qk_norm: bool
     exclusive: bool

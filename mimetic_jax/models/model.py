@@ -16,7 +16,6 @@ from mimetic_jax.models.convmixer import ConvMixer
 from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.definition import REQUIRED, Definition, given, imported, nnx_bridge
 from mimetic_jax.models.gpt import GPT
-from mimetic_jax.models.mamba import Mamba
 from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.networks import MODES, in_mode, nnx_options
 from mimetic_jax.models.swin import Swin
@@ -27,7 +26,6 @@ MODELS: dict[str, type[nn.Module]] = {
     "convmixer": ConvMixer,
     "convnext": ConvNeXt,
     "gpt": GPT,
-    "mamba": Mamba,
     "mixer": Mixer,
     "swin": Swin,
     "vit": ViT,

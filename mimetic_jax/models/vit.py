@@ -73,7 +73,6 @@ class ViT(nn.Module):
         exclusive: what a head gathers loses its component along the token's own value, see
             `Attention`.
         qkv_bias: whether query, key and value have biases.
-        fused_qkv: one product for query, key and value, of the same parameters.
         scan: one loop over a block: the program's size doesn't grow with L. The parameters of
             `block_0` … are stacked, L in front, under the one name `blocks`; initial values and
             dropout masks are other draws. A GPU moves more memory for it.
@@ -111,7 +110,6 @@ class ViT(nn.Module):
     learn_sum: bool = False
     exclusive: bool = False
     qkv_bias: bool = True
-    fused_qkv: bool = False
     scan: bool = False
     remat: bool = False
     dtype: Any = jnp.float32
@@ -186,7 +184,6 @@ class Block(nn.Module):
     learn_sum: bool = False
     exclusive: bool = False
     qkv_bias: bool = True
-    fused_qkv: bool = False
     dtype: Any = jnp.float32
 
     @nn.compact

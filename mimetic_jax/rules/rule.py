@@ -2,9 +2,9 @@
 
 A layout names the axes of a stored array as einops does: "d (h k)" is a kernel with flattened
 heads, "d (three h k)" one that holds query, key and value, "d (h+2g) k" one that holds them with
-fewer heads of key and value than of query, "d (2i+2s+m)" the input projection of a state space
-layer, "l d h k" a kernel whose layers are stacked by `nn.scan`, "d g q k" a query with an axis for
-the groups and one for the heads of a group, "d k" a key without an axis of heads, which has one.
+fewer heads of key and value than of query, "l d h k" a kernel whose layers are stacked by
+`nn.scan`, "d g q k" a query with an axis for the groups and one for the heads of a group, "d k" a
+key without an axis of heads, which has one.
 Schemes see canonical arrays, whatever the storage.
 """
 
@@ -57,13 +57,6 @@ ROLES = {
     "mlp_scale": "d",
     "shared_gain": "d",
     "post_norm": "d",
-    "ssm_a": "m",
-    "ssm_dt_bias": "m",
-    "ssm_b": "d s",
-    "ssm_c": "d s",
-    "ssm_conv": "u c",
-    "ssm_conv_bias": "c",
-    "ssm_norm": "i",
 }
 """Canonical axes of each role: d width, h heads, g key/value heads, k head width, f hidden width,
 n tokens or positions (with the class token's), t tokens of a vocabulary, u rows and v columns of a
@@ -81,10 +74,7 @@ scale of the norm before attention and before the MLP, `shared_gain` that of one
 A `post_norm` comes after the sum and multiplies no product. No scheme writes them; `blocks` shows
 the four γ and λ in the layer's block, and `check` and `fit` multiply them into the products.
 `query_gain` and `key_gain` are those of norms over a head's columns, which all heads share.
-
-A state space layer has m heads, s numbers of state over all groups, i inner columns, and filters
-of u taps: `ssm_a` is the logarithm A_log of −A, `ssm_dt_bias` the bias of Δ before softplus,
-`ssm_norm` the scale of the gated norm."""
+"""
 
 
 ATTENTION = ("query", "key", "value", "out")
@@ -104,7 +94,7 @@ class Rule:
             flat names such as PyTorch's, "blocks.0.attn.qkv.weight", "/" matches a ".". The part
             before the match is the path of the block.
         role: one of `ROLES`; or two or three of them that share one leaf, in their order along an
-            axis named two or three; or one for each part of an axis such as (h+2g) or (2i+2s+m),
+            axis named two or three; or one for each part of an axis such as (h+2g),
             in their order, "" for a part that has none; or (), for a leaf that stays unchanged
             although its name is common in attention.
         layout: the stored axes: those of the role in any order, l for stacked layers, 1 for an

@@ -244,15 +244,6 @@ _SWIGLU = (
     Rule(r"fc2/kernel", "mlp_out", "f d", beside="up/kernel", read_only=True),
     Rule(r"fc2/bias", "mlp_out_bias", "d", beside="up/kernel", read_only=True),
 )
-_STATE_SPACE = (
-    Rule(r"b/kernel", "ssm_b", "d s"),
-    Rule(r"c/kernel", "ssm_c", "d s"),
-    Rule(r"conv/kernel", "ssm_conv", "u c"),
-    Rule(r"conv/bias", "ssm_conv_bias", "c"),
-    Rule(r"A_log", "ssm_a", "m"),
-    Rule(r"dt_bias", "ssm_dt_bias", "m"),
-    Rule(r"norm/scale", "ssm_norm", "i"),
-)
 POOLING = tuple(
     Rule(rf"{module}(?:query|key|value|out)/(?:kernel|bias)", (), beside="probe")
     for module in ("", r"[^/.]+/")
@@ -279,9 +270,7 @@ FLAX = (
     *_within("blocks$", _NORMS, stacked=True),
     *_within(r"block_\d+$", _NORMS),
     *_within("blocks$", _MIXERS, stacked=True),
-    *_within("blocks/mixer$", _STATE_SPACE, stacked=True),
     *_MIXERS,
-    *_within(r"block_\d+/mixer$", _STATE_SPACE),
     *attention_rules(),
     *_QUERY_KEY_NORMS,
     *_LOGIT_BIASES,
@@ -289,5 +278,5 @@ FLAX = (
     Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),
     *TOKENS,
 )
-"""Stock Flax attention, Linen and NNX; MLPs, token mixing, depthwise filters, state space layers,
-relative position biases and position table of our own models."""
+"""Stock Flax attention, Linen and NNX; MLPs, token mixing, depthwise filters, relative position
+biases and position table of our own models."""

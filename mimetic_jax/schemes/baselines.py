@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from mimetic_jax.schemes.base import LATER, attention_kernels
 from mimetic_jax.schemes.kernels import OUTPUTS, Shape, _Kernels, dense_kernels, fans, uniform
-from mimetic_jax.weights.checks import NOT_NEGATIVE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,33 +89,6 @@ class ZeroOut(_Kernels):
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return jnp.zeros(shape)
-
-
-@dataclasses.dataclass(frozen=True)
-class IDInit(_Kernels):
-    """Padded identities, and nearly zero ones where residual branches end.
-
-    W[i, j] = τ where i ≡ j modulo min(rows, columns), else 0: the identity, repeated along the
-    longer axis. The last kernel of a branch has ε instead of τ. Nothing is random.
-
-    The paper's convolutions and its loosened identity, with noise of 1e-6, aren't here.
-
-    Attributes:
-        tau: τ.
-        epsilon: ε; above 0, so that no unit starts dead.
-
-    Reference: IDInit: A Universal and Stable Initialization Method for Neural Network Training (Pan
-    et al., ICLR 2025), IDI and IDIZ; as summaries of it describe them, the code wasn't available.
-    """
-
-    tau: Annotated[float, NOT_NEGATIVE] = 1.0
-    epsilon: Annotated[float, NOT_NEGATIVE] = 1e-6
-
-    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
-        scale = self.epsilon if role in OUTPUTS else self.tau
-        sizes = fans(role, shape)
-        rows, columns = (jnp.arange(size) % min(sizes) for size in sizes)
-        return scale * (rows[:, None] == columns[None]).astype(jnp.float32)
 
 
 def _partial_hadamard(fan_in: int, fan_out: int) -> jax.Array:

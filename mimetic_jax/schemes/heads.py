@@ -3,75 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Self
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import LATER, Block, Context, Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.kernels import semi_orthogonal
 from mimetic_jax.schemes.mimetic import pair_roles, pair_sizes, zero_biases
 from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, POSITIVE
-
-_SHARE = Range(0, 1, reason="a share of the columns of a head")
-
-
-@dataclasses.dataclass(frozen=True)
-class HeadIdentity(Scheme):
-    """Query and key plus an identity on the head's own coordinates: W + β D^−power E_h.
-
-    E_h [D, K] has ones where K of the D/G coordinates of head h meet its columns, so that W_Q W_Kᵀ
-    gets β² D^−2·power on these coordinates. Query heads that share a key head share its
-    coordinates. It adds to the existing kernels, so applying it twice adds it twice.
-
-    `HeadIdentity.induction()` is for rotary positions that leave the last columns of a head
-    unturned and shift their keys by one token (`GPT.key_shift`): q_n k_m then has β² x_n x_{m−1} on
-    these coordinates, so that token n looks at what followed a token like itself. With
-    `OrthogonalValueOut` of a positive product it adds that to the residual activations.
-
-    The control is `NormMatched`, which draws query and key anew at these norms.
-
-    Attributes:
-        beta: β, signed.
-        power: the power of 1 / D.
-        share: the share of a head's columns, its last ones, that get the identity.
-
-    Reference: a submission to OpenAI's parameter-golf, of 200 steps with rotary positions and QK
-    norm; from a summary of it, one seed. The shift is that of the nanoGPT speed-run
-    (modded-nanogpt), whose own start is random; induction heads are those of Olsson et al. 2022.
-    """
-
-    beta: Annotated[float, ANY_SIGN] = 0.5
-    power: Annotated[float, NOT_NEGATIVE] = dataclasses.field(default=0.5, metadata=LATER)
-    share: Annotated[float, _SHARE] = dataclasses.field(default=1.0, metadata=LATER)
-
-    @classmethod
-    def induction(cls, beta: float = 1.0, share: float = 0.5) -> Self:
-        """The identity of size β in the columns that see the shifted keys.
-
-        >>> HeadIdentity.induction()
-        HeadIdentity(beta=1.0, power=0.0, share=0.5)
-        """
-        return cls(beta, 0.0, share)
-
-    def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        return both_or_none(attention_kernels(roles), "query", "key")
-
-    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        sizes = pair_sizes(block, "query", "key")
-        dim, groups, width = sizes.dim, sizes.num_kv_heads, sizes.head_dim
-        if groups > dim:
-            raise InputError(f"{groups} heads have no coordinates of their own among {dim}")
-        own, column = dim // groups, jnp.arange(width)[None, None, :]
-        meets = jnp.arange(dim)[:, None, None] == own * jnp.arange(groups)[None, :, None] + column
-        meets &= (column < own) & (column >= width - int(self.share * width))
-        added = self.beta * dim**-self.power * meets.astype(jnp.float32)
-        return {
-            "query": block["query"] + jnp.repeat(added, sizes.repeats, axis=1),
-            "key": block["key"] + added,
-        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +49,7 @@ class OrthogonalValueOut(Scheme):
     | initialization                                       | scheme                                |
     |------------------------------------------------------|---------------------------------------|
     | transformers without skips: c² I, c = 3              | `OrthogonalValueOut()`                |
-    | "copying" beside `HeadIdentity`, .1/√L where it ends | `OrthogonalValueOut(1, 0.1, 0.5)`     |
+    | "copying", .1/√L where it ends | `OrthogonalValueOut(1, 0.1, 0.5)`     |
 
     Attributes:
         value: v.

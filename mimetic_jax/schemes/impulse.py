@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.typed import COUNT
 from mimetic_jax.schemes.base import Block, Context, Scheme, both_or_none
 from mimetic_jax.schemes.mimetic import Alpha, Beta, Mimetic, pair_sizes, zero_biases
 from mimetic_jax.weights.attention import Noise
@@ -44,7 +43,7 @@ class Impulse(Scheme):
     Not idempotent: each application scales the table again.
 
     Attributes:
-        amplitude, noise, norm, kernel_size, order, rank: see `weights.impulse_query_key`.
+        amplitude, noise, norm, kernel_size, order: see `weights.impulse_query_key`.
         position_scale: factor on the position table; 1 leaves it unchanged.
         alpha_vo, beta_vo: noise and (signed) identity of the value/out product, as in `Mimetic`;
             both None leave value and out unchanged.
@@ -65,7 +64,6 @@ class Impulse(Scheme):
     position_scale: Positive = 18.0
     kernel_size: Side = 3
     order: Order = "released"
-    rank: Annotated[int, COUNT] | None = None
     alpha_vo: Alpha | None = 0.4
     beta_vo: Beta | None = -0.4
     noise_vo: Noise = "uniform"
@@ -154,7 +152,6 @@ class Impulse(Scheme):
             amplitude=self.amplitude,
             noise=self.noise,
             norm=self.norm,
-            rank=self.rank,
         )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 import jax
 
 from mimetic_jax.schemes.base import LATER, attention_kernels
 from mimetic_jax.schemes.kernels import OUTPUTS, Shape, _Kernels, dense_kernels, fans, uniform
-from mimetic_jax.weights.checks import NOT_NEGATIVE, POSITIVE
+from mimetic_jax.weights.checks import NOT_NEGATIVE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,28 +79,3 @@ class Independent(_Kernels):
         if role in OUTPUTS:
             std *= (2 * num_layers) ** -self.depth
         return uniform(key, shape, std) if self.uniform else std * jax.random.normal(key, shape)
-
-
-@dataclasses.dataclass(frozen=True)
-class CompleteP(_Kernels):
-    """CompleteP's kernels: normal of fan_in^−½, where residual branches end times L₀/L.
-
-    The paper multiplies each branch by (L/L₀)^−1. With Adam that is the same as last kernels which
-    start as much smaller and learn as much slower, so it needs learning rates too: of the last
-    kernels and biases L₀/L, and of all hidden kernels µP's 1/D, by `optimizer.rate_rules`. Biases
-    start at zero.
-
-    Attributes:
-        base_depth: L₀, the number of blocks at which nothing is scaled.
-
-    Reference: Don't be Lazy: CompleteP Enables Compute-Efficient Deep Transformers (Dey et al.
-    2025), α = 1, table 1.
-    """
-
-    by_depth: ClassVar[bool] = True
-    base_depth: Annotated[float, POSITIVE] = 2.0
-
-    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
-        fan_in, _ = fans(role, shape)
-        scale = self.base_depth / num_layers if role in OUTPUTS else 1.0
-        return scale * fan_in**-0.5 * jax.random.normal(key, shape)

@@ -66,19 +66,14 @@ def uniform(key: jax.Array, shape: Shape, std: float) -> jax.Array:
     return jax.random.uniform(key, shape, jnp.float32, -math.sqrt(3), math.sqrt(3)) * std
 
 
-def semi_orthogonal(key: jax.Array, fan_in: int, fan_out: int, num_heads: int = 1) -> jax.Array:
-    """A random matrix [fan_in, fan_out] whose singular values are all 1, Haar-distributed.
-
-    WᵀW = I, or W Wᵀ = I if it widens: as a whole, or in the columns of each of several heads,
-    which are drawn independently.
+def semi_orthogonal(key: jax.Array, fan_in: int, fan_out: int) -> jax.Array:
+    """A random matrix [fan_in, fan_out] whose singular values are all 1, Haar-distributed:
+    WᵀW = I, or W Wᵀ = I if it widens.
 
     >>> query = semi_orthogonal(jax.random.key(0), 12, 8)
     >>> bool(jnp.allclose(query.T @ query, jnp.eye(8), atol=1e-5))
     True
     """
-    width = fan_out // num_heads
-    tall = (num_heads, max(fan_in, width), min(fan_in, width))
-    basis_HxDxK = jnp.asarray(haar_basis(jax.random.normal(key, tall, jnp.float32)))
-    if width > fan_in:
-        basis_HxDxK = basis_HxDxK.mT
-    return basis_HxDxK.swapaxes(0, 1).reshape(fan_in, fan_out)
+    tall = (1, max(fan_in, fan_out), min(fan_in, fan_out))
+    (basis,) = jnp.asarray(haar_basis(jax.random.normal(key, tall, jnp.float32)))
+    return basis.T if fan_out > fan_in else basis

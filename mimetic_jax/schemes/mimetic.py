@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Annotated, Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import (
     LATER,
     Block,
@@ -22,11 +19,8 @@ from mimetic_jax.schemes.base import (
     attention_kernels,
     both_or_none,
 )
-from mimetic_jax.weights.attention import Degenerate, Noise, Orientation
-from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, number
-from mimetic_jax.weights.factor import Method
-
-_HEADS = Range(0, 1, reason="a share of the heads")
+from mimetic_jax.weights.attention import Noise, Orientation
+from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE
 
 Alpha = Annotated[PerLayer, NOT_NEGATIVE]
 Beta = Annotated[PerLayer, ANY_SIGN]
@@ -45,15 +39,12 @@ class Mimetic(Scheme):
     Attributes:
         alpha_qk, beta_qk: noise and identity of the query/key product.
         alpha_vo, beta_vo: noise and (signed) identity of the value/out product.
-        noise, degenerate, method, orientation: see `weights.query_key` and `weights.value_out`.
+        noise, orientation: see `weights.query_key` and `weights.value_out`.
         zero_bias: whether the biases of the written kernels become zero.
         per_head: whether each head's W_V W_out is the best rank-K approximation of an αZ + βI of
             its own, with fresh Z as in query and key, instead of one target for all heads together:
             the sum over heads has a larger diagonal. Query heads that share a value head carry
             equal parts of its product.
-        positive: the share of these heads, the first ones, whose product leans to +|β| I; that of
-            the others leans to −|β| I, as trained models have heads of both signs; a
-            number, a sequence with one number per layer, or a function of relative depth.
 
     Example:
         >>> only_query_key = Mimetic(alpha_vo=None, beta_vo=None)
@@ -69,12 +60,9 @@ class Mimetic(Scheme):
     alpha_vo: Alpha | None = 0.4
     beta_vo: Beta | None = -0.4
     noise: Noise = "normal"
-    degenerate: Degenerate = "first_k"
     zero_bias: bool = True
-    method: Method = "exact"
     orientation: Orientation = "paper"
     per_head: bool = dataclasses.field(default=False, metadata=LATER)
-    positive: Annotated[PerLayer, _HEADS] | None = dataclasses.field(default=None, metadata=LATER)
 
     @classmethod
     def port(cls) -> Self:
@@ -96,8 +84,6 @@ class Mimetic(Scheme):
                     f"alpha_{pair}={alpha} and beta_{pair}={beta}: set both to None to leave the "
                     "pair unchanged"
                 )
-        if self.positive is not None and not self.per_head:
-            raise InputError(f"positive={self.positive} is a share of heads: set per_head=True")
         if self.per_head and self.orientation == "port":
             raise InputError('orientation "port" is of all heads together: set per_head=False')
 
@@ -110,9 +96,6 @@ class Mimetic(Scheme):
         # For one layer, α and β are numbers.
         scheme: Any = self.at(context.layer, context.num_layers)
         key_qk, key_vo = jax.random.split(key)
-        style: dict[str, Any] = {
-            name: getattr(self, name) for name in ("noise", "degenerate", "method")
-        }
         written = self.writes(frozenset(block))
         new = zero_biases(block, written)
         if "query" in written:
@@ -121,12 +104,12 @@ class Mimetic(Scheme):
                 **pair_sizes(block, "query", "key")._asdict(),
                 alpha=scheme.alpha_qk,
                 beta=scheme.beta_qk,
-                **style,
+                noise=self.noise,
             )
         if "value" in written and self.per_head:
             # The key of the block itself, as results/ has draws of it.
             new["value"], new["out"] = _value_out_by_head(
-                jax.random.clone(key), scheme, pair_sizes(block, "out", "value"), style
+                jax.random.clone(key), scheme, pair_sizes(block, "out", "value"), self.noise
             )
         elif "value" in written:
             new["value"], new["out"] = weights.value_out(
@@ -135,57 +118,19 @@ class Mimetic(Scheme):
                 alpha=scheme.alpha_vo,
                 beta=scheme.beta_vo,
                 orientation=self.orientation,
-                **style,
+                noise=self.noise,
             )
         return new
 
 
-@dataclasses.dataclass(frozen=True)
-class SameNoise(Scheme):
-    """The paper's simplest construction: W_Q = W_K = Z and W_V = Z, W_out = −Zᵀ; biases 0.
-
-    Entries of Z have variance 1/K for query and key and 1/(G·K) for value and out, so that the
-    diagonals of the products are 1 and −1. The ratio of identity to noise is fixed, which is why
-    `Mimetic` uses singular vectors instead. Query heads that share a key head start equal, and out
-    heads that share a value head carry equal parts.
-
-    Reference: Mimetic Initialization of Self-Attention Layers, section 4.
-    """
-
-    def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        return pair_roles(roles, query_key=True, value_out=True, zero_bias=True)
-
-    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        key_qk, key_vo = jax.random.split(key)
-        written = self.writes(frozenset(block))
-        new = zero_biases(block, written)
-        if "query" in written:
-            sizes = pair_sizes(block, "query", "key")
-            noise = jax.random.normal(key_qk, block.shapes["key"]) / math.sqrt(sizes.head_dim)
-            new["query"], new["key"] = jnp.repeat(noise, sizes.repeats, axis=1), noise
-        if "value" in written:
-            sizes = pair_sizes(block, "out", "value")
-            width = sizes.num_kv_heads * sizes.head_dim
-            noise = jax.random.normal(key_vo, block.shapes["value"]) / math.sqrt(width)
-            by_head = jnp.repeat(noise.transpose(1, 2, 0), sizes.repeats, axis=0)
-            new["value"], new["out"] = noise, -by_head / sizes.repeats
-        return new
-
-
 def _value_out_by_head(
-    key: jax.Array, scheme: Any, sizes: Sizes, style: dict[str, Any]
+    key: jax.Array, scheme: Any, sizes: Sizes, noise: Noise
 ) -> tuple[jax.Array, jax.Array]:
     """Transposed, the product of a pair for query and key has the law of one for value and out."""
     left_DxHxK, right_DxGxK = weights.query_key(
-        key, **sizes._asdict(), alpha=scheme.alpha_vo, beta=scheme.beta_vo, **style
+        key, **sizes._asdict(), alpha=scheme.alpha_vo, beta=scheme.beta_vo, noise=noise
     )
-    groups = sizes.num_kv_heads
-    out_HxKxD = left_DxHxK.transpose(1, 2, 0) / sizes.repeats
-    if scheme.positive is not None:  # −(αZ + βI) has the law of αZ − βI
-        count = round(number("positive", scheme.positive, _HEADS) * groups)
-        signs = np.where(np.arange(groups) < count, 1, -1) * (-1 if scheme.beta_vo < 0 else 1)
-        out_HxKxD *= np.repeat(signs, sizes.repeats)[:, None, None].astype(np.float32)
-    return right_DxGxK, out_HxKxD
+    return right_DxGxK, left_DxHxK.transpose(1, 2, 0) / sizes.repeats
 
 
 def mimetic_language(**constants: Any) -> Mimetic:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import LATER, Block, Context, PerLayer, Scheme, both_or_none
+from mimetic_jax.schemes.base import Block, Context, PerLayer, Scheme, both_or_none
 from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION, number
 from mimetic_jax.weights.mlp import mean_shift, mean_shift_per_input
-
-_SHARE = Range(0, 1, reason="a share of the hidden units")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,43 +28,21 @@ class MeanShift(Scheme):
             deviations of the kernel.
         per_input: draw one mean per input, the same for all hidden units (eq. 1), instead of
             one number for the whole kernel (eq. 2, the paper's results).
-        role: the kernel's role: the first, or the gate of a gated MLP, which has such means in
-            trained models, unlike the other first kernel.
 
     Reference: Mimetic Initialization of MLPs, eqs. 1 and 2.
     """
 
     b: Annotated[float, ANY_SIGN] = 0.5
     per_input: bool = False
-    role: Literal["mlp_in", "mlp_gate"] = dataclasses.field(default="mlp_in", metadata=LATER)
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        return roles & {self.role}
+        return roles & {"mlp_in"}
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        kernel = block[self.role]
+        kernel = block["mlp_in"]
         if self.per_input:
-            return {self.role: mean_shift_per_input(key, kernel, self.b)}
-        return {self.role: mean_shift(kernel, self.b)}
-
-
-@dataclasses.dataclass(frozen=True)
-class AntiCorrelated(Scheme):
-    """The first kernel of an MLP becomes ½ (W₁ − W₂ᵀ): a structure without benefit in the paper.
-
-    Trained ViTs have it, ConvNeXts don't. It starts from the existing kernels, so applying it twice
-    gives ¼ W₁ − ¾ W₂ᵀ. Nothing is rescaled: from independent kernels of equal standard deviation s
-    the result has s/√2 and a correlation of −1/√2 with W₂ᵀ.
-
-    Reference: Mimetic Initialization of MLPs, section 2 (which leaves out the transpose).
-    """
-
-    def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        return both_or_none(roles, "mlp_in", "mlp_out") & {"mlp_in"}
-
-    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        first, second = _pair(block)
-        return {"mlp_in": (first - second.T) / 2}
+            return {"mlp_in": mean_shift_per_input(key, kernel, self.b)}
+        return {"mlp_in": mean_shift(kernel, self.b)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,19 +51,15 @@ class CorrelatedMLP(Scheme):
 
     s₁ and s₂ are the standard deviations of the entries, so that of independent kernels the norm of
     W₂ stays and the control is the default; another is the same with −ρ. It starts from the
-    existing kernels, so applying it twice correlates twice. With `positive` each hidden unit has a
-    sign of its own: as in trained models it writes along what it reads, or against it.
+    existing kernels, so applying it twice correlates twice.
 
     Attributes:
         rho: ρ in [-1, 1]; a number, a sequence with one number per layer, or a function of relative
             depth. DINOv2's ViT-S goes from −.4 to −.7 in its first layers to +.3: see
             docs/trained.md.
-        positive: the share of hidden units that have +|ρ|, the first ones; the others have −|ρ|.
-            None: all have ρ. Per layer as ρ.
     """
 
     rho: Annotated[PerLayer, CORRELATION] = -0.5
-    positive: Annotated[PerLayer, _SHARE] | None = dataclasses.field(default=None, metadata=LATER)
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return both_or_none(roles, "mlp_in", "mlp_out") & {"mlp_out"}
@@ -97,11 +68,6 @@ class CorrelatedMLP(Scheme):
         scheme: Any = self.at(context.layer, context.num_layers)
         first, second = _pair(block)
         rho = number("rho", scheme.rho, CORRELATION)  # of a function of depth
-        if scheme.positive is not None:
-            units = first.shape[-1]
-            count = round(number("positive", scheme.positive, _SHARE) * units)
-            signs = jnp.where(jnp.arange(units)[None, :] < count, 1.0, -1.0)
-            first, rho = first * signs, abs(rho)
         kept, added = math.sqrt(1 - rho**2), rho * second.std() / first.std()
         return {"mlp_out": kept * second + added * first.T}
 

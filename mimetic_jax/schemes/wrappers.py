@@ -1,4 +1,4 @@
-"""Schemes that modify another scheme: controls, polar factors, a range of layers."""
+"""Schemes that modify another scheme: controls, a range of layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 from typing import Annotated, ClassVar
 
 import jax
-import jax.numpy as jnp
 
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
@@ -21,7 +20,6 @@ _KINDS = (
     ("mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias", "mlp_gate"),
     ("token_in", "token_in_bias", "token_out", "token_out_bias"),
     ("depthwise", "depthwise_bias"),
-    ("ssm_a", "ssm_c", "ssm_dt_bias", "ssm_b", "ssm_conv", "ssm_conv_bias", "ssm_norm"),
     ("position", "embedding", "unembedding", "unembedding_bias"),
     (
         *("attention_gain", "attention_scale", "mlp_gain", "mlp_scale", "shared_gain"),
@@ -31,15 +29,10 @@ _KINDS = (
 """The roles of each kind of layer, in the order of their keys in a control."""
 
 _CHANNELS = {
-    **{"key": 0, "query": 0, "out": -1, "mlp_out": -1, "token_out": -1, "ssm_c": 0},
+    **{"key": 0, "query": 0, "out": -1, "mlp_out": -1, "token_out": -1},
     "embedding": 0,
 }
 """The axes that `Permuted` permutes: channels, a query's only if no key is written, and tokens."""
-
-_DENSE = frozenset({"mlp_in", "mlp_out", "token_in", "token_out"})
-
-# Newton-Schulz multiplies a small singular value by 3/2 per step: enough for 1e-4 of the norm.
-_POLAR_STEPS = 32
 
 _DEPTH = Range(0, 1, reason="a fraction of depth: 0.5 is half of the layers")
 
@@ -130,8 +123,8 @@ class Permuted(_Wrapper):
 
     W_K → P W_K and W_out → W_out P, so that W_Q W_Kᵀ → W_Q W_Kᵀ Pᵀ and W_V W_out → W_V W_out P, P a
     random permutation of its own for each kernel, the same for all heads. Likewise W_2 → W_2 P of
-    an MLP, over channels or tokens, and W_C → P W_C of a state space layer; W_Q → P W_Q if
-    `like` writes no key; E → P E of an embedding, whose rows become those of other tokens. Every
+    an MLP, over channels or tokens; W_Q → P W_Q if `like` writes no
+    key; E → P E of an embedding, whose rows become those of other tokens. Every
     entry, norm and singular value of each kernel stays; only the alignment goes. All else is that
     of `like`, such as biases and the means of `MeanShift`.
 
@@ -171,26 +164,6 @@ class Permuted(_Wrapper):
 
 
 @dataclasses.dataclass(frozen=True)
-class Polar(_Wrapper):
-    """The polar factors of `like`: its singular vectors with equal singular values in every head.
-
-    W = U Σ Vᵀ → s U Vᵀ for each head of query, key, value and out and for each whole MLP kernel,
-    with one s per kernel that keeps its Frobenius norm. A zero matrix stays zero, and singular
-    values below 1e-4 of its norm end between 0 and s. Condition numbers become 1, as in
-    `Conditioned`, while products keep the singular vectors that `like` gives them:
-    `Polar(Mimetic())` has W_Q W_Kᵀ = s² U_K V_Kᵀ with those of αZ + βI. Biases, positions and
-    filters are those of `like`.
-
-    Attributes:
-        like: the scheme whose kernels are replaced.
-    """
-
-    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        new = self.like(key, block, context)
-        return {role: _polar(role, array) for role, array in new.items()}
-
-
-@dataclasses.dataclass(frozen=True)
 class Layers(_Wrapper):
     """`like` in a range of depth; the other layers stay unchanged.
 
@@ -227,39 +200,3 @@ class Layers(_Wrapper):
         if context.num_layers == 1 or self.first <= depth < self.last:
             return self.like(key, block, context)
         return {}
-
-
-def _polar(role: str, kernel: jax.Array) -> jax.Array:
-    if role in ("query", "key", "value"):
-        factor = _polar_factor(kernel.swapaxes(0, 1)).swapaxes(0, 1)
-    elif role == "out" or role in _DENSE:
-        factor = _polar_factor(kernel)
-    else:
-        return kernel
-    norm = jnp.linalg.norm(factor.ravel()).clip(min=jnp.finfo(jnp.float32).tiny)
-    return factor * (jnp.linalg.norm(kernel.ravel()) / norm)
-
-
-def _polar_factor(kernels: jax.Array) -> jax.Array:
-    """U Vᵀ of each matrix [..., M, N], by matrix products alone: X ← ½ X (3 I − XᵀX).
-
-    >>> _polar_factor(jnp.array([[3., 0.], [0., -2.]])).round(4) + 0
-    Array([[ 1.,  0.],
-           [ 0., -1.]], dtype=float32)
-
-    Reference: Functions of Matrices (Higham 2008), chapter 8.
-    """
-    if kernels.shape[-1] > kernels.shape[-2]:
-        return _polar_factor(kernels.mT).mT
-    return _newton_schulz(kernels)
-
-
-@jax.jit
-def _newton_schulz(kernels: jax.Array) -> jax.Array:
-    kernels = jnp.asarray(kernels, jnp.float32)
-    norm = jnp.linalg.norm(kernels, axis=(-2, -1), keepdims=True)
-    with jax.default_matmul_precision("highest"):
-        start = kernels / norm.clip(min=jnp.finfo(jnp.float32).tiny)
-        return jax.lax.fori_loop(
-            0, _POLAR_STEPS, lambda _, x: 1.5 * x - 0.5 * x @ (x.mT @ x), start
-        )

@@ -166,8 +166,6 @@ class Optimizer(Section):
 
 
 Role = str | tuple[str, ...]
-Axis = Literal["data", "fsdp", "tensor", "data?", "fsdp?", "tensor?"]
-Placement = Literal["replicate", "fsdp"] | tuple[Axis | None, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,9 +179,6 @@ class MeshAxes(Section):
     )
     fsdp: int = field(1, "devices over which parameters are sharded", DEVICES)
     tensor: int = field(1, "devices over which heads and hidden units are sharded", DEVICES)
-    rules: tuple[tuple[str, Placement], ...] = field(
-        (), "((regular expression of paths, placement), …); empty: the model's own"
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,6 +248,6 @@ class Fields(OfComparison):
 TASKS: dict[str, tuple[type[Section], str, dict[str, Any]]] = {
     "images": (ImageData, "vit", {}),
     "text": (TextData, "gpt", {"eval.batch": 10}),
-    "recall": (RecallData, "mamba", {"eval.batch": 128}),
+    "recall": (RecallData, "gpt", {"eval.batch": 128}),
 }
 """By task: its data, its default model, and other defaults than those above."""

@@ -21,7 +21,7 @@ Rules = Sequence[tuple[str, float]]
 
 _HIDDEN = {
     *("query", "key", "value", "out", "mlp_in", "mlp_gate", "mlp_out"),
-    *("token_in", "token_out", "ssm_b", "ssm_c"),
+    *("token_in", "token_out"),
 }
 """Roles of the kernels that Muon updates: not those of the first and last layer, nor filters."""
 

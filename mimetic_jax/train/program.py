@@ -53,7 +53,7 @@ class Program:
             "num_heads": config.num_heads or None,
             "num_kv_heads": config.num_kv_heads or None,
         }
-        self.sharding_rules = tuple(config.mesh.rules) or traits.sharding
+        self.sharding_rules = traits.sharding
         rates = config.optimizer
         spared = ((traits.no_decay, 0.0),) if rates.no_decay else ()
         self.optimizer = make_optimizer(

@@ -12,8 +12,7 @@ from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.table import Listing, aligned, paragraph
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.schemes import Block
-from mimetic_jax.trained.pairs import Layer, LayerNorms, LayerPairs, Pair, layer_pairs, values
+from mimetic_jax.trained.pairs import Layer, LayerNorms, LayerPairs, Pair, layer_pairs
 from mimetic_jax.trained.picture import heads_figure, picture
 from mimetic_jax.trained.positional import LayerHeads, as_rotary, heads_table, positional_heads
 from mimetic_jax.tree.tree import Tree
@@ -72,22 +71,6 @@ class LayerCheck(_Aligned, LayerNorms):
     value_out_by_head: tuple[float, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StateSpaceCheck(_Aligned):
-    """How far a state space layer is from one that forgets nothing and reads by content.
-
-    Attributes:
-        dim: D.
-        read_write: the alignment of W_C W_Bᵀ, in [-1, 1].
-        decay: the smallest and the largest −A of its heads; None without A_log.
-        step: the smallest and the largest Δ of its heads at an input of 0, likewise.
-    """
-
-    read_write: float
-    decay: tuple[float, float] | None
-    step: tuple[float, float] | None
-
-
 class _Product(NamedTuple):
     """A product: its panel in the picture, what has it, its alignments in a layer, and the roles of
     what multiplies it."""
@@ -121,27 +104,17 @@ class Check(Listing[LayerCheck]):
     """The alignments of all layers; prints as a table with a sentence about each product.
 
     Attributes:
-        state_spaces: the state space layers, which have a table of their own.
         note: what was folded into the products, in words; "" if there is nothing to fold.
         positional: the distances at which heads look, if rotary positions were given.
     """
 
-    state_spaces: tuple[StateSpaceCheck, ...] = ()
     note: str = ""
     positional: tuple[LayerHeads, ...] = ()
 
     def __str__(self) -> str:
         tables = [self._attention()] if self else []
         tables += [heads_table(self.positional)] if self.positional else []
-        return "\n".join([*tables, *([self._state_spaces()] if self.state_spaces else [])])
-
-    def _state_spaces(self) -> str:
-        rows = [("layer", "W_C W_Bᵀ", "noise", "-A by head", "Δ by head")]
-        for layer in self.state_spaces:
-            alignment, noise = f"{layer.read_write:+.3f}", f"± {layer.noise:.3f}"
-            rows.append((layer.name, alignment, noise, _range(layer.decay), _range(layer.step)))
-        alignments = _counted([(layer.read_write, layer.noise) for layer in self.state_spaces])
-        return "\n".join([*aligned(rows), f"W_C W_Bᵀ {alignments} layers"])
+        return "\n".join(tables)
 
     def _attention(self) -> str:
         def cells(product: str) -> list[str]:
@@ -258,8 +231,7 @@ def check(
     gated MLP the product is W_up W_down, and the means are those of the gate. Beside each layer's
     W_V W_out, the sum over heads, the numbers of heads are printed whose own product leans to +I
     and to −I. "units" is how far single hidden units write along what they read, where 1 is noise,
-    and the share of them that do so with a positive sign. Of a state space layer the product is
-    W_C W_Bᵀ, over all groups, with its A and Δ beside it: `schemes.MimeticSSM`.
+    and the share of them that do so with a positive sign.
 
     Args:
         params: a parameter tree, before or after training; layers may be stacked, kernels fused,
@@ -276,7 +248,6 @@ def check(
 
     Returns:
         A tuple with a `LayerCheck` per layer, which prints as a table; `plot` draws it.
-        Its `state_spaces` has a `StateSpaceCheck` per state space layer.
 
     Raises:
         InputError: as `blocks`; or if the tree has neither, or products aren't square or
@@ -309,16 +280,13 @@ def check(
             layers.append(_checked(layer))
             if turning and (found := positional_heads(layer, turning)):
                 heads.append(found)
-    state_spaces = tuple(
-        _state_space(*view) for view in views if {"ssm_b", "ssm_c"} <= view[2].keys()
-    )
-    if not (layers or state_spaces):
+    if not layers:
         raise InputError(
             "the tree has no attention with a query and key, or value and out, no MLP and no state "
             "space layer"
         )
     note = _note(layers) if effective else ""
-    return Check(layers, state_spaces=state_spaces, note=note, positional=tuple(heads))
+    return Check(layers, note=note, positional=tuple(heads))
 
 
 def _checked(layer: LayerPairs) -> LayerCheck:
@@ -400,26 +368,6 @@ def _folded(found: Sequence[frozenset[str]]) -> str:
         few = f" in {count} of {len(found)} layers" if count < len(found) else ""
         parts += [f"{words}{few}"] if count else []
     return f"with {' and '.join(parts)}" if parts else _ALONE
-
-
-def _state_space(path: str, index: int | None, block: Block) -> StateSpaceCheck:
-    written, read = (values(block, role) for role in ("ssm_b", "ssm_c"))
-    log_decay, bias = (
-        values(block, role) if role in block else None for role in ("ssm_a", "ssm_dt_bias")
-    )
-    with blaming(path):
-        (alignment,) = _alignments(Pair(read[None], written[None], 1))
-    decay = None if log_decay is None else _ends(np.exp(log_decay))
-    step = None if bias is None else _ends(np.logaddexp(0, bias))  # softplus
-    return StateSpaceCheck(path, index, dim=len(read), read_write=alignment, decay=decay, step=step)
-
-
-def _ends(values: np.ndarray) -> tuple[float, float]:
-    return float(values.min()), float(values.max())
-
-
-def _range(ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else f"{ends[0]:.2g} to {ends[1]:.2g}"
 
 
 def _alignments(pair: Pair) -> tuple[float, ...]:

@@ -22,10 +22,9 @@ from mimetic_jax.weights.checks import (
     counts,
     number,
 )
-from mimetic_jax.weights.factor import Array, Method, factorize, haar_basis
+from mimetic_jax.weights.factor import Array, factorize
 
 Noise = Literal["normal", "uniform"]
-Degenerate = Literal["first_k", "random_basis"]
 Orientation = Literal["paper", "port"]
 
 # Concrete targets are drawn and factorized in chunks of this many bytes, over all tasks together.
@@ -42,8 +41,6 @@ def query_key(
     alpha: float = 0.7,
     beta: float = 0.7,
     noise: Noise = "normal",
-    degenerate: Degenerate = "first_k",
-    method: Method = "exact",
 ) -> tuple[jax.Array, jax.Array]:
     """Query and key kernels whose product is a scaled identity plus noise in every head.
 
@@ -61,9 +58,6 @@ def query_key(
         alpha: α ≥ 0, the noise.
         beta: β, the identity, of either sign.
         noise: "normal" (the paper) or "uniform" (the released port), of the same variance.
-        degenerate: what truncation keeps when α = 0, where all singular values are equal:
-            the "first_k" coordinates (what LAPACK returns, hence the port) or a "random_basis".
-        method: "exact", or "fast" inside `jax.jit` for large D: see `factorize`.
 
     Returns:
         query [D, H, K] and key [D, G, K], float32.
@@ -86,7 +80,7 @@ def query_key(
     dim, num_heads, head_dim, num_kv_heads = attention_sizes(dim, num_heads, head_dim, num_kv_heads)
     keys = jax.random.split(key, num_kv_heads)
     rank = min(dim, head_dim)
-    left, right = _factors(keys, dim, rank, alpha, beta, noise, degenerate, method)
+    left, right = _factors(keys, dim, rank, alpha, beta, noise)
     # Not a small number, since fold_in(key, 1) is the key of the second group.
     fill = jax.random.fold_in(key, 2**31)
     left_GxDxK, right_GxDxK = pad_columns(fill, left, right, head_dim)
@@ -105,9 +99,7 @@ def value_out(
     alpha: float = 0.4,
     beta: float = -0.4,
     noise: Noise = "normal",
-    degenerate: Degenerate = "first_k",
     orientation: Orientation = "paper",
-    method: Method = "exact",
 ) -> tuple[jax.Array, jax.Array]:
     """Value and out kernels whose joint product is a scaled identity plus noise, negative in β.
 
@@ -127,12 +119,10 @@ def value_out(
         alpha: α ≥ 0, the noise.
         beta: β, signed: the paper's −β₂ I is a negative number here.
         noise: "normal" (the paper) or "uniform" (the released port), of the same variance.
-        degenerate: as in `query_key`; at full rank both bases give the same product.
         orientation: "paper", A = L R with value = L and out = R; or "port", value = Lᵀ and
             out = Rᵀ, whose product is (R L)ᵀ, as the structured paper's released code stores them
             for its mimetic rows: the same trace and eigenvalues, but a diagonal with a spread of
             0.24 instead of 0.03 (D = 192). Only to reproduce those rows; needs G·K = H·K = D.
-        method: as in `query_key`; at full rank both use the eigensolver.
 
     Returns:
         value [D, G, K] and out [H, K, D], float32.
@@ -159,7 +149,7 @@ def value_out(
             f'orientation "port" needs square value and out: dim {dim} is not num_heads '
             f"{num_heads} x head_dim {head_dim}, each with its own key/value head"
         )
-    left, right = _factors(key[None], dim, min(dim, width), alpha, beta, noise, degenerate, method)
+    left, right = _factors(key[None], dim, min(dim, width), alpha, beta, noise)
     left_DxGK, right_DxGK = (factor[0] for factor in pad_columns(key, left, right, width))
     if orientation == "port":
         left_DxGK, right_DxGK = left_DxGK.T, right_DxGK.T
@@ -177,8 +167,6 @@ def _factors(
     alpha: float,
     beta: float,
     noise: Noise,
-    degenerate: Degenerate,
-    method: Method,
 ) -> tuple[Array, Array]:
     """Factors [B, D, R] of αZ + βI with a fresh Z per key; at most a chunk of targets in memory."""
     alpha, beta = number("alpha", alpha, NOT_NEGATIVE), number("beta", beta, ANY_SIGN)
@@ -190,20 +178,18 @@ def _factors(
         )
     if noise not in _DRAWS:
         raise unknown("noise", noise, _DRAWS)
-    if degenerate not in ("first_k", "random_basis"):
-        raise unknown("degenerate rule", degenerate, ("first_k", "random_basis"))
     traced = isinstance(keys, jax.core.Tracer) or not known
 
     def chunk(keys: jax.Array) -> tuple[Array, Array]:
         drawn = _draw(keys, dim, noise)
         if traced:
-            return factorize(alpha * drawn + beta * jnp.eye(dim)[None], rank, method)
+            return factorize(alpha * drawn + beta * jnp.eye(dim)[None], rank)
         targets = np.asarray(drawn) * np.float32(alpha)
         targets[:, np.arange(dim), np.arange(dim)] += np.float32(beta)
-        return factorize(targets, rank, method)
+        return factorize(targets, rank)
 
     if not isinstance(alpha, jax.core.Tracer) and alpha == 0:
-        return _scaled_basis(keys, dim, rank, beta, noise, degenerate)
+        return _scaled_basis(len(keys), dim, rank, beta)
     step = max(1, CHUNK_BYTES // concurrency() // (4 * dim * dim))
     # Noise and targets of a chunk, the Gram matrix of one target and its copy, and both factors.
     check_room((2 * min(len(keys), step) + 2, dim, dim), (2 * len(keys), dim, rank))
@@ -216,16 +202,10 @@ def _factors(
     return left, right
 
 
-def _scaled_basis(
-    keys: jax.Array, dim: int, rank: int, beta: float, noise: Noise, degenerate: Degenerate
-) -> tuple[Array, Array]:
-    """Factors of βI, for which every orthonormal basis is optimal: `degenerate` chooses one."""
-    basis: Array
-    if degenerate == "first_k":
-        basis = jnp.broadcast_to(jnp.eye(dim, rank, dtype=jnp.float32), (len(keys), dim, rank))
-    else:
-        check_room((len(keys), dim, dim))
-        basis = haar_basis(_draw(keys, dim, noise)[..., :rank])
+def _scaled_basis(batch: int, dim: int, rank: int, beta: float) -> tuple[Array, Array]:
+    """Factors of βI, for which every orthonormal basis is optimal: the first coordinates, as
+    LAPACK returns them."""
+    basis = jnp.broadcast_to(jnp.eye(dim, rank, dtype=jnp.float32), (batch, dim, rank))
     scale = jnp.asarray(beta, jnp.float32)
     left = basis * jnp.sqrt(jnp.abs(scale))
     return left, left * jnp.sign(scale)

@@ -8,37 +8,29 @@ float precision, however small the smallest singular values are.
 Two routes give the same products. *Concrete* arrays go to LAPACK on the host, outside XLA:
 LAPACK calls inside XLA:CPU can wait for threads of the very pool that they fill, and hang.
 *Traced* arrays (a caller's own `jit`, `vmap`, `eval_shape`) stay in the program, with one
-unbatched LAPACK call at a time, which can't hang. There `method="fast"` replaces the eigensolver by
-matrix products, which accelerators do best.
+unbatched LAPACK call at a time, which can't hang.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.host.cores import limit_blas_of_virtual_devices, limited_blas, on_cores
 from mimetic_jax.host.lapack import leading_eigenvectors
 
 Array: TypeAlias = jax.Array | np.ndarray
-Method: TypeAlias = Literal["exact", "fast"]
-
-_DEGREE, _CYCLES, _TOLERANCE = 8, 20, 3e-4
-"""Of `_leading_by_products`: the degree of its polynomials, how many it applies at most, and the
-residual before the last of them, relative to the spread of the block's eigenvalues. The last
-divides it by ten to a hundred; it is no test of the result, since how far rounding lets that fall
-depends on the hardware."""
 
 _LARGEST = 1e9
 """Entries whose squares and their sums float32 holds."""
 
 
-def factorize(targets: Array, rank: int, method: Method = "exact") -> tuple[Array, Array]:
+def factorize(targets: Array, rank: int) -> tuple[Array, Array]:
     """Balanced factors of the best rank-R approximation of each matrix.
 
     left_b @ right_b.T = best rank-R approximation of A_b, with column norms √σ_i in both
@@ -48,17 +40,13 @@ def factorize(targets: Array, rank: int, method: Method = "exact") -> tuple[Arra
     Args:
         targets: the matrices A, [B, D, D] float32; concrete or traced.
         rank: R, 1 ≤ R ≤ D. With R = D the product is A itself.
-        method: "exact"; or "fast", which finds the leading vectors of traced targets by matrix
-            products, for large D on accelerators. The product is the same to float32's precision
-            (see docs/reference.md). Concrete targets, and traced ones with 8 R > D, go to the
-            eigensolver by either method. Neither has a derivative.
 
     Returns:
         left [B, D, R] and right [B, D, R] (NumPy arrays if `targets` is concrete).
 
     Raises:
-        InputError: if the targets are not square or (if concrete) not finite, the rank is out of
-            range, or the method unknown.
+        InputError: if the targets are not square or (if concrete) not finite, or the rank is out of
+            range.
 
     Example:
         >>> targets = np.eye(4, dtype=np.float32)[None] * np.array([4., 3., 2., 1.], np.float32)
@@ -73,11 +61,8 @@ def factorize(targets: Array, rank: int, method: Method = "exact") -> tuple[Arra
     dim = targets.shape[-1]
     if not 1 <= rank <= dim:
         raise InputError(f"rank {rank} is not between 1 and dim {dim}")
-    if method not in ("exact", "fast"):
-        raise unknown("method", method, ("exact", "fast"))
     if isinstance(targets, jax.core.Tracer):
-        fast = method == "fast" and 8 * rank <= dim  # a block of 2R would save too little
-        one = functools.partial(_factorize_traced, rank=rank, fast=fast)
+        one = functools.partial(_factorize_traced, rank=rank)
         return jax.lax.map(one, targets.astype(jnp.float32))
     return _factorize_host(np.asarray(targets), rank)
 
@@ -102,59 +87,14 @@ def _factorize_host(targets: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndar
     return left, right
 
 
-def _factorize_traced(target: jax.Array, rank: int, fast: bool) -> tuple[jax.Array, jax.Array]:
+def _factorize_traced(target: jax.Array, rank: int) -> tuple[jax.Array, jax.Array]:
     # Full float32 products: TF32 or bf16 passes would break the product law on accelerators.
     with jax.default_matmul_precision("highest"):
         gram = target.T @ target
-        if fast:
-            vectors = _leading_by_products(gram, rank)
-        else:
-            vectors = traced_eigh(gram)[1][:, ::-1][:, :rank]
+        vectors = traced_eigh(gram)[1][:, ::-1][:, :rank]
         image = target @ vectors
         root = jnp.sqrt(_positive(jnp.linalg.norm(image, axis=0, keepdims=True)))
         return image / root, vectors * root
-
-
-def _leading_by_products(gram: jax.Array, rank: int) -> jax.Array:
-    """Eigenvectors [D, R] of the R largest eigenvalues, by Chebyshev-filtered subspace iteration.
-
-    A polynomial of the matrix multiplies a block of 2R vectors. It is at most 1 between 0 and the
-    block's smallest Ritz value, and grows fast above it. This repeats until the leading R Ritz
-    vectors are eigenvectors to float32's precision. QR and the eigensolver see only the block.
-
-    Reference: Zhou, Saad, Tiago, Chelikowsky, Self-consistent-field calculations using
-    Chebyshev-filtered subspace iteration, 2006.
-    """
-
-    def ritz(block: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        basis = _traced_qr(block)[0]
-        image = gram @ basis
-        values, turn = (x[..., ::-1] for x in traced_eigh(basis.T @ image))
-        return basis @ turn, image @ turn, values
-
-    def unfinished(state: tuple[Any, ...]) -> jax.Array:
-        cycle, error, *_ = state
-        return (cycle < _CYCLES) & (error > _TOLERANCE)
-
-    def filtered(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        cycle, _, basis, image, values = state
-        # Of a singular target the smallest may be 0; the bound keeps the polynomial finite.
-        half = _positive(jnp.maximum(values[-1], values[0] / 10)) / 2
-        residuals = (image - basis * values[None])[:, :rank]
-        error = jnp.linalg.norm(residuals, axis=0).max() / _positive(values[0] - values[-1])
-
-        def raised(_: Any, terms: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            return terms[1], 2 * (gram @ terms[1] / half - terms[1]) - terms[0]
-
-        _, block = jax.lax.fori_loop(1, _DEGREE, raised, (basis, image / half - basis))
-        return cycle + 1, error, *ritz(block)
-
-    # Any generic start works; a fixed one makes the result reproducible.
-    sketch = np.random.default_rng(0).standard_normal((len(gram), 2 * rank), np.float32)
-    start = gram @ (gram @ sketch)
-    state = (0, jnp.float32(jnp.inf), *ritz(start))
-    basis: jax.Array = jax.lax.while_loop(unfinished, filtered, state)[2]
-    return basis[:, :rank]
 
 
 def _positive(norms: Any) -> Any:

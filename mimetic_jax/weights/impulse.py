@@ -19,10 +19,10 @@ from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.typed import converted
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.weights.attention import attention_sizes, pad_columns
-from mimetic_jax.weights.checks import FILTER, POSITIVE, check_key, check_room, counts, number, pair
+from mimetic_jax.weights.checks import FILTER, POSITIVE, check_key, check_room, number, pair
 from mimetic_jax.weights.factor import Array, factorize, traced_eigh
 
-Order = Literal["released", "random", "positive"]
+Order = Literal["released", "positive"]
 
 # Singular values of the position table below this fraction of the largest count as zero. Those
 # used of a random table are far above it and those of sin-cos tables drop below it after the 17th;
@@ -103,7 +103,6 @@ def impulse_query_key(
     amplitude: float = 1000.0,
     noise: float = 1.8,
     norm: float = 7.0,
-    rank: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Query and key kernels whose attention map at initialization is an impulse in every head.
 
@@ -126,24 +125,20 @@ def impulse_query_key(
             its query heads start equal, since one key can't give several maps at rank K.
         kernel_size: side of the filters, odd.
         order: which filter each head (group) gets: an impulse at the offsets of `offsets`
-            ("released") or at random ones ("random"), or a random positive filter of sum one
-            ("positive"): entries u / Σ u, u uniform, where M = amplitude · entry. The paper calls
-            that inefficient. On 14×14 tokens and K = 64 a row of the map is at a total variation
-            distance of .77 from its filter, where it is .15 for an impulse.
+            ("released"), or a random positive filter of sum one ("positive"): entries u / Σ u, u
+            uniform, where M = amplitude · entry. The paper calls that inefficient. On 14×14 tokens
+            and K = 64 a row of the map is at a total variation distance of .77 from its filter,
+            where it is .15 for an impulse.
         amplitude: the logits at the impulse.
         noise: standard deviation of the other logits, normal and truncated at ±3⅓ of it.
         norm: Frobenius norm of each head's query and of its key.
-        rank: the rank of the pseudo-inverse and so of the product; K unless given. At a lower rank
-            the surplus query columns are noise and the surplus key columns zero, so that no unit is
-            dead. For sin-cos tables about 10 is best: the weakest direction takes most of the
-            norm, and if it is too weak the map becomes flat.
 
     Returns:
         query [D, H, K] and key [D, G, K], float32.
 
     Raises:
         InputError: if sizes don't fit, a constant isn't positive, or the numerical rank of the
-            table is below the rank needed, as it is for sin-cos tables. The rank of a traced
+            table is below K, as it is for sin-cos tables. The rank of a traced
             table can't be checked; there, directions too weak to invert are dropped. If none is
             left, as for a table of zeros, query is zero and key isn't.
 
@@ -169,9 +164,6 @@ def impulse_query_key(
     _, num_heads, head_dim, groups = attention_sizes(
         position.shape[1], num_heads, head_dim, num_kv_heads
     )
-    (rank,) = counts(rank=head_dim if rank is None else rank)
-    if rank > head_dim:
-        raise InputError(f"rank {rank} is not between 1 and the head width {head_dim}")
     amplitude = number("amplitude", amplitude, POSITIVE)
     noise, norm = number("noise", noise, POSITIVE), number("norm", norm, POSITIVE)
     check_room((4, groups, count, count))  # the noise, the impulses, and both together in float64
@@ -179,9 +171,6 @@ def impulse_query_key(
     targets: Array
     if order == "released":
         targets = impulse_matrices(grid, offsets(kernel_size, groups))
-    elif order == "random":
-        shifts = _host(random_offsets(key_offsets, kernel_size, groups))
-        targets = impulse_matrices(grid, shifts)
     elif order == "positive":
         targets = _positive_matrices(key_offsets, grid, kernel_size, groups)
     else:
@@ -190,7 +179,7 @@ def impulse_query_key(
     drawn = jax.random.truncated_normal(key_noise, -_CUT, _CUT, shape, jnp.float32)
     # M is noise where the map is 0 (eq. 10, as released).
     others = noise * _host(drawn) * (targets == 0).astype(drawn.dtype)
-    left_GxDxR, right_GxDxR = _unit_factors(position, amplitude * targets + others, rank)
+    left_GxDxR, right_GxDxR = _unit_factors(position, amplitude * targets + others, head_dim)
     padded = pad_columns(key_fill, norm * left_GxDxR, norm * right_GxDxR, head_dim)
     query_DxGxK, key_DxGxK = (jnp.asarray(kernel.swapaxes(0, 1), jnp.float32) for kernel in padded)
     return jnp.repeat(query_DxGxK, num_heads // groups, axis=1), key_DxGxK
@@ -245,13 +234,9 @@ def _pseudo_inverse(inputs: Array, rank: int) -> tuple[Array, Array]:
     if traced:
         return basis, jnp.where(strong, image / power, 0)
     if (found := strong.sum()) < rank:
-        robust = (power > 0.01 * power.max()).sum()
-        lower = (
-            f"rank={found} or less ({robust} keeps singular values above a tenth of the largest)"
-        )
         raise InputError(
             f"the position table has numerical rank {found} and {rank} is needed: use random "
-            f"positions{', or ' + lower if found else ''}"
+            "positions"
         )
     return basis, image / power
 

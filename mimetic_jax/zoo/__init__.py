@@ -53,7 +53,6 @@ from mimetic_jax.zoo.haiku import HAIKU
 from mimetic_jax.zoo.hugging_face import HUGGING_FACE, HUGGING_FACE_PLUS_ONE
 from mimetic_jax.zoo.keras import KERAS
 from mimetic_jax.zoo.litgpt import LITGPT, LITGPT_PLUS_ONE
-from mimetic_jax.zoo.mamba import BONSAI_MAMBA2, STATE_SPACES_MAMBA2
 from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_LLAMA
 from mimetic_jax.zoo.named import named_rules
 from mimetic_jax.zoo.nanochat import NANOCHAT
@@ -70,7 +69,6 @@ __all__ = [  # noqa: RUF022 - tables in the order in which the first that fits i
     "HUGGING_FACE_GPT2",
     "NANOGPT",
     "BONSAI",
-    "BONSAI_MAMBA2",
     "TUNIX",
     "GEMMA",
     "OPENPI",
@@ -88,7 +86,6 @@ __all__ = [  # noqa: RUF022 - tables in the order in which the first that fits i
     "DINOV3_FLAX",
     "NANOCHAT",
     "LITGPT",
-    "STATE_SPACES_MAMBA2",
     "PYTORCH",
     "PYTORCH_GPT2",
     "PYTORCH_NANOGPT",

@@ -23,7 +23,7 @@ product, positions are rotary, the MLP is gated. ViT and Whisper have stock atte
 cross-attention keeps its initialization; its encoder's positions are sinusoids.
 
 The others have Hugging Face's names and are `HUGGING_FACE`: Gemma 3, DINOv3, Qwen3-VL, LLaDA, UMT5
-and V-JEPA 2. Mamba-2 is `BONSAI_MAMBA2`.
+and V-JEPA 2.
 
 Read from: jax-ml/bonsai bonsai/models/{qwen3,vit,whisper}/modeling.py (3628425).
 """

@@ -14,7 +14,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import Rule, find_rule
 
-_PAIRS = ({"query", "key"}, {"value", "out"}, {"ssm_b", "ssm_c"})
+_PAIRS = ({"query", "key"}, {"value", "out"})
 _DRAWN = frozenset().union(*_PAIRS)
 _ATTENTION = _PAIRS[0] | _PAIRS[1]
 
@@ -24,7 +24,7 @@ _Leaves = tuple[tuple[str, tuple[int, ...]], ...]
 def best_table(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
     """The name of the table whose rules describe most leaves of a tree.
 
-    Attention or state space layers must be among them. A leaf counts if its path matches and its
+    Attention must be among them. A leaf counts if its path matches and its
     rank is that of the layout; leaves of rules without a role count too, as they show whose names
     these are; norms, embeddings of tokens and what no scheme writes don't. Of tables that describe
     as much, those are left out by which an attention layer would have several widths; the first one
@@ -65,7 +65,7 @@ def _whole_layers(found: Mapping[str, Rule]) -> list[str]:
     return [
         path
         for leaves in layers.values()
-        if frozenset().union(*leaves.values()) in (_ATTENTION, _PAIRS[2])
+        if frozenset().union(*leaves.values()) == _ATTENTION
         for path, roles in leaves.items()
         if roles
     ]

@@ -5,7 +5,6 @@ import functools
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.rules.tables import QKV, biases_of, torch_attention, torch_mlp
 from mimetic_jax.zoo.hugging_face import EXCLUDED, hugging_face
-from mimetic_jax.zoo.mamba import STATE_SPACES_MAMBA2
 from mimetic_jax.zoo.norms import adding_one, gains, hugging_face_norms, scales
 
 _rule = functools.partial(Rule, exclude=EXCLUDED)
@@ -70,7 +69,6 @@ PYTORCH: tuple[Rule, ...] = (
         exclude=EXCLUDED,
     ),
     *hugging_face("weight", "weight", transposed=True),
-    *STATE_SPACES_MAMBA2,
     *_NORMS,
 )
 """Models in PyTorch: state dicts, safetensors files, live modules (docs/your_model.md).

@@ -80,7 +80,6 @@ def test_loops_fusion_and_half_precision_are_the_same_function(name, fields, inp
     model, variables = drawn(name, inputs, **fields)
     expected = attention_maps(model, variables, inputs)
     fast = {"scan": True, "remat": True, "dtype": "bfloat16"}
-    fast |= {"fused_qkv": True} if name == "vit" else {}
     looped = Model.of(name, {**fields, **fast}, num_classes=3, vocab=7)
     got = attention_maps(looped, stacked(variables), inputs)
     np.testing.assert_array_equal(got, expected)

@@ -21,7 +21,7 @@ from tests.typical import typical
 def test_analyze_reads_models_with_scan(tmp_path):
     """The mean diagonal of W_V W_out of both layers is β of each arm."""
     pytest.importorskip("matplotlib")
-    config = small(scan=True, fused_qkv=True)
+    config = small(scan=True)
     config.arms = {"default": {}, "mimetic": {"scheme": (Mimetic(),)}}
     said = products.analyze(quiet(config), path_of(tmp_path))
     assert said == f"products drawn: {tmp_path / 'products.png'}"

@@ -47,7 +47,6 @@ CASES: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "convnext": ("images", "convnext", 1, {**ONE, "model.filter_size": 3}),
     "text": ("text", "gpt", 1, {**TOKENS, "data.name": "python_docs", "model.heads": 2}),
     "recall": ("recall", "gpt", 1, RECALL),
-    "recall, mamba": ("recall", "mamba", 1, RECALL),
 }
 
 

@@ -33,22 +33,19 @@ class Named(nn.Module):
         return self.layer(num_heads=3, **self.fields, name="attention")(x)
 
 
-@pytest.mark.parametrize(
-    ("kernel_init", "fused"), [(nn.initializers.lecun_normal(), True), (NORMAL, False)]
-)
-def test_initial_values_are_the_stock_layers_bit_for_bit(fused, kernel_init):
+@pytest.mark.parametrize("kernel_init", [nn.initializers.lecun_normal(), NORMAL])
+def test_initial_values_are_the_stock_layers_bit_for_bit(kernel_init):
     fields = {"kernel_init": kernel_init, "bias_init": NORMAL}
     expected = Named(nn.MultiHeadDotProductAttention, fields).init(KEY, inputs())
-    ours = Named(Attention, {**fields, "fused_qkv": fused}).init(KEY, inputs())
+    ours = Named(Attention, fields).init(KEY, inputs())
     assert jax.tree.structure(ours) == jax.tree.structure(expected)
     jax.tree.map(np.testing.assert_array_equal, ours, expected)
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
-@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
-def test_formula_in_float64(fused, causal, exclusive):
-    layer = Attention(*(3, NORMAL, NORMAL), fused_qkv=fused, causal=causal, exclusive=exclusive)
+def test_formula_in_float64(causal, exclusive):
+    layer = Attention(*(3, NORMAL, NORMAL), causal=causal, exclusive=exclusive)
     x = inputs()
     variables = layer.init(KEY, x)
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), variables["params"])
@@ -75,9 +72,8 @@ def test_exclusive_attention_trains_from_values_of_zero():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
 
 
-@pytest.mark.parametrize("fused", [False, True])
-def test_without_qkv_bias(fused):
-    layer = Attention(3, bias_init=NORMAL, qkv_bias=False, fused_qkv=fused)
+def test_without_qkv_bias():
+    layer = Attention(3, bias_init=NORMAL, qkv_bias=False)
     params = layer.init(KEY, inputs())["params"]
     assert [name for name, leaves in params.items() if "bias" in leaves] == ["out"]
     zero = {name: {"bias": jnp.zeros((3, 8))} | params[name] for name in params if name != "out"}
@@ -86,11 +82,10 @@ def test_without_qkv_bias(fused):
     np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("fused", [False, True])
-def test_bfloat16_keeps_its_softmax_in_float32(fused):
+def test_bfloat16_keeps_its_softmax_in_float32():
     x = inputs()
     variables = Attention(3, bias_init=NORMAL).init(KEY, x)
-    layer = Attention(3, fused_qkv=fused, dtype=jnp.bfloat16)
+    layer = Attention(3, dtype=jnp.bfloat16)
     ours, exact = (each.apply(variables, x) for each in (layer, Attention(3)))
     assert ours.dtype == jnp.bfloat16
     np.testing.assert_allclose(ours.astype(jnp.float32), exact, atol=0.05)
@@ -104,17 +99,6 @@ def device_of(platform, version, capability):
         client=types.SimpleNamespace(platform_version=version),
         compute_capability=capability,
     )
-
-
-def test_fused_makes_one_product_of_three():
-    x = inputs()
-    variables = Attention(3).init(KEY, x)
-
-    def products(fused):
-        layer = Attention(3, fused_qkv=fused)
-        return str(jax.make_jaxpr(layer.apply)(variables, x)).count("dot_general")
-
-    assert products(False) - products(True) == 2
 
 
 @pytest.mark.parametrize(

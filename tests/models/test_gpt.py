@@ -9,7 +9,6 @@ import pytest
 from scipy.special import erf
 
 from mimetic_jax import InputError, Rule, mlp_rules, plan, rewrite, schemes
-from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.gpt import GPT
 from tests.models.values import drawn
 from tests.typical import typical
@@ -163,24 +162,6 @@ def test_rules_of_ones_own_describe_a_gated_mlp():
     for layer, fan_in in (("fc1", 12), ("up", 12), ("fc2", 48)):
         assert small[layer]["kernel"].std() == pytest.approx(1 / fan_in, rel=0.15)
     assert not np.array_equal(small["fc1"]["kernel"], small["up"]["kernel"])
-
-
-def test_an_induction_head_looks_at_what_followed_a_token_like_itself():
-    """In one layer: keys of the columns that don't turn are those of the token before."""
-    heads, width, x = 2, 16, np.zeros((1, 8, 16), np.float32)
-    for at, token in enumerate((3, 2, 4, 7, 6, 5, 3, 6)):  # the last but one was there at first
-        x[0, at, [token, 8 + token]] = 1
-    layer = Attention(heads, causal=True, rotary=True, key_shift=0.75)
-    shapes = jax.eval_shape(layer.init, KEY, x)["params"]
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
-    params = rewrite(KEY, zeros, schemes.HeadIdentity.induction(200.0**0.5, share=0.75))
-    eye = np.eye(width, dtype=np.float32)
-    params["value"]["kernel"] = eye.reshape(width, heads, 8)
-    params["out"]["kernel"] = eye.reshape(heads, 8, width)
-    found = np.asarray(jax.jit(layer.apply)({"params": params}, x))[0]
-    np.testing.assert_allclose(found[6], x[0, 1], atol=1e-3)  # it followed the first 3
-    with pytest.raises(InputError, match=r"key_shift 0\.5 is a share of columns"):
-        Attention(heads, key_shift=0.5).init(KEY, x)
 
 
 @pytest.mark.parametrize("rms", [False, True])

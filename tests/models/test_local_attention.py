@@ -103,7 +103,7 @@ def test_its_softmax_form_adds_positive_rows_of_sum_one():
         {"attention": "gpsa", "pool": "mean", "qkv_bias": False},
         {"attention": "conv_logits", "layer_scale": "skip", "scan": True},
         {"attention": "conv_added", "layer_scale": "branch", "dtype": jnp.bfloat16},
-        {"attention": "conv_softmax", "learn_sum": True, "fused_qkv": True},
+        {"attention": "conv_softmax", "learn_sum": True},
     ],
     ids=str,
 )

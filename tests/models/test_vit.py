@@ -53,7 +53,7 @@ def test_parameters_and_results_stay_what_they_were(golden, base, pool):
     np.testing.assert_allclose(found, logits, atol=1e-5)
 
 
-@typical("change", [{"fused_qkv": True, "remat": True}], slow=[{}])
+@typical("change", [{"remat": True}], slow=[{}])
 def test_training_results_stay_what_they_were(golden, change):
     model = ViT(**VIT, **change)
     variables, _, logits_train = recorded(golden, "timm")

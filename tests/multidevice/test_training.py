@@ -18,7 +18,6 @@ MODELS = {
     "convmixer": SMALL | {"filter_size": 3},
     "convnext": SMALL | {"filter_size": 3},
     "gpt": {"width": 16, "depth": 2, "heads": 2, "scan": True},
-    "mamba": {"width": 16, "depth": 2, "heads": 4, "state": 8, "groups": 2, "scan": True},
     "tests.plugged:TinyBatchNorm": {"width": 16},
 }
 WHOLE = {"tests.plugged:TinyBatchNorm"}
@@ -27,14 +26,11 @@ WHOLE = {"tests.plugged:TinyBatchNorm"}
 
 def trained(name, *axes, accumulate=1):
     """Losses of three steps, the state after them, and test losses of parameters and average."""
-    config = default({"mamba": "recall", "gpt": "text"}.get(name, "images"))
+    config = default("text" if name == "gpt" else "images")
     config.batch, config.steps, config.max_dispatch, config.eval.batch = 32, 3, 3, 72
     config.accumulate, config.ema = accumulate, 0.9
     config.model = model(name, **MODELS[name])
-    if name == "mamba":
-        config.data.length = 5
-        dataset, info = None, TASKS["recall"].describe(config)
-    elif name == "gpt":
+    if name == "gpt":
         config.data.update(name="ptb_word", length=12, valid=8)
         random = np.random.default_rng(0)
         tokens = (random.integers(0, 50, count).astype(np.int32) for count in (900, 103, 131))

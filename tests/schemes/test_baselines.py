@@ -1,44 +1,20 @@
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.linalg
 
 from mimetic_jax.schemes import (
-    DCT,
     Block,
-    CompleteP,
-    Conditioned,
     Context,
-    IDInit,
     Independent,
     Orthogonal,
-    Polar,
-    Scheme,
-    Sinusoidal,
     TFixup,
     Zero,
     ZeroOut,
 )
-from tests.products import query_key, value_out
 from tests.schemes.blocks import kernels, ones
 
 KEY = jax.random.key(0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Given(Scheme):
-    """One kernel of an MLP."""
-
-    rows: tuple[tuple[float, ...], ...]
-
-    def writes(self, roles):
-        return roles & {"mlp_in"}
-
-    def draw(self, key, block, context):
-        return {"mlp_in": jnp.array(self.rows, jnp.float32)}
 
 
 SIX = ("query", "key", "value", "out", "mlp_in", "mlp_out")
@@ -86,52 +62,6 @@ def test_kernels_of_orthogonal_have_no_preferred_direction():
     np.testing.assert_allclose(np.var(draws, axis=0), 1 / 6, atol=0.06)
 
 
-@pytest.mark.parametrize(("fan_in", "fan_out"), [(8, 8), (12, 5), (5, 12), (1, 1)])
-def test_dct_is_orthonormal_and_by_the_formula(fan_in, fan_out):
-    size = max(fan_in, fan_out)
-    i, k = np.arange(size)[:, None], np.arange(min(fan_in, fan_out))
-    waves = np.sqrt((2 - (k == 0)) / size) * np.cos(np.pi * (2 * i + 1) * k / (2 * size))
-    found = kernel(DCT(), "key", fan_in, fan_out)
-    np.testing.assert_allclose(found, waves if fan_in == size else waves.T, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("fan_in", "fan_out", "rank", "constant"),
-    [(24, 24, 11, []), (24, 96, 24, [24, 72]), (96, 24, 24, []), (192, 64, 64, [])],
-)
-@pytest.mark.parametrize("variance", ["glorot", "he"])
-def test_sinusoidal(fan_in, fan_out, rank, constant, variance):
-    found = kernel(Sinusoidal(variance), "mlp_in", fan_in, fan_out)
-    i, frequency = np.arange(fan_in)[:, None], np.arange(1, fan_out + 1)
-    waves = np.sin(frequency * (2 * np.pi * i / fan_in + 2 * np.pi / fan_out))
-    amplitude = np.abs(found).max() / np.abs(waves).max()
-    np.testing.assert_allclose(found, amplitude * waves, atol=1e-6)
-    target = 2 / (fan_in + (fan_out if variance == "glorot" else 0))
-    assert found.var(ddof=1) == pytest.approx(target, rel=1e-5)
-    assert np.linalg.matrix_rank(found, tol=1e-4) == rank
-    sums = np.abs(found.sum(axis=0))
-    assert [f for f, total in zip(frequency, sums, strict=True) if total > 1e-4] == constant
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(12, 12), (9, 4), (3, 8)])
-def test_polar_is_the_factor_of_the_svd(rows, columns):
-    """Singular values between 1e-3 and 1: the factor of float64's SVD, to float32 precision."""
-    rng, rank = np.random.default_rng(0), min(rows, columns)
-    left, _ = np.linalg.qr(rng.normal(size=(rows, rank)))
-    right, _ = np.linalg.qr(rng.normal(size=(columns, rank)))
-    matrix = left * np.geomspace(1, 1e-3, rank) @ right.T
-    expected = scipy.linalg.polar(matrix)[0] * (np.linalg.norm(matrix) / rank**0.5)
-
-    def polar(given):
-        scheme = Polar(Given(tuple(map(tuple, given.tolist()))))
-        return scheme(KEY, ones({"mlp_in": given.shape}), Context())["mlp_in"]
-
-    np.testing.assert_allclose(polar(matrix), expected, atol=5e-4 * np.abs(expected).max())
-    half = np.diag([5.0, 5.0, 0.0])
-    np.testing.assert_allclose(polar(half), half, atol=1e-5)
-    assert not polar(np.zeros((2, 3))).any()
-
-
 @pytest.mark.parametrize(
     ("decoder", "scale"), [(False, 0.67 * 12**-0.25), (True, 108**-0.25)], ids=["en", "de"]
 )
@@ -155,7 +85,6 @@ RULES = {
     Independent(power=0.8): dict.fromkeys(SIX, 96**-0.8) | {"out": 144**-0.8, "mlp_out": 384**-0.8},
     Independent(spectral=True): dict.fromkeys(SIX, 96**-0.5)
     | {"out": 96**0.5 / 144, "mlp_out": 96**0.5 / 384},
-    CompleteP(): dict.fromkeys(SIX, 96**-0.5) | {"out": 144**-0.5 / 6, "mlp_out": 384**-0.5 / 6},
     UNIFORM: dict.fromkeys(SIX[:3], 0.5 * 96**-0.5) | {"out": 0.5 * 144**-0.5},
 }
 
@@ -170,17 +99,10 @@ def test_independent_entries_have_the_deviation_of_their_rule(scheme):
         kurtosis = float((new[role] ** 4).mean()) / std**4
         uniform = getattr(scheme, "uniform", False)
         assert kurtosis == pytest.approx(1.8 if uniform else 3.0, rel=0.1)
-    assert scheme.by_depth == (scheme in (Independent.gpt2(), CompleteP()))
+    assert scheme.by_depth == (scheme == Independent.gpt2())
 
 
-def test_idinit_is_a_padded_identity():
-    new = draw(IDInit())
-    np.testing.assert_array_equal(new["query"].reshape(24, 24), np.eye(24))
-    np.testing.assert_array_equal(new["mlp_in"], np.tile(np.eye(24), 2))
-    np.testing.assert_array_equal(new["mlp_out"], np.float32(1e-6) * np.tile(np.eye(24), 2).T)
-
-
-@pytest.mark.parametrize("scheme", [TFixup(), UNIFORM, Conditioned(), Orthogonal()])
+@pytest.mark.parametrize("scheme", [TFixup(), UNIFORM, Orthogonal()])
 def test_kernels_do_not_depend_on_other_roles(scheme):
     whole = scheme(KEY, block(), Context())
     part = Block.of({role: block()[role] for role in ("query", "value")})
@@ -194,31 +116,6 @@ def singular_values(kernel):
     return np.linalg.svd(kernel, compute_uv=False)
 
 
-@pytest.mark.parametrize("head_dim", [6, 30])
-def test_conditioned_per_head(head_dim):
-    """The algorithm: every head has condition number 1, and all values read the same inputs."""
-    new = draw(Conditioned(), head_dim=head_dim)
-    for role in ("query", "key"):
-        heads = new[role].transpose(1, 0, 2)
-        np.testing.assert_allclose(singular_values(heads), 1, atol=1e-5)
-        assert np.abs(heads[0] - heads[1]).max() > 0.1
-        together = singular_values(new[role].reshape(D, -1))
-        assert together.max() > 1.2  # independent heads aren't orthogonal to each other
-    for head in new["value"].transpose(1, 0, 2):
-        np.testing.assert_array_equal(head, np.eye(D, head_dim))
-
-
-@pytest.mark.parametrize("head_dim", [3, 6, 9])
-def test_conditioned_as_a_whole(head_dim):
-    new = draw(Conditioned(per_head=False), head_dim=head_dim)
-    for role in ("query", "key"):
-        np.testing.assert_allclose(singular_values(new[role].reshape(D, -1)), 1, atol=1e-5)
-        if HEADS * head_dim <= D:
-            apart = singular_values(new[role].transpose(1, 0, 2))
-            np.testing.assert_allclose(apart, 1, atol=1e-5)
-    np.testing.assert_array_equal(new["value"].reshape(D, -1), np.eye(D, HEADS * head_dim))
-
-
 def test_orthogonal():
     new = draw(Orthogonal(gain=0.5))
     assert not new.pop("mlp_in_bias").any()
@@ -226,13 +123,3 @@ def test_orthogonal():
     for role, kernel in new.items():
         flat = kernel.reshape((-1, D) if role == "out" else (kernel.shape[0], -1))
         np.testing.assert_allclose(singular_values(flat), 0.5, atol=1e-5)
-
-
-def test_products_of_sinusoidal_lean_to_plus_the_identity():
-    new = draw(Sinusoidal())
-    reversal = np.eye(D)[(D - 2 - np.arange(D)) % D]
-    for by_head in (query_key(new["query"], new["key"]), value_out(new["value"], new["out"])):
-        product = by_head.sum(axis=0)
-        scale = product[0, 0]
-        assert scale == pytest.approx((D**2 - 1) / (D * (D - 2)), rel=1e-4)
-        np.testing.assert_allclose(product, scale * (np.eye(D) - reversal), atol=1e-5)

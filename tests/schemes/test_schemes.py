@@ -55,26 +55,6 @@ def test_constants_may_depend_on_depth():
     assert Mimetic(beta_vo=ByDepth((-0.2,))).at(3, 5).beta_vo == -0.2
 
 
-def test_same_noise_has_the_laws_of_the_paper():
-    """ZZᵀ with Z [192, 64]: diagonal 1, off-diagonal 1/8."""
-    new = schemes.SameNoise()(KEY, attention_block(192, 3, 3, 64), Context())
-    assert not any(new[role].any() for role in new if role.endswith("_bias"))
-    pairs = query_key(new["query"], new["key"]), value_out(new["value"], new["out"]).sum(axis=0)
-    for product, diagonal, noise in zip(pairs, (1, -1), (1 / 8, 192**-0.5), strict=True):
-        found = np.diagonal(product, axis1=-2, axis2=-1).mean()
-        assert found == pytest.approx(diagonal, abs=0.02)
-        off_diagonal = product[..., ~np.eye(192, dtype=bool)]
-        assert off_diagonal.std() == pytest.approx(noise, rel=0.05)
-
-
-def test_same_noise_of_grouped_heads():
-    new = schemes.SameNoise()(KEY, attention_block(dim=6, heads=6, groups=2, head_dim=4), Context())
-    np.testing.assert_array_equal(new["query"], np.repeat(new["key"], 3, axis=1))
-    flat = np.asarray(new["value"], np.float64).reshape(6, -1)
-    summed = value_out(new["value"], new["out"]).sum(axis=0)
-    np.testing.assert_allclose(summed, -flat @ flat.T, atol=1e-5)
-
-
 def test_language_setting():
     new = schemes.mimetic_language()(KEY, attention_block(), Context())
     found = query_key(new["query"], new["key"])
@@ -116,8 +96,8 @@ def test_a_users_own_scheme_is_stored_by_its_name():
 
 def test_a_field_that_came_later_is_stored_where_it_is_used():
     """Results of schemes without it keep their digests."""
-    assert schemes.to_dict(schemes.CorrelatedMLP(0.5)) == {"scheme": "CorrelatedMLP", "rho": 0.5}
-    assert schemes.to_dict(schemes.CorrelatedMLP(0.5, positive=0.0))["positive"] == 0
+    assert schemes.to_dict(schemes.ZeroOut()) == {"scheme": "ZeroOut"}
+    assert schemes.to_dict(schemes.ZeroOut(mlp=True))["mlp"]
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '[{"scheme": "Mimetik"}]'])
@@ -157,25 +137,11 @@ def drawn(scheme, context=None, **shapes):
     ("call", "words"),
     [
         (lambda: schemes.Orthogonal(gain=0.0), "gain 0.0 is not a finite number of at least 1e-12"),
-        (lambda: schemes.DCT(key=False), "DCT writes nothing"),
         (lambda: ByDepth(()), "are not one or more finite numbers"),
-        (lambda: schemes.Sinusoidal("glorott"), "did you mean 'glorot'"),
-        (lambda: drawn(schemes.Sinusoidal(), mlp_in=(1, 2)), "mlp_in of 1 x 2 is zero"),
         (lambda: drawn(schemes.ConvMimetic(), depthwise=(3, 5, 4)), r"\(3, 5, 4\)"),
-        (lambda: schemes.AntiCorrelated().writes(frozenset({"mlp_in"})), "only mlp_in was found"),
-        (lambda: schemes.MimeticSSM(decay=None, power=2), "power 2.0 of a decay of None"),
-        (lambda: schemes.MimeticSSM().writes(frozenset({"ssm_b"})), "only ssm_b was found"),
-        (
-            lambda: drawn(schemes.MimeticSSM(), ssm_b=(4, 4), ssm_c=(4, 3)),
-            r"ssm_b \(4, 4\) and ssm_c \(4, 3\) differ",
-        ),
         (
             lambda: drawn(schemes.CorrelatedMLP(), mlp_in=(3, 4), mlp_out=(3, 4)),
             r"mlp_in \(3, 4\) and mlp_out \(3, 4\) are not \[D, F\] and \[F, D\]",
-        ),
-        (
-            lambda: drawn(schemes.HeadIdentity(), query=(4, 5, 1), key=(4, 5, 1)),
-            "5 heads have no coordinates of their own among 4",
         ),
         (
             lambda: drawn(schemes.ImpulseBias(kernel_size=5), relative_bias=(9, 10)),

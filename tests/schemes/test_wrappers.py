@@ -18,7 +18,6 @@ from mimetic_jax.schemes import (
     Mimetic,
     NormMatched,
     Permuted,
-    Polar,
     Shuffled,
     SinCos,
 )
@@ -37,9 +36,6 @@ SHAPES = {
     "token_out": (64, 16),
     "depthwise": (5, 5, 24),
     "relative_bias": (49, 4),
-    "ssm_b": (24, 16),
-    "ssm_c": (24, 16),
-    "ssm_conv": (4, 96),
 }
 DRAWS = np.random.default_rng(0)
 BLOCK = Block.of(
@@ -51,10 +47,7 @@ PAIR = {role: {"kernel": BLOCK[role]} for role in ("query", "key")}
 OTHERS = [
     Mimetic(),
     Mimetic(alpha_qk=None, beta_qk=None, beta_vo=(-0.4, 0.4)),
-    schemes.Conditioned(),
-    schemes.DCT(),
     schemes.Orthogonal(),
-    schemes.Sinusoidal(),
     schemes.ZeroOut(),
     MeanShift(),
 ]
@@ -64,7 +57,6 @@ EVERY = [
     schemes.ImpulseMixing(),
     schemes.ImpulseBias(),
     schemes.ConvMimetic(),
-    schemes.MimeticSSM(decay=None, step=None, noise=0.1),
 ]
 
 
@@ -140,10 +132,10 @@ class Everything(schemes.Scheme):
         return dict(block)
 
 
-CHANNELS = {"key": 0, "out": 2, "mlp_out": 1, "token_out": 1, "ssm_c": 0}
+CHANNELS = {"key": 0, "out": 2, "mlp_out": 1, "token_out": 1}
 ALIGNED = [
-    *(Mimetic(), schemes.DCT(), schemes.Sinusoidal(), schemes.Impulse(), schemes.CorrelatedMLP()),
-    *(schemes.MimeticSSM(), schemes.SymmetricQueryKey(), schemes.ImpulseMixing()),
+    *(Mimetic(), schemes.Impulse(), schemes.CorrelatedMLP()),
+    *(schemes.SymmetricQueryKey(), schemes.ImpulseMixing()),
 ]
 
 
@@ -183,32 +175,6 @@ def test_permuted_refuses_what_it_would_not_change():
         name = type(like).__name__
         with pytest.raises(InputError, match=rf"Permuted\({name}\) would be {name} itself"):
             Permuted(like)
-
-
-@pytest.mark.parametrize("like", OTHERS, ids=lambda scheme: type(scheme).__name__)
-def test_polar_has_equal_singular_values_and_the_norm(like):
-    target, found = draw(like), draw(Polar(like))
-    for role, array in target.items():
-        if role.endswith("_bias") or not array.any():
-            np.testing.assert_array_equal(found[role], array)
-            continue
-        assert np.linalg.norm(found[role]) == pytest.approx(np.linalg.norm(array), rel=1e-5)
-        if isinstance(like, schemes.Sinusoidal):
-            continue  # half of its directions are zero
-        values = np.linalg.svd(heads_of(role, found[role]), compute_uv=False)
-        np.testing.assert_allclose(values, values.mean(), rtol=1e-4)
-
-
-def test_polar_mimetic_still_leans_to_the_identity():
-    """s² U Vᵀ of the singular vectors that Mimetic keeps, by float64's SVD."""
-    target, found = draw(Mimetic()), draw(Polar(Mimetic()))
-    product, polar = (query_key(k["query"], k["key"]) for k in (target, found))
-    left, _, right = np.linalg.svd(product)
-    expected = left[..., :8] @ right[:, :8]
-    scale = np.linalg.norm(found["query"]) * np.linalg.norm(found["key"]) / 24
-    np.testing.assert_allclose(polar, scale * expected, atol=1e-4 * scale)
-    joint = value_out(found["value"], found["out"]).sum(axis=0)
-    assert np.trace(joint) < -0.5 * np.linalg.norm(found["value"]) ** 2
 
 
 @pytest.mark.parametrize(
@@ -258,7 +224,6 @@ class OddLayers(schemes.Scheme):
     [
         (NormMatched, OddLayers()),
         (Shuffled, Layers(Mimetic(), 0.25, 0.5)),
-        (Polar, OddLayers()),
         (Permuted, Layers(Mimetic(), 0.25, 0.5)),
     ],
 )
@@ -353,7 +318,7 @@ def test_what_is_no_range_of_depth(bounds, words):
         Layers(Mimetic(), *bounds)
 
 
-@pytest.mark.parametrize("wrapper", [NormMatched, Shuffled, Permuted, Polar, Layers])
+@pytest.mark.parametrize("wrapper", [NormMatched, Shuffled, Permuted, Layers])
 def test_what_is_not_one_scheme_is_refused(wrapper):
     with pytest.raises(InputError, match=f"{wrapper.__name__}.like .* is not an instance of Sch"):
         wrapper((SinCos(), Mimetic()))

@@ -90,13 +90,6 @@ def test_a_field_takes_nothing_else():
         ("name", "", "name is empty"),
         ("init_parts", ("position",), r"init_parts \('position',\) of nothing"),
         ("mesh.tensor", 1024, "tensor 1024 doesn't fit"),
-        *(
-            ("mesh.rules", (("attention/key/kernel", axes),), words)
-            for axes, words in (
-                (("tensor", "tensor"), "has axis tensor more than once"),
-                (("tensr",), "mean 'tensor'"),
-            )
-        ),
         ("scheme", (ImpulseBias(),), "ImpulseBias matches nothing among the paths"),
     ],
 )

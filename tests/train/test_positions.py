@@ -5,13 +5,7 @@ import pytest
 from configs import rotary
 from configs.default import default, model
 from mimetic_jax import InputError
-from mimetic_jax.schemes import (
-    ContentHeads,
-    InductionCircuit,
-    Layers,
-    NormMatched,
-    PositionalHeads,
-)
+from mimetic_jax.schemes import Layers, NormMatched, PositionalHeads
 from mimetic_jax.train.comparison import Comparison
 
 
@@ -31,7 +25,6 @@ def comparison(scheme, task="text", **fields):
 def test_the_constants_of_the_model_pass():
     comparison(PositionalHeads(10_000, offsets=(0, 63)))
     comparison(PositionalHeads(500), rotary_base=500.0)
-    comparison(PositionalHeads(10_000, turned=0.5), key_shift=0.5)
 
 
 @pytest.mark.parametrize(
@@ -40,12 +33,6 @@ def test_the_constants_of_the_model_pass():
         (PositionalHeads(500), {}, r"turns by Rotary\(base=10000.0.* scheme by Rotary\(base=500.0"),
         (PositionalHeads(10_000, pairs="neighbors"), {}, "pairs='neighbors'"),
         (NormMatched(PositionalHeads(500)), {}, "base=500.0"),
-        (ContentHeads(500), {}, r"scheme by Rotary\(base=500.0"),
-        (
-            InductionCircuit(10_000, matches=1),
-            {"positions": "sinusoidal"},
-            "InductionCircuit is for rotary",
-        ),
         (Layers(PositionalHeads(10_000, offsets=(64,))), {}, "offset 64 is beyond the 64 tokens"),
         (
             PositionalHeads(10_000),

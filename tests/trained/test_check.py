@@ -7,8 +7,7 @@ import pytest
 
 import mimetic_jax
 from mimetic_jax import InputError, check, fit
-from mimetic_jax.models import Mamba
-from mimetic_jax.schemes import Mimetic, MimeticSSM
+from mimetic_jax.schemes import Mimetic
 from tests.products import cosine, query_key, value_out
 from tests.schemes.blocks import kernels
 
@@ -100,25 +99,3 @@ def test_traced_weights_have_no_values():
     for read in (check, fit):
         with pytest.raises(InputError, match=r"^layer_0: query has no values yet"):
             jax.jit(read)(jax.tree.map(jnp.asarray, params()))
-
-
-@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_state_space_layers_show_their_alignment_their_decay_and_their_step(scan):
-    model = Mamba(vocab=9, width=32, depth=2, heads=4, state=16, scan=scan)
-    tree = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
-    found = check(tree)
-    assert not found
-    for layer in found.state_spaces:
-        assert abs(layer.read_write) < 4 / 32
-        assert (layer.decay[0] >= 1, layer.decay[1] <= 16) == (True, True)
-        assert (layer.step[0] > 9e-4, layer.step[1] < 0.11) == (True, True)
-    new = mimetic_jax.rewrite(jax.random.key(1), tree, MimeticSSM(correlation=0.5))
-    mixer = new["blocks" if scan else "block_1"]["mixer"]
-    b, c = (np.asarray(mixer[x]["kernel"], np.float64) for x in "bc")
-    product = (c[1] @ b[1].T) if scan else c @ b.T
-    after = check(new).state_spaces[1]
-    assert after.read_write == pytest.approx(cosine(product), abs=1e-6)
-    assert after.decay == pytest.approx((1e-3, 1e-3), rel=1e-5)
-    assert after.step == pytest.approx((1, 1), rel=1e-5)
-    assert "W_C W_Bᵀ aligned with +I in 2, with -I in 0 of 2 layers" in str(check(new))
-    assert "0.001 to 0.001" in str(check(new))

@@ -130,25 +130,6 @@ def test_the_mlp_keeps_its_norm_and_gets_its_correlation():
     np.testing.assert_array_equal(first.T, tree["encoder.layer.0.mlp.fc1.weight"])
 
 
-@pytest.mark.parametrize("rho", [-0.6, 0.6])
-def test_a_share_of_the_hidden_units_writes_along_what_it_reads(rho):
-    tree, default = fresh(), CorrelatedMLP(rho)
-    shares = ByDepth((1.0, 0.75, 0.0))
-    found = check(rewrite(KEY, tree, CorrelatedMLP(rho, shares), num_heads=H), num_heads=H)
-    for layer, share in zip(found, shares.values, strict=True):
-        # A unit's cosine is 0.6 ± 0.6, so that a few have another sign than its own.
-        assert layer.positive == pytest.approx(share, abs=0.1)
-        assert layer.units == pytest.approx(0.6 * np.sqrt(D), rel=0.15)
-        assert np.sign(layer.mlp) == np.sign(share - 0.5)
-    same = CorrelatedMLP(rho, positive=float(rho > 0))
-    ours, theirs = (rewrite(KEY, tree, s, num_heads=H) for s in (same, default))
-    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
-    permuted = rewrite(KEY, tree, schemes.Permuted(CorrelatedMLP(rho, 0.5)), num_heads=H)
-    assert max(layer.units for layer in check(permuted, num_heads=H)) < 1.5
-    with pytest.raises(InputError, match=r"positive 1\.5"):
-        CorrelatedMLP(rho, positive=1.5)
-
-
 @pytest.mark.parametrize("scan", [False, True])
 def test_our_models_gains_are_known(scan):
     model = ViT(

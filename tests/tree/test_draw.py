@@ -14,15 +14,17 @@ from mimetic_jax import InputError, attention_rules, draw, plan, rewrite
 from mimetic_jax.nnx import initialize
 from mimetic_jax.schemes import (
     Impulse,
+    Independent,
     Layers,
     MeanShift,
     Mimetic,
     NormMatched,
-    SameNoise,
     Scheme,
     SinCos,
 )
 from tests.products import of_layer
+
+NOISE = Independent(mlp=False)
 
 KEY = jax.random.key(7)
 D, H = 32, 2
@@ -115,8 +117,8 @@ def test_kernels_that_share_a_leaf(grouped, traced):
         "num_kv_heads": 2 if grouped else None,
     }
     drawing = functools.partial(draw, shapes=jax.eval_shape(lambda: tree), **form)
-    right = rewrite(KEY, tree, SameNoise(), **form)
-    call = functools.partial(drawing, scheme=SameNoise())
+    right = rewrite(KEY, tree, NOISE, **form)
+    call = functools.partial(drawing, scheme=NOISE)
     found = (jax.jit(call) if traced else call)(KEY)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-2), found, right)
     assert found["attn"]["qkv"]["kernel"].dtype == jnp.bfloat16
@@ -127,12 +129,12 @@ def test_kernels_that_share_a_leaf(grouped, traced):
 def test_layers_of_a_stack():
     kernels = {name: {"kernel": jnp.ones((4, D, H, D // H))} for name in ("query", "key")}
     tree, stack = {"attention": kernels}, jax.eval_shape(lambda: {"attention": kernels})
-    assert_equal(draw(KEY, stack, SameNoise()), rewrite(KEY, tree, SameNoise()))
-    whole = Layers(SameNoise(), 0.0, 1.0)
+    assert_equal(draw(KEY, stack, NOISE), rewrite(KEY, tree, NOISE))
+    whole = Layers(NOISE, 0.0, 1.0)
     assert_equal(draw(KEY, stack, whole), rewrite(KEY, tree, whole))
     with pytest.raises(InputError, match=r"key/kernel .* Layers.* writes only some of its layers"):
-        draw(KEY, stack, Layers(SameNoise(), 0.5, 1))
-    second = draw(KEY, shapes(), Layers(SameNoise(), 0.5, 1))
+        draw(KEY, stack, Layers(NOISE, 0.5, 1))
+    second = draw(KEY, shapes(), Layers(NOISE, 0.5, 1))
     assert [len(jax.tree.leaves(second[f"attention_{layer}"])) for layer in (0, 1)] == [0, 8]
 
 
@@ -178,8 +180,8 @@ def test_a_scheme_is_an_argument_of_a_compiled_function():
         ):
             np.testing.assert_allclose(found, right, atol=1e-5)
     keys = jax.random.split(KEY, 2)
-    together = jax.vmap(rewrite, in_axes=(0, None, None))(keys, tree, SameNoise())
-    alone = rewrite(keys[1], tree, SameNoise())
+    together = jax.vmap(rewrite, in_axes=(0, None, None))(keys, tree, NOISE)
+    alone = rewrite(keys[1], tree, NOISE)
     jax.tree.map(
         functools.partial(np.testing.assert_allclose, rtol=1e-6),
         jax.tree.map(lambda leaf: leaf[1], together),
@@ -191,18 +193,21 @@ def test_rules_are_arguments_too():
     rules = attention_rules(query="to_q", key="to_k", value="to_v", out="to_out")
     shape = {"to_q": (D, H, D // H), "to_k": (D, H, D // H)}
     tree = {"attention": {name: {"kernel": jnp.ones(dims)} for name, dims in shape.items()}}
-    found = jax.jit(rewrite)(KEY, tree, SameNoise(), rules=rules)
-    right = rewrite(KEY, tree, SameNoise(), rules=rules)
+    found = jax.jit(rewrite)(KEY, tree, NOISE, rules=rules)
+    right = rewrite(KEY, tree, NOISE, rules=rules)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), found, right)
 
 
 def test_rngs_give_the_next_key():
     tree, rngs, same = params(), nnx.Rngs(params=3), nnx.Rngs(params=3)
     for call in (rewrite, draw):
-        assert_equal(call(rngs, tree, SameNoise()), call(same.params(), tree, SameNoise()))
+        assert_equal(
+            call(rngs, tree, NOISE),
+            call(same.params(), tree, NOISE),
+        )
     one, other = (nnx.MultiHeadAttention(H, D, decode=False, rngs=nnx.Rngs(0)) for _ in range(2))
     initialize(one, nnx.Rngs(3), Mimetic())
     initialize(other, nnx.Rngs(3).params(), Mimetic())
     assert_equal(nnx.state(one, nnx.Param), nnx.state(other, nnx.Param))
     with pytest.raises(InputError, match="no stream of parameters"):
-        rewrite(nnx.Rngs(dropout=0), tree, SameNoise())
+        rewrite(nnx.Rngs(dropout=0), tree, NOISE)

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from mimetic_jax import InputError, Rule, attention_rules, plan, rewrite
-from mimetic_jax.schemes import Conditioned, Impulse, Mimetic, SinCos
+from mimetic_jax.schemes import Impulse, Mimetic, Orthogonal, SinCos
 
 D, H, K = 16, 2, 8
 STOCK = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, D)}
@@ -73,7 +73,7 @@ MOMENTS = optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})
         ),
         (
             DENSE | dict.fromkeys(("key", "value"), (D, D // 2)),
-            Conditioned(),
+            Orthogonal(),
             FLAT | {"num_heads": 4},
             "query/kernel has heads of width 4, key/kernel of width 2: give num_kv_heads",
         ),
@@ -134,7 +134,6 @@ def test_refused(kernels, scheme, options, words):
         ("query", "d k", "layout 'd k'"),
         (("query", "key"), "d (h+2g) k", "has 3 parts, but the role is"),
         (("query", "key", "value"), "d (h+2g)", r"must have the axes 'd \(h\+2g\) k'"),
-        (("ssm_b", "", "", "ssm_c", ""), "d (2i+2s+m)", "has no axis of ssm_b in its place"),
         (("mlp_in", "mlp_out"), "two d f", "mlp_in has no heads, so it can't share a leaf"),
     ],
 )

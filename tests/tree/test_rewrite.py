@@ -14,16 +14,18 @@ from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.schemes import (
     Context,
     Impulse,
+    Independent,
     MeanShift,
     Mimetic,
     NormMatched,
-    SameNoise,
     Scheme,
     SinCos,
 )
 from mimetic_jax.tree.rewrite import rewrite_in_place
 from tests.products import of_layer as products
 from tests.products import query_key
+
+NOISE = Independent(mlp=False)
 
 KEY = jax.random.key(3)
 DIM, HEADS = 16, 2
@@ -56,7 +58,7 @@ def test_raw_keys_draw_like_typed_ones(implementation):
     params = stock(2)
     with jax.default_prng_impl(implementation):
         raw, typed = (
-            mimetic_jax.rewrite(key, params, SameNoise())
+            mimetic_jax.rewrite(key, params, NOISE)
             for key in (jax.random.PRNGKey(3), jax.random.key(3))
         )
     jax.tree.map(np.testing.assert_array_equal, raw, typed)

@@ -92,15 +92,6 @@ def test_no_noise_keeps_the_first_coordinates(beta):
     np.testing.assert_allclose(products.value_out(value, out).sum(0), beta * np.eye(12), atol=1e-6)
 
 
-def test_no_noise_random_basis():
-    """β times a projection on K random directions, different for each head."""
-    options = {"alpha": 0.0, "beta": 0.5, "degenerate": "random_basis"}
-    found = products.query_key(*query_key(KEY, 12, 3, **options))
-    np.testing.assert_allclose(found @ found, 0.5 * found, atol=1e-6)
-    np.testing.assert_allclose(np.trace(found, axis1=1, axis2=2), 2.0, atol=1e-5)
-    assert np.abs(found[0] - found[1]).max() > 0.1
-
-
 def test_chunks_change_nothing(monkeypatch):
     whole = query_key(KEY, 16, 8)
     monkeypatch.setattr(attention, "CHUNK_BYTES", 3 * 4 * 16 * 16)

@@ -39,7 +39,6 @@ def normal(key, *shape):
 
 PRODUCTS = {
     "query_key": query_key,
-    "random basis": query_key,
     "identity alone": query_key,
     "value_out": value_out,
     "factorize": factors,
@@ -50,7 +49,6 @@ PRODUCTS = {
 """What is compared of two arrays."""
 DRAWS = {
     "query_key": lambda key: weights.query_key(key, 24, 2, num_kv_heads=1),
-    "random basis": lambda key: weights.query_key(key, 12, 3, alpha=0.0, degenerate="random_basis"),
     "identity alone": lambda key: weights.query_key(
         key, 8, 1, head_dim=9, alpha=0.0, beta=np.float64(-0.5)
     ),
@@ -58,7 +56,7 @@ DRAWS = {
     "factorize": lambda key: weights.factorize(normal(key, 3, 16, 16), 4),
     "impulse_query_key": lambda key: weights.impulse_query_key(key, TABLE, GRID, 4),
     "impulses of traced tables": lambda key: weights.impulse_query_key(
-        key, normal(key, 16, 32), GRID, 4, order="random"
+        key, normal(key, 16, 32), GRID, 4
     ),
     "impulses of positive filters": lambda key: weights.impulse_query_key(
         key, TABLE, GRID, 2, order="positive"
@@ -76,7 +74,7 @@ def test_every_draw_is_here():
     assert {name for name, call in functions.items() if "key" in call.parameters} <= DRAWS.keys()
 
 
-SLOW = ["random basis", "identity alone", "impulses of positive filters"]
+SLOW = ["identity alone", "impulses of positive filters"]
 """Functions with other options, which draw by the code of the first."""
 
 
@@ -143,7 +141,6 @@ HEADS = [
     ({"num_heads": 3, "alpha": -0.1}, "alpha -0.1"),
     ({"num_heads": 3, "alpha": 0.0, "beta": 0.0}, "both 0"),
     ({"num_heads": 3, "noise": "norml"}, "did you mean 'normal'"),
-    ({"num_heads": 3, "degenerate": "last_k"}, "last_k"),
 ]
 PORT = [
     ({"orientation": "portrait"}, "did you mean 'port'"),

@@ -7,10 +7,8 @@ import pytest
 
 from configs.default import default, model
 from mimetic_jax.analysis.plan import describe
-from mimetic_jax.schemes import MimeticSSM
 from mimetic_jax.train.store.runs import Run
 from tests.training import evaluations, killed, quiet, trained
-from tests.typical import typical
 
 GPT = {"width": 16, "depth": 1, "heads": 2}
 
@@ -20,18 +18,11 @@ def recall(name="copying", **overrides):
     config.name, config.batch, config.steps, config.max_dispatch = name, 32, 60, 10
     config.data.update(name=name, vocabulary=8, length=3, pairs=2, queries=2, test_at=(1, 2))
     config.data.num_test = 40
-    config.model.update(width=16, depth=1, heads=2, state=8)
+    config.model = model("gpt", **GPT)
     config.optimizer.update(learning_rate=1e-2, warmup=2, schedule="constant")
     config.eval.batch, config.eval.every = 16, 30
     config.log_every, config.checkpoint_every = 10, 30
-    config.scheme = (MimeticSSM(),)
     config.update_from_flattened_dict(overrides)
-    return config
-
-
-def gpt(**fields):
-    config = recall(scheme=())
-    config.model = model("gpt", **GPT, **fields)
     return config
 
 
@@ -61,9 +52,8 @@ def test_resume_equals_no_stop(run, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, trained(recall(), tmp_path), run[1])
 
 
-@typical("make", [gpt], slow=[recall])
-def test_answers_alone_count(make):
-    program = quiet(make()).arms["run"].program
+def test_answers_alone_count():
+    program = quiet(recall()).arms["run"].program
     task = program.task
     variables = jax.jit(task.init)(jax.random.key(0))
     inputs, targets = program.feed.examples((), jax.random.key(2), jnp.int32(3))
@@ -104,4 +94,4 @@ def test_plan():
     said = " ".join(describe(quiet(recall())).split())
     assert "copying 3 of 8 tokens; 40 test sequences of 8, 14 tokens" in said
     assert "60 steps of 32 (1,000 per epoch)" in said
-    assert "block_0/mixer/A_log" in said
+    assert "block_0/attention/query/kernel" in said
