@@ -95,8 +95,8 @@ def test_fields_reach_the_weights():
     position = 0.02 * jax.random.normal(jax.random.key(1), (16, 32))
     context = Context(position=position, grid=(4, 4))
     base = Impulse()(KEY, block, context)
-    changes = ("amplitude", "noise", "norm", "kernel_size", "order", "rank")
-    for name, value in zip(changes, (10.0, 20.0, 2.0, 1, "random", 7), strict=True):
+    changes = ("amplitude", "noise", "norm", "kernel_size", "order")
+    for name, value in zip(changes, (10.0, 20.0, 2.0, 1, "positive"), strict=True):
         new = Impulse(**{name: value})(KEY, block, context)
         assert np.abs(new["query"] - base["query"]).max() > 0.01, name
         np.testing.assert_array_equal(new["value"], base["value"])

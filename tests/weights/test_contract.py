@@ -161,7 +161,6 @@ BAD = [
     (lambda: impulse(position=TABLE[None]), r"not \(1, 16, 32\)"),
     (lambda: impulse(kernel_size=4), "kernel_size 4"),
     (lambda: impulse(amplitude=-1.0), "amplitude -1.0"),
-    (lambda: impulse(rank=9), "rank 9 is not between 1 and the head width 8"),
     (lambda: impulse(num_heads=1), "numerical rank 16 and 32 is needed"),
     (lambda: impulse(position=ones(16, 32)), "rank 0 and 8 is needed: use random .*s$"),
     (lambda: weights.mean_shift(ones(2, 3, 4)), r"shape \(2, 3, 4\)"),
