@@ -71,7 +71,6 @@ class GPT(nn.Module):
         exclusive: what a head gathers loses its component along the token's own value, see
             `Attention`.
         rms_norm: RMSNorm, x / √(mean x² + ε) ∘ scale, in place of LayerNorm.
-        norm_epsilon: ε of norms in place of 1e-5, if it isn't 0.
         swiglu: the MLP is fc2(silu(fc1(x)) ∘ up(x)), which has half as many parameters again at the
             same F: an mlp_ratio of 8/3 has as many as without it at 4. Schemes leave gated MLPs as
             they are.
@@ -122,7 +121,6 @@ class GPT(nn.Module):
     qk_norm: bool = False
     exclusive: bool = False
     rms_norm: bool = False
-    norm_epsilon: float = 0.0
     swiglu: bool = False
     dropout: float = 0.0
     embedding: str = "normal"
@@ -206,7 +204,6 @@ class Block(nn.Module):
     qk_norm: bool
     exclusive: bool
     rms_norm: bool
-    norm_epsilon: float
     swiglu: bool
     dtype: Any
 
@@ -227,4 +224,4 @@ class Block(nn.Module):
 
 def _norm(name: str, module: GPT | Block, dtype: Any) -> Any:
     norm: Any = nn.RMSNorm if module.rms_norm else LayerNorm
-    return norm(epsilon=module.norm_epsilon or 1e-5, dtype=dtype, name=name)
+    return norm(epsilon=1e-5, dtype=dtype, name=name)

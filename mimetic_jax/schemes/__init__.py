@@ -10,11 +10,10 @@ right, each to the result of the one before.
 """
 
 from mimetic_jax.schemes.base import Block, ByDepth, Context, PerLayer, Scheme, as_tuple
-from mimetic_jax.schemes.baselines import TFixup, Zero, ZeroOut
-from mimetic_jax.schemes.bases import Orthogonal
+from mimetic_jax.schemes.baselines import Orthogonal, TFixup, Zero, ZeroOut
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.first_layer import Cooccurrence, Unigram
-from mimetic_jax.schemes.heads import OrthogonalValueOut, SymmetricQueryKey
+from mimetic_jax.schemes.heads import OrthogonalValueOut
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.independent import Independent
 from mimetic_jax.schemes.mimetic import Mimetic, mimetic_language
@@ -49,7 +48,6 @@ __all__ = [
     "Scheme",
     "Shuffled",
     "SinCos",
-    "SymmetricQueryKey",
     "TFixup",
     "Unigram",
     "Zero",

@@ -8,34 +8,10 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.base import Block, Context, Scheme
 from mimetic_jax.schemes.kernels import semi_orthogonal
 from mimetic_jax.schemes.mimetic import pair_roles, pair_sizes, zero_biases
 from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, POSITIVE
-
-
-@dataclasses.dataclass(frozen=True)
-class SymmetricQueryKey(Scheme):
-    """W_Q = W_K: each head's product W_Q W_Kᵀ is symmetric and has no negative eigenvalue.
-
-    Query kernel and bias become those of the key as it is found, so that norms stay those of the
-    default, which is the control. Query heads that share a key head become equal.
-
-    Reference: The Underlying Structures of Self-Attention (Saponati et al. 2025), which shows a
-    gain for bidirectional models and none for causal ones.
-    """
-
-    def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        written = both_or_none(attention_kernels(roles), "query", "key") & {"query"}
-        biases = {"query_bias", "key_bias"}
-        return written | ({"query_bias"} if written and biases <= roles else frozenset())
-
-    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        repeats = pair_sizes(block, "query", "key").repeats
-        new = {"query": jnp.repeat(block["key"], repeats, axis=1)}
-        if "query_bias" in self.writes(frozenset(block)):
-            new["query_bias"] = jnp.repeat(block["key_bias"], repeats, axis=0)
-        return new
 
 
 @dataclasses.dataclass(frozen=True)

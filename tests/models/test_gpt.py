@@ -164,18 +164,6 @@ def test_rules_of_ones_own_describe_a_gated_mlp():
     assert not np.array_equal(small["fc1"]["kernel"], small["up"]["kernel"])
 
 
-@pytest.mark.parametrize("rms", [False, True])
-def test_epsilon_of_norms(rms):
-    """Tiny activations vanish beside 1e-5 and not beside 1e-12."""
-    fields = {"rms_norm": rms, "positions": "rotary"}
-    variables = noisy(depth=0, **fields)
-    variables["params"]["embedding"] *= 1e-6
-    hidden = apply(variables, tokens(), depth=0, **fields)
-    exact = apply(variables, tokens(), depth=0, norm_epsilon=1e-20, **fields)
-    offset = variables["params"]["norm"].get("bias", 0)
-    assert float(jnp.std(hidden - offset)) < 1e-2 < 0.1 < float(jnp.std(exact - offset))
-
-
 def test_embedding_dropout_scales_what_it_keeps():
     """The gradient of the input embeddings' sum is the mask itself: 0 or 1 / (1 - rate).
 

@@ -8,34 +8,15 @@ import pytest
 
 from mimetic_jax import InputError, weights
 from mimetic_jax.schemes import (
-    Block,
     Context,
     Mimetic,
     OrthogonalValueOut,
-    SymmetricQueryKey,
 )
-from tests.products import query_key, value_out
-from tests.schemes.blocks import biases, kernels, ones
+from tests.products import value_out
+from tests.schemes.blocks import kernels, ones
 
 KEY = jax.random.key(0)
 SIZES = [(24, 4, 2, 6), (24, 4, 4, 9), (24, 2, 2, 5)]
-
-
-def drawn(*sizes: int) -> Block:
-    draws, shapes = np.random.default_rng(1), kernels(*sizes) | biases(*sizes)
-    return Block.of({role: np.float32(draws.normal(size=s)) for role, s in shapes.items()})
-
-
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_products_of_equal_query_and_key_have_no_negative_eigenvalue(sizes):
-    block = drawn(*sizes)
-    new = SymmetricQueryKey()(KEY, block, Context())
-    for product in query_key(new["query"], block["key"]):
-        np.testing.assert_allclose(product, product.T, atol=1e-4)
-        assert np.linalg.eigvalsh(product).min() > -1e-3
-    repeats = sizes[1] // sizes[2]
-    expected = np.repeat(block["key_bias"], repeats, axis=0)
-    np.testing.assert_array_equal(new["query_bias"], expected)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)

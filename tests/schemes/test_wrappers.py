@@ -134,8 +134,7 @@ class Everything(schemes.Scheme):
 
 CHANNELS = {"key": 0, "out": 2, "mlp_out": 1, "token_out": 1}
 ALIGNED = [
-    *(Mimetic(), schemes.Impulse(), schemes.CorrelatedMLP()),
-    *(schemes.SymmetricQueryKey(), schemes.ImpulseMixing()),
+    *(Mimetic(), schemes.Impulse(), schemes.CorrelatedMLP(), schemes.ImpulseMixing()),
 ]
 
 
