@@ -100,14 +100,13 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     check_given("data.dir", config.data.get("dir"))
     if config.init_parts and not config.init_from:
         raise InputError(f"init_parts {tuple(config.init_parts)} of nothing: give init_from")
-    for section, field in (("optimizer", "rate_rules"), ("mesh", "rules")):
-        for expression, _ in config[section][field]:
-            try:
-                re.compile(expression)
-            except re.error as error:
-                raise InputError(
-                    f"{section}.{field}: {expression!r} is not a regular expression: {error}"
-                ) from error
+    for expression, _ in config.optimizer.rate_rules:
+        try:
+            re.compile(expression)
+        except re.error as error:
+            raise InputError(
+                f"optimizer.rate_rules: {expression!r} is not a regular expression: {error}"
+            ) from error
 
 
 def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedule:
