@@ -17,7 +17,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
 from mimetic_jax.base.version import __version__
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import attention_rules, mlp_rules
+from mimetic_jax.rules.tables import attention_rules, embedding_rules, llama_rules, mlp_rules
 from mimetic_jax.trained.check import Check, check
 from mimetic_jax.trained.fit import Fit, fit
 from mimetic_jax.tree.rewrite import Plan, block_key, blocks, draw, plan, rewrite
@@ -34,7 +34,9 @@ __all__ = [
     "blocks",
     "check",
     "draw",
+    "embedding_rules",
     "fit",
+    "llama_rules",
     "mlp_rules",
     "plan",
     "rewrite",

@@ -10,7 +10,7 @@ from typing import Any
 from mimetic_jax import schemes, zoo
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import FLAX, attention_rules, mlp_rules
+from mimetic_jax.rules.tables import FLAX, attention_rules, embedding_rules, llama_rules, mlp_rules
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import REGISTRY, as_tuple
 
@@ -38,7 +38,7 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
     >>> [rule.path for rule in parse_rules('attention_rules(fused="to_qkv", out="to_out")')][:2]
     ['to_qkv/kernel', 'to_out/kernel']
 
-    It is a table of `mimetic_jax.zoo`, FLAX, a call of attention_rules, mlp_rules or Rule; or
+    It is a table of `mimetic_jax.zoo`, FLAX, a call of attention_rules, llama_rules or Rule; or
     several with commas between.
     """
     found = _read("rules", text, _RULES)
@@ -99,4 +99,5 @@ def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-_RULES = {**zoo.TABLES, "FLAX": FLAX, **{m.__name__: m for m in (attention_rules, mlp_rules, Rule)}}
+_MAKERS = (attention_rules, mlp_rules, embedding_rules, llama_rules, Rule)
+_RULES = {**zoo.TABLES, "FLAX": FLAX, **{maker.__name__: maker for maker in _MAKERS}}

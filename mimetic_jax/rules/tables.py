@@ -55,7 +55,7 @@ def attention_rules(
         transposed: whether kernels are stored output first, as in PyTorch and Equinox.
         stacked: whether layers are stacked, as by `nn.scan`.
         axis: along which they are: `variable_axes` of `nn.scan`.
-        kernel, bias: names of the leaves of a layer.
+        kernel, bias: names of the leaves of a layer; "" if the layer is its kernel.
         undivided: whether the model doesn't divide logits by √K, as T5: see `Rule`.
         within, exclude: as in `Rule`. Leaves with a common name of cross-attention are left out
             unless another `exclude` is given.
@@ -91,10 +91,10 @@ def attention_rules(
     named = layers.items()
     return (
         *(
-            rule(f"{name}/{kernel}", roles, layout("d", heads(axes)))
+            rule(_leaf(name, kernel), roles, layout("d", heads(axes)))
             for name, (roles, axes) in named
         ),
-        rule(f"{out}/{kernel}", "out", layout(heads("h k"), "d")),
+        rule(_leaf(out, kernel), "out", layout(heads("h k"), "d")),
         *(rule(f"{name}/{bias}", biases_of(r), layout(heads(axes))) for name, (r, axes) in named),
         rule(f"{out}/{bias}", "out_bias", layout("d")),
     )
@@ -104,6 +104,7 @@ def mlp_rules(
     *,
     first: str = "fc1",
     second: str = "fc2",
+    gate: str = "",
     transposed: bool = False,
     stacked: bool = False,
     axis: Literal[0, 1] = 0,
@@ -114,12 +115,16 @@ def mlp_rules(
 ) -> tuple[Rule, ...]:
     """The rules of an MLP of two layers, with its biases, from the names of the layers.
 
+    A gated MLP, (act(x W_gate) ∘ x W_first) W_second, has no single first layer, and constants
+    meant for two layers don't transfer to it: its rules are `read_only`.
+
     Args:
         first, second: names of the layers, as regular expressions.
+        gate: the name of a third layer, whose output is activated and multiplies that of `first`.
         transposed: whether kernels are stored output first, as in PyTorch and Equinox.
         stacked: whether layers are stacked, as by `nn.scan`.
         axis: along which they are: `variable_axes` of `nn.scan`.
-        kernel, bias: names of the leaves of a layer.
+        kernel, bias: names of the leaves of a layer; "" if the layer is its kernel.
         within, exclude: as in `Rule`; the MLP of attention that `attention_rules` leaves out is
             left out, too.
 
@@ -136,10 +141,11 @@ def mlp_rules(
         down/bias mlp_out_bias d
     """
     leaves = (
-        (f"{first}/{kernel}", "mlp_in", "d f", "mlp_out"),
-        (f"{first}/{bias}", "mlp_in_bias", "f", "mlp_out"),
-        (f"{second}/{kernel}", "mlp_out", "f d", "mlp_in"),
-        (f"{second}/{bias}", "mlp_out_bias", "d", "mlp_in"),
+        (_leaf(first, kernel), "mlp_in", "d f"),
+        (f"{first}/{bias}", "mlp_in_bias", "f"),
+        (_leaf(second, kernel), "mlp_out", "f d"),
+        (f"{second}/{bias}", "mlp_out_bias", "d"),
+        *([(_leaf(gate, kernel), "mlp_gate", "d f")] if gate else []),
     )
     return tuple(
         Rule(
@@ -148,9 +154,74 @@ def mlp_rules(
             _with_layers(axes.split()[:: -1 if transposed else 1], stacked, axis),
             within=within,
             exclude=exclude,
-            partner=partner,
+            partner="" if gate else "mlp_out" if role.startswith("mlp_in") else "mlp_in",
+            beside=_leaf(gate, kernel) if gate else "",
+            read_only=bool(gate),
         )
-        for path, role, axes, partner in leaves
+        for path, role, axes in leaves
+    )
+
+
+def llama_rules(
+    *,
+    query: str = "q_proj",
+    key: str = "k_proj",
+    value: str = "v_proj",
+    out: str = "o_proj",
+    gate: str = "gate_proj",
+    up: str = "up_proj",
+    down: str = "down_proj",
+    attention_norm: str = "input_layernorm/weight",
+    mlp_norm: str = "post_attention_layernorm/weight",
+    query_norm: str = "q_norm/weight",
+    key_norm: str = "k_norm/weight",
+    embedding: str = "embed_tokens/weight",
+    unembedding: str = "lm_head/weight",
+    flat: bool = True,
+    transposed: bool = True,
+    stacked: bool = False,
+    axis: Literal[0, 1] = 0,
+    kernel: str = "weight",
+    bias: str = "bias",
+) -> tuple[Rule, ...]:
+    """The rules of a decoder like Llama: all that `PositionalHeads` and `check` need of one.
+
+    By default they are Hugging Face's names in PyTorch. A name that the model lacks describes
+    nothing.
+
+    Args:
+        query, key, value, out: names of attention's layers, as for `attention_rules`.
+        gate, up, down: those of the gated MLP, (act(x W_gate) ∘ x W_up) W_down.
+        attention_norm, mlp_norm: paths of the gains of the norms before both, in a layer.
+        query_norm, key_norm: those of norms over a head's columns, beside query and key.
+        embedding, unembedding: as for `embedding_rules`.
+        flat, transposed, stacked, axis, kernel, bias: as for `attention_rules`.
+
+    Example:
+        >>> rules = llama_rules(query="wq", key="wk", value="wv", out="wo", kernel="", flat=False)
+        >>> [rule.layout for rule in rules if rule.path in ("wq", "wo")]
+        ['h k d', 'd h k']
+    """
+    storage: dict[str, Any] = {"stacked": stacked, "axis": axis, "kernel": kernel, "bias": bias}
+    norms = (
+        (attention_norm, "attention_gain", "d"),
+        (mlp_norm, "mlp_gain", "d"),
+        (query_norm, "query_gain", "k"),
+        (key_norm, "key_gain", "k"),
+    )
+    return (
+        *attention_rules(
+            query=query,
+            key=key,
+            value=value,
+            out=out,
+            flat=flat,
+            transposed=transposed,
+            **storage,
+        ),
+        *mlp_rules(first=up, second=down, gate=gate, transposed=transposed, **storage),
+        *embedding_rules(embedding, unembedding, transposed=transposed),
+        *(Rule(path, role, _with_layers((axes,), stacked, axis)) for path, role, axes in norms),
     )
 
 
@@ -175,6 +246,11 @@ def embedding_rules(
     last = "t d" if transposed else "d t"
     leaves = ((embedding, "embedding", "t d"), (unembedding, "unembedding", last))
     return tuple(Rule(path, role, axes, exclude=exclude) for path, role, axes in leaves if path)
+
+
+def _leaf(layer: str, kernel: str) -> str:
+    """The path of a layer's kernel, which may be the layer itself."""
+    return f"{layer}/{kernel}" if kernel else layer
 
 
 def layer_names(pattern: str, names: Iterable[str] = ATTENTION) -> dict[str, Any]:
@@ -237,12 +313,11 @@ _NORMS = (
     Rule(r"layer_scale", "attention_scale", "d", beside="attention/out/kernel"),
 )
 _SWIGLU = (
-    Rule(r"up/kernel", "mlp_in", "d f", read_only=True),
-    Rule(r"up/bias", "mlp_in_bias", "f", read_only=True),
-    Rule(r"fc1/kernel", "mlp_gate", "d f", beside="up/kernel", read_only=True),
+    *(
+        dataclasses.replace(rule, beside="up/kernel", exclude="")
+        for rule in mlp_rules(first="up", gate="fc1", second="fc2")
+    ),
     Rule(r"fc1/bias", (), beside="up/kernel", read_only=True),
-    Rule(r"fc2/kernel", "mlp_out", "f d", beside="up/kernel", read_only=True),
-    Rule(r"fc2/bias", "mlp_out_bias", "d", beside="up/kernel", read_only=True),
 )
 POOLING = tuple(
     Rule(rf"{module}(?:query|key|value|out)/(?:kernel|bias)", (), beside="probe")

@@ -166,6 +166,8 @@ class Scheme:
     by_depth: ClassVar[bool] = False
     """Whether the draw depends on the layer, or skips layers, otherwise than through a field of
     type `PerLayer`."""
+    gated: ClassVar[bool] = False
+    """Whether the scheme writes the kernels of gated MLPs, too."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -104,6 +104,7 @@ class PositionalHeads(_Turning):
     is found in Rotary Outliers and Rotary Offset Features (Jonasson 2025, arXiv 2503.01832).
     """
 
+    gated = True
     offsets: Annotated[_Offsets, _TOKENS] = (0, 1, 2, 3)
     sharpness: Annotated[_Sharpness, NOT_NEGATIVE] = (8.0,) * 4 + (0.0,) * 4
     _: dataclasses.KW_ONLY

@@ -43,6 +43,10 @@ class _Wrapper(Scheme):
 
     like: Scheme
 
+    @property
+    def gated(self) -> bool:  # type: ignore[override]
+        return self.like.gated
+
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return self.like.writes(roles)
 

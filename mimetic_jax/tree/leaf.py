@@ -39,6 +39,16 @@ class Leaf:
     def fits(self) -> bool:
         return not self.problem
 
+    def as_wide_as(self, width: int | None) -> Leaf:
+        """The gain of a norm over the columns of a head, which doesn't fit heads of other width."""
+        if width is None or not self.fits or self.sizes["k"] == width:
+            return self
+        problem = (
+            f"{self.path} has shape {self.shape}, and heads have {width} columns: it is of a norm "
+            "over all heads together"
+        )
+        return dataclasses.replace(self, problem=problem)
+
     def check(self) -> None:
         if self.problem:
             raise InputError(self.problem)

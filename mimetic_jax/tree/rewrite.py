@@ -145,8 +145,9 @@ def plan(
 def _planned(tree: Tree, schemes: Iterable[Scheme], given: Context) -> Plan:
     writes, depth = [], []
     for one in schemes:
-        found = tree.matches(one)
-        layers = _layers_to_write(tree, one, given, [block for block, _ in found])
+        seen = tree.seen_by(one)
+        found = seen.matches(one)
+        layers = _layers_to_write(seen, one, given, [block for block, _ in found])
         writes += [
             Write(name_of(one), leaf.path, leaf.role, leaf.shape, leaf.layout)
             for block, leaves in found
@@ -155,7 +156,7 @@ def _planned(tree: Tree, schemes: Iterable[Scheme], given: Context) -> Plan:
         ]
         if what := depth_dependence(one):
             drawn = {paths.of_layer(block, layer) for block in layers for layer in layers[block]}
-            for family in tree.families([block for block, _ in found]):
+            for family in seen.families([block for block, _ in found]):
                 depth.append((what, tuple(name for name in family if name in drawn)))
     written = {write.path for write in writes}
     untouched = (
@@ -375,6 +376,7 @@ def _written(
     tree: Tree, key: jax.Array, scheme: Scheme, given: Context, of_shapes: bool
 ) -> Iterator[tuple[int, Any]]:
     """Each leaf that the scheme writes, by its index, when its block is drawn."""
+    tree = tree.seen_by(scheme)
     found = tree.matches(scheme)
     for leaf in (leaf for _, leaves in found for leaf in leaves):
         if not tree.is_shape(leaf):

@@ -125,9 +125,9 @@ class Tree:
         joined = [member for member in members if member[1].stored.parts]
         leaves = [leaf for member in single for leaf in self._roles_of(*member, heads)]
         sizes = ChainMap(*(leaf.axes for leaf in leaves if leaf.fits))
-        return leaves + [
-            leaf for member in joined for leaf in self._roles_of(*member, heads, sizes)
-        ]
+        leaves += [leaf for member in joined for leaf in self._roles_of(*member, heads, sizes)]
+        widths = {f"{leaf.role}_gain": leaf.axes for leaf in leaves if leaf.fits}
+        return [leaf.as_wide_as(widths.get(leaf.role, {}).get("k")) for leaf in leaves]
 
     def _roles_of(
         self,
@@ -164,6 +164,21 @@ class Tree:
         other = copy.copy(self)
         other.leaves = leaves
         return other
+
+    def seen_by(self, scheme: Scheme) -> Self:
+        """The tree with gated MLPs among its blocks, if the scheme writes them."""
+        if not scheme.gated:
+            return self
+        other = copy.copy(self)
+        other.blocks = defaultdict(dict, self._merged())
+        return other
+
+    def _merged(self) -> dict[str, dict[str, Leaf]]:
+        both = self._read_only, self.blocks
+        return {
+            block: {role: leaf for of in both for role, leaf in of.get(block, {}).items()}
+            for block in {**self._read_only, **self.blocks}
+        }
 
     @property
     def params(self) -> Any:
@@ -215,9 +230,9 @@ class Tree:
         checks.check_described(self)
         found: list[tuple[str, int | None, Block]] = []
         attention: list[tuple[str, list[Leaf]]] = []
-        others = self._read_only if read_only else {}
-        for block in sorted({*self.blocks, *others}, key=paths.natural_order):
-            leaves = {**others.get(block, {}), **self.blocks.get(block, {})}
+        blocks = self._merged() if read_only else self.blocks
+        for block in sorted(blocks, key=paths.natural_order):
+            leaves = blocks[block]
             kernels = attention_kernels(frozenset(leaves))
             for role in sorted(kernels):
                 checks.check_fits(self, block, leaves[role])

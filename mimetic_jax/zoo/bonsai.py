@@ -2,14 +2,14 @@
 
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.rules.tables import attention_rules, embedding_rules, layer_names, mlp_rules
-from mimetic_jax.zoo.norms import gated, hugging_face_norms
+from mimetic_jax.zoo.norms import hugging_face_norms
 
 BONSAI: tuple[Rule, ...] = (
     *attention_rules(**layer_names("attn/{}_proj", "qkvo")),
     *attention_rules(within=r"layers/\d+/(attention|self_attn)$"),
     *mlp_rules(first="linear1", second="linear2", within=r"layers/\d+$"),
     *mlp_rules(within=r"layers/\d+$"),
-    *gated("mlp/up_proj/kernel", "mlp/gate_proj/kernel", "mlp/down_proj/kernel"),
+    *mlp_rules(first="mlp/up_proj", gate="mlp/gate_proj", second="mlp/down_proj"),
     *hugging_face_norms("scale", "kernel"),
     *embedding_rules("(?:embed_tokens|embedder)/embedding", "lm_head/kernel"),
     Rule("pos_embeddings/pos_embeddings", "position", "1 n d"),

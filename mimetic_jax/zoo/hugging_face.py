@@ -12,7 +12,7 @@ from mimetic_jax.rules.tables import (
     layer_names,
     mlp_rules,
 )
-from mimetic_jax.zoo.norms import adding_one, gated, hugging_face_norms
+from mimetic_jax.zoo.norms import adding_one, hugging_face_norms
 
 # Parts beside a text model or an encoder, with another number of heads.
 EXCLUDED = (
@@ -78,20 +78,8 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
             dataclasses.replace(rule, beside=f"!mlp/gate_proj/{kernel}")
             for rule in mlp(first="mlp/up_proj", second="mlp/down_proj")
         ),
-        *gated(
-            f"mlp/up_proj/{kernel}",
-            f"mlp/gate_proj/{kernel}",
-            f"mlp/down_proj/{kernel}",
-            transposed=transposed,
-            exclude=EXCLUDED,
-        ),
-        *gated(  # LLaDA
-            f"up_proj/{kernel}",
-            f"ff_proj/{kernel}",
-            f"ff_out/{kernel}",
-            transposed=transposed,
-            within=r"blocks/\d+$",
-        ),
+        *mlp(first="mlp/up_proj", gate="mlp/gate_proj", second="mlp/down_proj"),
+        *mlp(first="up_proj", gate="ff_proj", second="ff_out", within=r"blocks/\d+$"),  # LLaDA
         *mlp(first="mlp/(?:fc1|0)", second="mlp/(?:fc2|3)"),
         *mlp(within=r"layers/\d+$"),
         *mlp(first="intermediate/dense", second="(?<!attention/)output/dense"),

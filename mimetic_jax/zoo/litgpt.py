@@ -2,16 +2,15 @@
 
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.rules.tables import embedding_rules, torch_attention, torch_mlp
-from mimetic_jax.zoo.norms import adding_one, gains, gated, scales
+from mimetic_jax.zoo.norms import adding_one, gains, scales
 
 _BLOCK = r"(?:^|/)h/\d+$"
-_KERNELS = ("mlp/fc_2/weight", "mlp/fc_1/weight", "mlp/proj/weight")
 _FIRST, _SECOND = "norm_1/weight", "norm_2/weight"
 _AFTER = ("post_attention_norm/weight", "post_mlp_norm/weight")
 
 LITGPT: tuple[Rule, ...] = (
     *torch_attention(fused="attn/qkv", out="attn/proj", grouped=True, within=_BLOCK),
-    *gated(*_KERNELS, transposed=True, within=_BLOCK, beside="mlp/fc_2/weight"),
+    *torch_mlp(first="mlp/fc_2", gate="mlp/fc_1", second="mlp/proj", within=_BLOCK),
     *torch_mlp(first="mlp/fc", second="mlp/proj", within=_BLOCK),
     # Gemma 2 and 3 alone have norms on both sides, and add 1 to their gains.
     *gains(_FIRST, _SECOND, _FIRST, *_AFTER, within=_BLOCK, plus_one=True),
@@ -21,7 +20,7 @@ LITGPT: tuple[Rule, ...] = (
     *gains(_FIRST, _SECOND, within=_BLOCK),
     *embedding_rules("wte/weight", "lm_head/weight", transposed=True),
     # What tells it from timm's names, whose qkv has another layout.
-    *(Rule(name, (), within=_BLOCK) for name in (_FIRST, *_AFTER, _KERNELS[1])),
+    *(Rule(name, (), within=_BLOCK) for name in (_FIRST, *_AFTER, "mlp/fc_1/weight")),
 )
 """litgpt: Llama, Mistral, Qwen, Gemma, Phi, Pythia, Falcon, OLMo 2 and others in one GPT.
 

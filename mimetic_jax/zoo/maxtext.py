@@ -1,10 +1,11 @@
 """MaxText."""
 
+import functools
 from collections.abc import Callable
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import attention_rules, embedding_rules, layer_names
-from mimetic_jax.zoo.norms import gains, gated, scales
+from mimetic_jax.rules.tables import attention_rules, embedding_rules, layer_names, mlp_rules
+from mimetic_jax.zoo.norms import gains, scales
 
 # A lookbehind has a fixed width, hence one for each name of the module. Lookbehinds keep that name
 # in the block's path, since a layer of Gemma 2 has two attentions, local and global.
@@ -67,10 +68,10 @@ _NORMS = (
     *_norms(gains, "pre_self_attention_norm/scale", "pre_ffw_norm/scale"),
     *_norms(scales, "post_self_attention_norm/scale", "post_ffw_norm/scale"),
 )
-_KERNELS = ("mlp/wi_1/kernel", "mlp/wi_0/kernel", "mlp/wo/kernel")
+_mlp = functools.partial(mlp_rules, first="mlp/wi_1", gate="mlp/wi_0", second="mlp/wo")
 _MLP = (
-    *gated(*_KERNELS, axis=1, within=_STACK),
-    *gated(*_KERNELS),
+    *_mlp(stacked=True, axis=1, within=_STACK),
+    *_mlp(),
 )
 
 MAXTEXT: tuple[Rule, ...] = (

@@ -29,31 +29,14 @@ scales = functools.partial(_pair, "scale")
 """What multiplies the outputs of attention and of the MLP before they are added."""
 
 
-def gated(
-    up: str,
-    gate: str,
-    down: str,
-    *,
-    transposed: bool = False,
-    axis: int | None = None,
-    **options: Any,
-) -> tuple[Rule, ...]:
-    """The kernels of a gated MLP, (act(x gate) ∘ x up) down, which schemes leave unchanged.
-
-    Layers that are stacked are so along `axis`.
-    """
-    rules = []
-    for path, role in ((up, "mlp_in"), (gate, "mlp_gate"), (down, "mlp_out")):
-        axes = ["d", "f"] if (role == "mlp_out") == transposed else ["f", "d"]
-        if axis is not None:
-            axes.insert(axis, "l")
-        rules.append(Rule(path, role, " ".join(axes), read_only=True, **options))
-    return tuple(rules)
-
-
 def adding_one(
     rules: tuple[Rule, ...],
-    names: tuple[str, ...] = ("input_layernorm/", "post_attention_layernorm/"),
+    names: tuple[str, ...] = (
+        "input_layernorm/",
+        "post_attention_layernorm/",
+        "q_norm/",
+        "k_norm/",
+    ),
 ) -> tuple[Rule, ...]:
     """The rules for models that multiply by 1 + w in norms of these names, Llama's by default."""
     return tuple(
@@ -103,10 +86,24 @@ def hugging_face_norms(leaf: str, kernel: str) -> tuple[Rule, ...]:
             ),
         )
 
+    def of_heads(*beside: str, plus_one: bool = False) -> tuple[Rule, ...]:
+        return tuple(
+            Rule(f"{name}_norm/{leaf}", f"{role}_gain", "k", beside=beside, plus_one=plus_one)
+            for name, role in (("q", "query"), ("k", "key"))
+        )
+
     llama = ("input_layernorm", "post_attention_layernorm")
     up, gate = f"mlp/up_proj/{kernel}", f"mlp/gate_proj/{kernel}"
     whisper = ("self_attn_layer_norm", "final_layer_norm")
     return (
+        # Gemma 3, unlike 4 and 3n; Qwen 3, EXAONE 4. Those of OLMo 2 are of all heads together.
+        *of_heads(
+            *at("../pre_feedforward_layernorm"),
+            "!../layer_scalar",
+            f"!../per_layer_input_gate/{kernel}",
+            plus_one=True,
+        ),
+        *of_heads(),
         # Gemma 4 (and DiffusionGemma, EmbeddingGemma 2), 3n, TimesFM 2.5; Gemma 2 and 3, T5Gemma.
         *sandwich("layer_scalar", plus_one=False),
         *sandwich(f"per_layer_input_gate/{kernel}", plus_one=False),

@@ -1,8 +1,10 @@
 """T5X."""
 
+import functools
+
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.rules.tables import attention_rules, embedding_rules, mlp_rules
-from mimetic_jax.zoo.norms import gains, gated
+from mimetic_jax.zoo.norms import gains
 
 _SCANNED = r"(?:encoder/encoder|decoder/decoder)"
 _LAYER = r"layers_\d+"
@@ -18,7 +20,7 @@ def _layers(layer: str, *, stacked: bool) -> tuple[Rule, ...]:
         within=f"{layer}/(?:self_)?attention$",
     )
     within = f"(?:^|/){layer}$"
-    kernels = ("mlp/wi_1/kernel", "mlp/wi_0/kernel", "mlp/wo/kernel")
+    mlp = functools.partial(mlp_rules, second="mlp/wo", stacked=stacked, axis=1, within=within)
     norms = gains(
         "pre_(?:self_)?attention_layer_norm/scale",
         "pre_mlp_layer_norm/scale",
@@ -28,8 +30,8 @@ def _layers(layer: str, *, stacked: bool) -> tuple[Rule, ...]:
     return (
         # No bias: those of models with the same names elsewhere don't say how logits are divided.
         *(rule for rule in attention if rule.path.endswith("kernel")),
-        *gated(*kernels, axis=1 if stacked else None, beside="mlp/wi_0/kernel", within=within),
-        *mlp_rules(first="mlp/wi", second="mlp/wo", stacked=stacked, axis=1, within=within),
+        *mlp(first="mlp/wi_1", gate="mlp/wi_0"),
+        *mlp(first="mlp/wi"),
         *norms,
     )
 

@@ -1,15 +1,15 @@
 """tunix."""
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import attention_rules, embedding_rules, layer_names
-from mimetic_jax.zoo.norms import gains, gated
+from mimetic_jax.rules.tables import attention_rules, embedding_rules, layer_names, mlp_rules
+from mimetic_jax.zoo.norms import gains
 
 TUNIX: tuple[Rule, ...] = (
     *attention_rules(**layer_names("attn/{}_proj", "qkvo"), kernel="w"),
     Rule("attn/q_bias", "query_bias", "(h k)"),
     Rule("attn/k_bias", "key_bias", "(g k)"),
     Rule("attn/v_bias", "value_bias", "(g k)"),
-    *gated("mlp/up_proj/kernel", "mlp/gate_proj/kernel", "mlp/down_proj/kernel"),
+    *mlp_rules(first="mlp/up_proj", gate="mlp/gate_proj", second="mlp/down_proj"),
     *embedding_rules("embedder/input_embedding", "lm_head/w"),
     *gains("input_layernorm/w", "post_attention_layernorm/w"),
 )
