@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import json
 import os
 import pathlib
 import re
@@ -20,12 +19,12 @@ import numpy as np
 
 from mimetic_jax import schemes, zoo
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.base.tensor_files import joined, mapped, parts, read_file
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.data.home import existing
 from mimetic_jax.data.text.token_files import token_ids
-from mimetic_jax.rules.rule import Rule
 from mimetic_jax.schemes import as_tuple
 from mimetic_jax.schemes.first_layer import window_of
 from mimetic_jax.trained.check import check
@@ -67,6 +66,7 @@ def rewrite_file(argv: Sequence[str]) -> None:
     if not options.dry_run:
         _check_new(options.file, options.out)
     tensors = read(options.file)
+    _add_stated(given, _config_of(options.file), tensors)
     given["grid"] = options.grid
     if (window := window_of(as_tuple(scheme))) and options.tokens:
         given["counts"] = _counts(options.tokens, tensors, window, given)
@@ -81,10 +81,8 @@ def rewrite_file(argv: Sequence[str]) -> None:
         out = os.path.join(out, os.path.basename(options.file))
     print(f"{options.out}:", flush=True)
     if _SHOWN_BY_CHECK & {write.role for write in planned}:
-        written = read(out)
-        rules = given["rules"] or _rules_beside(options.file, written)
-        heads = {name: given[name] for name in ("num_heads", "num_kv_heads")}
-        print(check(written, rules=rules, **heads))
+        described = {name: given[name] for name in ("num_heads", "num_kv_heads", "rules")}
+        print(check(read(out), **described))
 
 
 def check_file(argv: Sequence[str]) -> None:
@@ -141,16 +139,22 @@ def read(path: str) -> Mapping[str, np.ndarray]:
     raise InputError(f"{path} is not {_FILES}")
 
 
-def _rules_beside(file: str, tensors: Mapping[str, np.ndarray]) -> Sequence[Rule] | None:
-    """The table of the model that Hugging Face's config.json beside a file names."""
+def _config_of(file: str) -> ModelConfig:
+    """Hugging Face's config.json beside a file; an empty one if there is none."""
     path = os.path.join(os.path.dirname(file), "config.json")
-    try:
-        with open(path, encoding="utf-8") as opened:
-            config = json.load(opened)
-        model_type = str(config["model_type"])
-    except (OSError, ValueError, KeyError, TypeError):  # none, or of another program
-        return None
-    return zoo.rules_of(tensors, model_type) if zoo.PLUS_ONE.fullmatch(model_type) else None
+    found = ModelConfig.of(path) if os.path.isfile(path) else ModelConfig()
+    return found if found.model_type else ModelConfig()
+
+
+def _add_stated(
+    given: dict[str, Any], config: ModelConfig, tensors: Mapping[str, np.ndarray]
+) -> None:
+    """Add what the flags don't say and the configuration does."""
+    stated = {"num_heads": config.num_heads, "num_kv_heads": config.num_kv_heads}
+    if given["num_heads"] is None:
+        given |= {name: given[name] or count for name, count in stated.items()}
+    if given["rules"] is None and config.model_type:
+        given["rules"] = zoo.rules_of_type(tensors, config.model_type)
 
 
 def _is_pickled(path: str) -> bool:
@@ -237,7 +241,7 @@ def _add_rotary(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rotary-base",
         type=float,
-        help="of rotary positions, rope_theta of the model's configuration: also read at which "
+        help="of rotary positions, unless a config.json beside the file has it: also read at which "
         "distance each head looks",
     )
     parser.add_argument("--rotary-share", type=float, default=1.0, help="of columns that turn")
@@ -251,13 +255,17 @@ def _trained(
 ) -> tuple[Mapping[str, Any], Rotary | None]:
     """The tensors and the rotary positions of a file that is only read.
 
-    The rules that a file beside it tells are added to `given`.
+    What the flags don't say, and a config.json beside it does, is added to `given`.
     """
-    tensors = read(options.file)
-    given["rules"] = given["rules"] or _rules_beside(options.file, tensors)
-    if options.rotary_base is None:
+    tensors, config = read(options.file), _config_of(options.file)
+    _add_stated(given, config, tensors)
+    if config.others:
+        print(f"config.json has {', '.join(config.others)}: no distance and no S counts them")
+    if options.rotary_base is not None:
+        return tensors, Rotary(options.rotary_base, options.rotary_share, options.rotary_pairs)
+    if config.base is None or config.others:
         return tensors, None
-    return tensors, Rotary(options.rotary_base, options.rotary_share, options.rotary_pairs)
+    return tensors, Rotary(config.base, config.turned, config.pairs)
 
 
 def _add_tokens(parser: argparse.ArgumentParser) -> None:

@@ -157,11 +157,14 @@ def check_one_width(tree: Tree, blocks: Iterable[tuple[str, Iterable[Leaf]]]) ->
 
 def check_heads(tree: Tree, block: str, written: frozenset[str]) -> None:
     """Raise InputError if the leaves of an attention layer disagree about its heads."""
-    if not attention_kernels(written):
+    touched = attention_kernels(frozenset(re.sub("_(bias|gain)$", "", role) for role in written))
+    if not touched:
         return
     leaves = {role: leaf for role, leaf in tree.blocks[block].items() if leaf.fits}
     for wide, narrow in (("query", "key"), ("out", "value")):
-        if {wide, narrow} <= written & leaves.keys() and leaves[narrow].rule.stored.flattens("g"):
+        if not touched & {wide, narrow} or not {wide, narrow} <= leaves.keys():
+            continue
+        if leaves[narrow].rule.stored.flattens("g"):
             widths = [leaves[role].axes["k"] for role in (wide, narrow)]
             if widths[0] != widths[1]:
                 _check_no_gate(tree, block, leaves)

@@ -87,6 +87,8 @@ class Leaf:
         [L, ...]: the others stay as stored."""
         if self._divisor != 1:
             canonical = canonical / self._divisor
+        if self.rule.plus_one:
+            canonical = canonical - 1
         if self._part is not None or layers is not None:
             whole = self._whole(stored)
             if layers is not None:

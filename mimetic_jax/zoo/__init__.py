@@ -151,18 +151,22 @@ def detect(params: Any) -> str | None:
     return best_table(params, {"": FLAX, **told_apart}) or None
 
 
-def rules_of(params: Any, model_type: str = "") -> tuple[Rule, ...]:
+def rules_of(params: Any) -> tuple[Rule, ...]:
     """The rules that `rewrite` takes if none are given: stock Flax's, or the table that fits.
 
-    If axes have names (haliax, penzai), these give the rules. `model_type` is that of Hugging
-    Face's config.json, if there is one.
+    If axes have names (haliax, penzai), these give the rules.
     """
     if rules := named_rules(params):
         return rules
     name = detect(params)
-    if name and PLUS_ONE.fullmatch(model_type):
-        name = name if f"{name}_PLUS_ONE" not in TABLES else f"{name}_PLUS_ONE"
     return TABLES[name] if name else FLAX
+
+
+def rules_of_type(params: Any, model_type: str) -> tuple[Rule, ...] | None:
+    """The rules of a model by its type in Hugging Face's config.json, where names don't tell."""
+    if PLUS_ONE.fullmatch(model_type):
+        return TABLES.get(f"{detect(params)}_PLUS_ONE")
+    return None
 
 
 def table_name(rules: Sequence[Rule]) -> str | None:
