@@ -33,6 +33,16 @@ _PATTERNS = {
 _ALONE = re.compile("[qkv]_proj|w[qkv]", re.IGNORECASE)
 """Names of one kernel that belong to attention, whatever is beside them."""
 
+BESIDE = re.compile(
+    r"(?:.*/)?(?:(?:scale_|norm_)?(?:[qkv]|query|key|value)(?:_?(?:layer|rms)?_?norms?(?:/.*)?|/norm/.*|_gain|_bias)"
+    r"|norm_[qkv]/.*|rotary.*|rope.*|inv_freq|(?:masked_|key_)?bias|bias_(?:[kv]|mask)|attn_mask|sinks?"
+    r"|rel(?:ative)?_(?:pos|coords|attention_bias|indices).*|distance_embedding/.*|logit_scale"
+    r"|(?:cpb|meta|continuous_position_bias)_mlp/.*|gating_param|pos_proj/.*|ve_gate/.*"
+    r"|.*(?:dropout|rngs|lora|cache).*)"
+)
+"""Leaves beside the kernels of attention that change neither the order of heads nor the logits'
+scale: positions, masks, norms of queries and keys."""
+
 _PATCHES = re.compile("patch", re.IGNORECASE)
 _CONVOLUTION = re.compile("conv|embed|stem", re.IGNORECASE)
 _TOKENS = re.compile("(^|[/._])(wte|tok|vocab|shared)|embed", re.IGNORECASE)

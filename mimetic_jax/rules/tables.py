@@ -258,6 +258,11 @@ def layer_names(pattern: str, names: Iterable[str] = ATTENTION) -> dict[str, Any
     return {role: pattern.format(name) for role, name in zip(ATTENTION, names, strict=True)}
 
 
+def only_beside(rules: tuple[Rule, ...], *leaves: str) -> tuple[Rule, ...]:
+    """The rules for blocks that have other leaves, too, which tell whose names these are."""
+    return tuple(dataclasses.replace(rule, beside=leaves) for rule in rules)
+
+
 def out_as_query(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The rules for a kernel of the output that is stored [D, H, K], as that of the query."""
     return tuple(

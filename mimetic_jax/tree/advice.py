@@ -164,6 +164,26 @@ def without(rules: str, *parts: str, keep: bool = False) -> str:
     return f"rules=({', '.join(left)}, *{rules})"
 
 
+def stated(leaf: Leaf) -> str:
+    """What the rule of a query says of the order of heads, or of the scale of logits."""
+    if "three" in leaf.rule.layout:
+        return f"{leaf.path} is {leaf.rule.layout!r}"
+    return f"its logits are {'not ' * leaf.rule.undivided}divided by √K"
+
+
+def other_order(leaf: Leaf, block: str) -> str:
+    """The rule by which a leaf holds the heads in the other order, or a query the other scale."""
+    rule, name = leaf.rule, re.sub("[/.]", "/", leaf.path.removeprefix(block).lstrip("/."))
+    role = rule.role if isinstance(rule.role, tuple) else leaf.role
+    orders = ("three h", "h three")
+    layout = rule.layout
+    if "three" in layout:
+        here, there = orders if orders[0] in layout else orders[::-1]
+        layout = layout.replace(here, there)
+    scale = ", undivided=True" * ("three" not in layout and not rule.undivided)
+    return f'Rule("{name}", {role!r}, "{layout}", within=r"^{numbered(block)}$"{scale})'
+
+
 def part_of(path: str, other: str) -> str:
     """The start of a path up to the first name that another one doesn't have, and a slash."""
     names, others = (re.split("[/.]", one) for one in (path, other))

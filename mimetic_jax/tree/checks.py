@@ -19,8 +19,10 @@ from mimetic_jax.tree.advice import (
     advice_on_groups,
     hint,
     hint_of_heads,
+    other_order,
     part_of,
     rules_without,
+    stated,
     suggested,
     why_left_out,
 )
@@ -198,6 +200,8 @@ def _check_no_gate(tree: Tree, block: str, leaves: Mapping[str, Leaf]) -> None:
 
 def check_described(tree: Tree) -> None:
     """Raise InputError if the tree seems to have attention that no rule describes."""
+    for block in tree.blocks if tree.found_rules else ():
+        _check_no_stranger(tree, block)
     if not tree.undescribed:
         return
     path = tree.undescribed[0]
@@ -224,6 +228,25 @@ def check_described(tree: Tree) -> None:
         )
     others = len(tree.undescribed) - 1
     raise InputError(f"no rule describes {path} (and {others} more){advice}")
+
+
+def _check_no_stranger(tree: Tree, block: str) -> None:
+    """Raise InputError if a table doesn't know all leaves of an attention layer: others share its
+    names, with other orders of heads or scales."""
+    kernels = attention_kernels(frozenset(tree.blocks[block]))
+    table = tree.name_of_rules
+    if not kernels or table in ("rules", "zoo.FLAX", "zoo.FLAX_STACKED"):
+        return
+    for path in tree.strangers(block):
+        leaf = tree.blocks[block][max(kernels & {"query"} or kernels)]
+        leaves = tree.blocks[block].values()
+        fused = {one.index: one for one in leaves if "three" in one.rule.layout}
+        others = ", ".join(other_order(one, block) for one in fused.values() or [leaf])
+        raise InputError(
+            f"{table} knows no attention with {path} beside {leaf.path}, and others of its names "
+            f"store heads in another order or scale: give rules={table} if {stated(leaf)}, or "
+            f"rules=({others}, *{table}) if not"
+        )
 
 
 def of_optimizer(params: Any, names: Sequence[str]) -> dict[int, str]:

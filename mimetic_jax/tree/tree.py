@@ -83,7 +83,7 @@ class Tree:
         labels = {path: label for path, label in found.items() if label}
         self._rule_of = {path: rule for path, (rule, _) in labels.items()}
         ranks = {path: np.ndim(leaf) for path, leaf in named}
-        self.undescribed = _undescribed(ranks, self._rule_of, self.rules)
+        self.undescribed = _undescribed(ranks, self._rule_of, self.rules, self.found_rules)
         self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
         self._norms: dict[str, dict[str, Leaf]] = defaultdict(dict)  # with "/" between names
         self._read_only: dict[str, dict[str, Leaf]] = defaultdict(dict)
@@ -154,6 +154,24 @@ class Tree:
         if rival and leaf.role != "post_norm":
             raise InputError(f"{rival.path} and {leaf.path} both claim role {leaf.role}")
         roles[leaf.role] = leaf
+
+    def strangers(self, block: str) -> list[str]:
+        """Leaves in the module of a block's attention that no rule knows, nor any common name."""
+        kernels = [
+            re.split("[/.]", leaf.path)
+            for role, leaf in self.blocks[block].items()
+            if role in ATTENTION
+        ]
+        # The leaf of a layer, such as q_proj/weight, or its kernel itself.
+        parents = [path[: -2 if path[-1] in ("kernel", "weight", "w") else -1] for path in kernels]
+        same = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*parents, strict=False))
+        inside = "".join(f"{parts[0]}/" for parts in same)
+        names_inside = {
+            path: path.replace(".", "/").removeprefix(inside)
+            for path in self.paths
+            if path.replace(".", "/").startswith(inside) and path not in self._rule_of
+        }
+        return [path for path, name in names_inside.items() if not names.BESIDE.fullmatch(name)]
 
     def by_rules(self, rules: Sequence[Rule]) -> Tree:
         """The same parameters, described by other rules."""
@@ -380,9 +398,12 @@ class Tree:
 
 
 def _undescribed(
-    ranks: Mapping[str, int], rule_of: Mapping[str, Rule], rules: Sequence[Rule]
+    ranks: Mapping[str, int], rule_of: Mapping[str, Rule], rules: Sequence[Rule], found: bool
 ) -> list[str]:
-    """The leaves that seem to be of attention, which no rule describes or leaves out on purpose."""
+    """The leaves that seem to be of attention, which no rule describes or leaves out on purpose.
+
+    The `within` of a table that was found tells whose names these are, and leaves nothing out.
+    """
     # Mamba's projection of its input has a name that is common in attention.
     mambas = {paths.parent(path) for path in ranks if re.search(r"(^|[/.])A_log$", path)}
     others = {
@@ -396,7 +417,7 @@ def _undescribed(
     return [
         path
         for path in names.attention(others.items(), ranks.keys() - others.keys())
-        if not any(rule.leaves_out(path) for rule in rules)
+        if not any(rule.excludes(path) if found else rule.leaves_out(path) for rule in rules)
         and not any(search(expression, path) for expression in excluded)
     ]
 

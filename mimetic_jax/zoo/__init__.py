@@ -57,7 +57,7 @@ from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_LLAMA
 from mimetic_jax.zoo.named import named_rules
 from mimetic_jax.zoo.nanochat import NANOCHAT
 from mimetic_jax.zoo.nanodo import NANODO
-from mimetic_jax.zoo.pytorch import PYTORCH, PYTORCH_PLUS_ONE
+from mimetic_jax.zoo.pytorch import BY_TYPE, PYTORCH, PYTORCH_PLUS_ONE
 from mimetic_jax.zoo.t5x import T5X
 from mimetic_jax.zoo.tunix import TUNIX
 from mimetic_jax.zoo.vit_jax import BIG_VISION
@@ -164,6 +164,8 @@ def rules_of(params: Any) -> tuple[Rule, ...]:
 
 def rules_of_type(params: Any, model_type: str) -> tuple[Rule, ...] | None:
     """The rules of a model by its type in Hugging Face's config.json, where names don't tell."""
+    if model_type in BY_TYPE:
+        return BY_TYPE[model_type]
     if PLUS_ONE.fullmatch(model_type):
         return TABLES.get(f"{detect(params)}_PLUS_ONE")
     return None

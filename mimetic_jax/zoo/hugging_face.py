@@ -11,6 +11,7 @@ from mimetic_jax.rules.tables import (
     embedding_rules,
     layer_names,
     mlp_rules,
+    only_beside,
 )
 from mimetic_jax.zoo.norms import adding_one, hugging_face_norms
 
@@ -29,7 +30,7 @@ _RECURRENT = (
     "g_norm_swish_gate/{}",
 )
 _QKV = ("q_proj", "k_proj", "v_proj")
-_QKV_OUT = ("q", "k", "v", "out")
+QKV_OUT = ("q", "k", "v", "out")
 
 
 def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ...]:
@@ -47,7 +48,10 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
         ),
         # Linear attention of MiniMax
         Rule(f"(?:qkv|out)_proj/{kernel}", (), beside=f"output_gate/{kernel}"),
-        *attention(**layer_names("attn/attention/{}_proj", _QKV_OUT), undivided=True),  # GPT-Neo
+        *only_beside(  # GPT-Neo; EXAONE 3 has these names without a bias, and divides logits by √K
+            attention(**layer_names("attn/attention/{}_proj", QKV_OUT), undivided=True),
+            "attn/attention/out_proj/bias",
+        ),
         # Llama, Mistral, Qwen, Gemma, OPT, Whisper, BART, Phi, GPT-J, CLIP's text, ViT, DINO, Swin;
         # Nemotron-H, whose mixers may also be Mamba's.
         *attention(
@@ -64,8 +68,12 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
         *attention(  # BERT, RoBERTa, ViT before transformers 5
             **layer_names("attention/(?:self|attention)/{}") | {"out": "attention/output/dense"}
         ),
-        *attention(fused="attention/query_key_value", out="attention/dense"),  # GPT-NeoX
-        *attention(**layer_names("attention/{}_lin", _QKV_OUT)),  # DistilBERT
+        *(  # GPT-NeoX of EasyDeL; in PyTorch it has another order
+            attention(fused="attention/query_key_value", out="attention/dense")
+            if kernel == "kernel"
+            else ()
+        ),
+        *attention(**layer_names("attention/{}_lin", QKV_OUT)),  # DistilBERT
         *attention(  # T5
             **layer_names(r"layer/\d+/(?:Local|TransientGlobal)?SelfAttention/{}", "qkvo"),
             undivided=True,

@@ -1,10 +1,18 @@
 """PyTorch: state dicts, safetensors files and live modules."""
 
 import functools
+from collections.abc import Mapping
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import QKV, biases_of, torch_attention, torch_mlp
-from mimetic_jax.zoo.hugging_face import EXCLUDED, hugging_face
+from mimetic_jax.rules.tables import (
+    QKV,
+    biases_of,
+    layer_names,
+    only_beside,
+    torch_attention,
+    torch_mlp,
+)
+from mimetic_jax.zoo.hugging_face import EXCLUDED, QKV_OUT, hugging_face
 from mimetic_jax.zoo.norms import adding_one, gains, hugging_face_norms, scales
 
 _rule = functools.partial(Rule, exclude=EXCLUDED)
@@ -16,6 +24,14 @@ _PRE_NORM = (
     ("ls1",),
     ("attn/qkv/bias", "!attn/rel_pos/mlp/fc1/weight", "!attn/rel_pos/relative_position_bias_table"),
 )
+# Stages of MaxViT, CoAtNet and TinyViT hold query, key and value of one head after the other, and
+# a block of DaViT with cpe1 attends between channels.
+_BLOCK = r"^(?:(?!(?:.*[/.])?stages[/.]).*\d)?$"
+
+_GPT_NEOX = torch_attention(
+    fused="attention/query_key_value", out="attention/dense", by_head=True, exclude=EXCLUDED
+)
+
 _NORMS = (
     # Swin V2, of timm and torchvision, and timm's variant of it.
     *scales("norm1/weight", "norm2/weight", "attn/logit_scale"),
@@ -52,7 +68,16 @@ PYTORCH: tuple[Rule, ...] = (
     # (XCiT, EdgeNeXt) has a temperature.
     Rule("(?:qkv|proj)/(?:weight|bias)", (), beside="temperature"),
     Rule("attn/qkv/bias_mask", ()),  # what DINOv3 multiplies the bias of the key by
-    *torch_attention(fused="attn/qkv", out="attn/proj", exclude=rf"{EXCLUDED}|visual/"),
+    *(
+        rule
+        for mark, within in (("!cpe1/proj/weight", _BLOCK), ("attn/meta_mlp/fc1/weight", ""))
+        for rule in only_beside(
+            torch_attention(
+                fused="attn/qkv", out="attn/proj", within=within, exclude=rf"{EXCLUDED}|visual/"
+            ),
+            mark,
+        )
+    ),
     # ConViT
     _rule("attn/qk/weight", QKV[:2], "(two h k) d"),
     _rule("attn/qk/bias", biases_of(QKV[:2]), "(two h k)"),
@@ -62,12 +87,7 @@ PYTORCH: tuple[Rule, ...] = (
     _rule("relative_position_bias/relative_position_bias_table", "relative_bias", "r h"),
     _rule("pos_embed(?:ding)?", "position", "1 n d"),
     _rule("global_pos_embed/weight", "position", "n d"),
-    *torch_attention(  # GPT-NeoX
-        fused="attention/query_key_value",
-        out="attention/dense",
-        by_head=True,
-        exclude=EXCLUDED,
-    ),
+    *only_beside(_GPT_NEOX, "../../embed_in/weight"),
     *hugging_face("weight", "weight", transposed=True),
     *_NORMS,
 )
@@ -97,6 +117,12 @@ models/{vision_transformer,swin_transformer}.py; timm 1.0.31 models/{vision_tran
 swin_transformer,convit,xcit,cait,edgenext}.py; transformers 5.24 models/*/modeling_*.py; equimo
 1.1.0 models/vit.py and layers/attention.py.
 """
+
+BY_TYPE: Mapping[str, tuple[Rule, ...]] = {
+    "exaone": (*torch_attention(**layer_names("attn/attention/{}_proj", QKV_OUT)), *PYTORCH),
+    "gpt_neox": (*_GPT_NEOX, *PYTORCH),
+}
+"""The rules of models whose names others have, by their type in config.json."""
 
 PYTORCH_PLUS_ONE: tuple[Rule, ...] = adding_one(PYTORCH)
 """`PYTORCH` for models that have Llama's names and store w of their gain 1 + w.
