@@ -51,6 +51,12 @@ _SAME_SIZES = (
 computed.)"""
 
 
+def is_scale(name: str) -> bool:
+    """Whether a path in an attention's module is that of a quantized kernel's scale."""
+    *layer, last = name.split("/")
+    return bool(layer and _SCALES.fullmatch(last))
+
+
 def check_is_tree(params: Any, names: Sequence[str]) -> None:
     """Raise InputError for an array or another leaf alone, which has no path."""
     if not all(names):

@@ -171,7 +171,14 @@ class Tree:
             for path in self.paths
             if path.replace(".", "/").startswith(inside) and path not in self._rule_of
         }
-        return [path for path, name in names_inside.items() if not names.BESIDE.fullmatch(name)]
+        if not inside:  # the tree has no name for the module
+            return []
+        return [
+            path
+            for path, name in names_inside.items()
+            # Scales of a kernel have an error of their own.
+            if not names.BESIDE.fullmatch(name) and not checks.is_scale(name)
+        ]
 
     def by_rules(self, rules: Sequence[Rule]) -> Tree:
         """The same parameters, described by other rules."""

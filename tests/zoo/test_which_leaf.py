@@ -84,6 +84,41 @@ def test_what_a_leaf_beside_it_marks_as_other_attention_stays(kernels, mark):
             plan(ones(marked), Mimetic(), num_heads=H)
 
 
+TIMM = {"attn.qkv.weight": (3 * D, D), "attn.proj.weight": (D, D)}
+BY_HEAD = r"(\(h three k\) d|by_head=True)"
+SHARED = {
+    "TinyViT": ("stages.1.blocks.0.", TIMM | {"attn.norm.weight": (D,)}, BY_HEAD),
+    "TinyViT in MobileSAM": ("layers.1.blocks.0.", TIMM | {"attn.norm.weight": (D,)}, BY_HEAD),
+    "MaxViT": ("stages.0.blocks.0.attn_block.", TIMM, BY_HEAD),
+    "CoAtNet": ("stages.2.blocks.0.", TIMM, BY_HEAD),
+    "DaViT": ("stages.0.blocks.0.1.", TIMM | {"cpe1.proj.weight": (D, 1, 3, 3)}, BY_HEAD),
+    "SpeechBrain": (
+        "encoder.layers.0.mha_layer.",
+        {"in_proj_weight": (3 * D, D), "out_proj.weight": (D, D), "linear_pos.weight": (D, D)},
+        BY_HEAD,
+    ),
+    "SwissArmyTransformer": (
+        "transformer.layers.0.attention.",
+        {"query_key_value.weight": (3 * D, D), "dense.weight": (D, D)},
+        BY_HEAD,
+    ),
+    "gated attention": (
+        "layers.0.",
+        LLAMA | {"self_attn.g_proj.weight": (D, D)},
+        "if its logits are divided by √K, or .*undivided=True",
+    ),
+    "a scale of logits": ("layers.0.", LLAMA | {"self_attn.scale": (1,)}, "undivided=True"),
+}
+
+
+@pytest.mark.parametrize(("block", "leaves", "other"), SHARED.values(), ids=SHARED.keys())
+def test_names_that_libraries_share_are_asked_for_with_both_calls(block, leaves, other):
+    tree = ones({f"{block}{name}": shape for name, shape in leaves.items()})
+    for act in (plan, lambda tree, scheme, **options: check(tree, **options)):
+        with pytest.raises(InputError, match=rf"give rules=.*{other}"):
+            act(tree, Mimetic(), num_heads=H)
+
+
 @pytest.mark.parametrize("head", ["map_head", "MAPHead_0", "pool", "heads_action/readout"])
 def test_attention_pooling_has_any_name(head):
     """octo's action heads have a map_head beside the transformer's encoder blocks."""
@@ -168,7 +203,7 @@ def test_attention_of_torch_has_any_name(prefix):
     ["weight_scale", "weight_scale_inv", "weight.absmax", "SCB", "scales", "input_scale"],
 )
 def test_kernels_with_scales_beside_them_are_refused(scale):
-    tree = LLAMA | {"self_attn.logit_scale": (H,), "self_attn.scale": (1,)}
+    tree = LLAMA | {"self_attn.logit_scale": (H,)}
     assert plan(ones(tree), Mimetic(), num_heads=H)
     for name in ("q_proj", "o_proj"):
         scaled = ones(tree | {f"self_attn.{name}.{scale}": (D,)})
