@@ -45,6 +45,7 @@ scale: positions, masks, norms of queries and keys."""
 
 _PATCHES = re.compile("patch", re.IGNORECASE)
 _CONVOLUTION = re.compile("conv|embed|stem", re.IGNORECASE)
+_POSITIONS = re.compile("pos|wpe", re.IGNORECASE)
 _TOKENS = re.compile("(^|[/._])(wte|tok|vocab|shared)|embed", re.IGNORECASE)
 
 
@@ -109,6 +110,11 @@ def of_text(table: str, leaves: Iterable[tuple[str, int]], every: Collection[str
             nearest[kind] = max(nearest[kind], len(list(shared)))
     tokens, patches = nearest.values()
     return None if tokens == patches else tokens > patches
+
+
+def embeds_tokens(path: str, shape: tuple[int, ...]) -> bool:
+    """Whether a leaf has the name and the shape of an embedding of tokens."""
+    return _embeds(path, len(shape), ()) == "tokens" and not _POSITIONS.search(path)
 
 
 def _embeds(path: str, rank: int, every: Collection[str]) -> str:

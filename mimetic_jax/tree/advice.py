@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.zoo.suggestion import (
     mlp_suggestion,
     numbered,
+    other_calls,
     position_suggestion,
     suggestion,
 )
@@ -66,7 +68,7 @@ def no_match(tree: Tree, scheme: Scheme) -> str:
     if found := hint(tree, scheme):
         return message + found
     if roles_to_write(scheme, ATTENTION):
-        if call := suggested(tree, tree.paths):
+        if call := suggested(tree, tree.paths, scheme=scheme):
             return f"{message}: give {call}"
         if reason := why_left_out(tree, tree.paths):
             return f"{message}: {reason}"
@@ -108,8 +110,14 @@ def why_left_out(tree: Tree, among: Iterable[str]) -> str:
     return ""
 
 
-def suggested(tree: Tree, among: Iterable[str], beside: str | None = None) -> str:
-    """What to give for the attention of some paths, beside the rules of the rest."""
+def suggested(
+    tree: Tree,
+    among: Iterable[str],
+    beside: str | None = None,
+    scheme: Scheme | None = None,
+) -> str:
+    """What to give for the attention of some paths, beside the rules of the rest; with what else
+    of the tree a scheme writes that no rule describes."""
     shapes = dict(zip(tree.paths, map(np.shape, tree.leaves), strict=True))
     if beside is None:
         fitting = (
@@ -119,7 +127,23 @@ def suggested(tree: Tree, among: Iterable[str], beside: str | None = None) -> st
         beside = tree.name_of_rules if any(map(attention_kernels, fitting)) else ""
     among = [path for path in among if not _rule_without_role(tree, path)]
     undivided = any(map(_UNDIVIDED.search, tree.paths))
-    return suggestion(((path, shapes[path]) for path in among), beside, undivided=undivided)
+    described = set(itertools.chain(*tree.blocks.values()))
+    wanted = scheme.writes(frozenset(ROLES)) - described if scheme else ()
+    others = other_calls([*shapes.items()], wanted)
+    attention = [(path, shapes[path]) for path in among]
+    return suggestion(attention, beside, undivided=undivided, others=others)
+
+
+@contextlib.contextmanager
+def naming_tokens(tree: Tree) -> Iterator[None]:
+    """Name the embedding of tokens in an error that asks for its rule, if it is clear which."""
+    try:
+        yield
+    except InputError as error:
+        shapes = [(p, np.shape(leaf)) for p, leaf in zip(tree.paths, tree.leaves, strict=True)]
+        calls = other_calls(shapes, {"embedding", "unembedding"})
+        asked = "Rule(path, 'embedding', 't d')"
+        raise InputError(str(error).replace(asked, calls[0] if calls else asked)) from error
 
 
 def _rule_without_role(tree: Tree, path: str) -> bool:

@@ -14,6 +14,7 @@ from mimetic_jax.base.typed import shown
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.layout import own_rules
 from mimetic_jax.rules.rule import ATTENTION
+from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.tree.advice import (
     advice_on_groups,
@@ -204,7 +205,7 @@ def _check_no_gate(tree: Tree, block: str, leaves: Mapping[str, Leaf]) -> None:
             )
 
 
-def check_described(tree: Tree) -> None:
+def check_described(tree: Tree, scheme: Scheme | None = None) -> None:
     """Raise InputError if the tree seems to have attention that no rule describes."""
     for block in tree.blocks if tree.found_rules else ():
         _check_no_stranger(tree, block)
@@ -225,7 +226,7 @@ def check_described(tree: Tree) -> None:
     if not advice:
         parents = {paths.parent(paths.parent(one)) for one in tree.undescribed}
         near = [one for one in tree.paths if paths.parent(paths.parent(one)) in parents]
-        call = suggested(tree, near) or "rules=(Rule(path, role, layout), …)"
+        call = suggested(tree, near, scheme=scheme) or "rules=(Rule(path, role, layout), …)"
         layers = {paths.parent(one) for one in tree.undescribed}
         alike = [x for x in sorted(layers) if paths.parent(x) == paths.parent(paths.parent(path))]
         advice = (

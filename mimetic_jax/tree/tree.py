@@ -21,7 +21,7 @@ from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.typed import shown
 from mimetic_jax.rules import names, paths
-from mimetic_jax.rules.rule import ATTENTION, Rule, find_rule, search
+from mimetic_jax.rules.rule import ATTENTION, ROLES, Rule, find_rule, search
 from mimetic_jax.schemes import Block, Context, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
 from mimetic_jax.tree import advice, checks
@@ -385,10 +385,11 @@ class Tree:
                 found.append((block, leaves))
         checks.check_one_width(self, found)
         written = frozenset(leaf.role for _, leaves in found for leaf in leaves)
+        if not found or scheme.writes(frozenset(ROLES)) & {"query", "value"}:
+            checks.check_described(self, scheme)
         if found:
-            scheme.check_tree(frozenset(itertools.chain(*self.blocks.values())), written)
-        if not found or written & {"query", "value"}:
-            checks.check_described(self)
+            with advice.naming_tokens(self):
+                scheme.check_tree(frozenset(itertools.chain(*self.blocks.values())), written)
         if not found:
             raise InputError(advice.no_match(self, scheme))
         attention = [block for block, leaves in found if {x.role for x in leaves} & set(ATTENTION)]

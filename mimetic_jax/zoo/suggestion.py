@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from mimetic_jax.rules import names
@@ -16,7 +16,7 @@ _STORAGE: tuple[dict[str, Any], ...] = tuple(
     for stack in ({}, {"stacked": True}, {"stacked": True, "axis": 1})
     for flags in ((), ("flat",), ("transposed",), ("flat", "transposed"))
 )
-_ORDERS = {"kernel": False, "w": False, "weight": True}
+_ORDERS = {"kernel": False, "w": False, "": False, "weight": True}
 """Whether a square kernel of this name is stored output first, by the custom of libraries."""
 
 _MLPS = (
@@ -25,6 +25,12 @@ _MLPS = (
     *(("wi", "wo"), ("c_fc", "c_proj"), ("fc_in", "fc_out"), ("dense_h_to_4h", "dense_4h_to_h")),
 )
 """Names of the two layers of an MLP."""
+_GATED = (
+    *(("up", "down", "gate"), ("up_proj", "down_proj", "gate_proj"), ("w3", "w2", "w1")),
+    *(("w_up", "w_down", "w_gate"), ("wi_1", "wo", "wi_0"), ("w_in", "w_out", "w_gate")),
+)
+"""Names of the three layers of a gated MLP; the last one's output is activated."""
+_READOUT = re.compile(r"(?i)(^|[/.])((lm_?)?head|unembed\w*|logits\w*|output|readout)([/.]\w+)?$")
 
 _POSITION = re.compile(r"(?i)(^|[/._])(pos(ition)?s?(al)?_?(emb|enc|table)|wpe)")
 
@@ -33,13 +39,17 @@ _Layer = tuple[str, str, tuple[int, ...], str]
 
 
 def suggestion(
-    leaves: Iterable[tuple[str, tuple[int, ...]]], beside: str = "", *, undivided: bool = False
+    leaves: Iterable[tuple[str, tuple[int, ...]]],
+    beside: str = "",
+    *,
+    undivided: bool = False,
+    others: Sequence[str] = (),
 ) -> str:
     """What to give for the first attention by its names; "" unless names and shapes decide it.
 
     A kernel that holds query, key and value may hold them one after another or head by head, which
     no shape tells: there both are named, and what each means. `beside` are the rules of the rest of
-    the tree, to be kept.
+    the tree, to be kept, and `others` are calls for other leaves.
 
     >>> suggestion([(f"h/0/attn/W{name}/kernel", (8, 8)) for name in "qkvo"])
     'rules=attention_rules(query="Wq", key="Wk", value="Wv", out="Wo", flat=True), num_heads=…'
@@ -49,41 +59,81 @@ def suggestion(
     for path, shape in shapes.items():
         block, name, kind = names.found(path)
         start = f"{block}{path[len(block)]}{name}" if block else name
-        layer = re.fullmatch(r"((?:[/.]\d+)?)[/.](\w+)", path.removeprefix(start))
+        layer = re.fullmatch(r"((?:[/.]\d+)?)(?:[/.](\w+))?", path.removeprefix(start))
         if kind and layer and len(shape) > 1 and layer[2] != "bias":
-            prefix = path.removesuffix(layer[2])
-            others = (one.removeprefix(prefix) for one in shapes if one.startswith(prefix))
-            bias = next((one for one in others if one != layer[2]), "")
-            described = f"{name}{layer[1]}".replace(".", "/"), layer[2], shape, bias
+            kernel, bias = layer[2] or "", ""
+            if kernel:
+                prefix = path.removesuffix(kernel)
+                inside = (one.removeprefix(prefix) for one in shapes if one.startswith(prefix))
+                bias = next((one for one in inside if one != kernel), "")
+            described = f"{name}{layer[1]}".replace(".", "/"), kernel, shape, bias
             blocks[block].setdefault(kind, described)
     for block, layers in blocks.items():
         options = [] if not beside else [f'within=r"^{numbered(block)}$"']
         options += ["undivided=True"] * undivided
         if set(ATTENTION) <= layers.keys():
-            return _apart({role: layers[role] for role in ATTENTION}, options, beside)
+            return _apart({role: layers[role] for role in ATTENTION}, options, beside, others)
         if {"fused", "out"} <= layers.keys():
-            return _fused(layers["fused"], layers["out"], options, beside)
+            return _fused(layers["fused"], layers["out"], options, beside, others)
     return ""
 
 
 def mlp_suggestion(leaves: Iterable[tuple[str, tuple[int, ...]]], beside: str) -> str:
-    """What to give for the first MLP by the names of its two layers; "" if there is none."""
+    """What to give for the first MLP by the names of its layers; "" if there is none."""
+    call = mlp_call(leaves)
+    return given([call], beside) if call else ""
+
+
+def mlp_call(
+    leaves: Iterable[tuple[str, tuple[int, ...]]], kinds: Sequence[tuple[str, ...]] = _MLPS
+) -> str:
+    """The call of `mlp_rules` for the first MLP whose layers have names of these kinds.
+
+    >>> mlp_call([("h/0/up", (8, 32)), ("h/0/gate", (8, 32)), ("h/0/down", (32, 8))], _GATED)
+    'mlp_rules(first="up", second="down", gate="gate", kernel="")'
+    """
     shapes = dict(leaves)
     for path, shape in shapes.items():
-        for first, second in _MLPS:
-            if not (found := re.fullmatch(rf"((?:.*[/.])?){first}([/.])(\w+)", path)):
+        for first, *others in kinds:
+            if not (found := re.fullmatch(rf"((?:.*[/.])?){first}((?:[/.]\w+)?)", path)):
                 continue
-            other = shapes.get(f"{found[1]}{second}{found[2]}{found[3]}")
-            if len(shape) not in (2, 3) or other != (*shape[:-2], *shape[:-3:-1]):
+            second, *gate = (shapes.get(f"{found[1]}{name}{found[2]}") for name in others)
+            stacks = {(*shape[:-2], *shape[:-3:-1]): 0, shape[::-1]: 1}
+            if len(shape) not in (2, 3) or second not in stacks or set(gate) - {shape}:
                 continue
-            options = {"first": first, "second": second}
-            options |= {"kernel": found[3]} if found[3] != "kernel" else {}
-            flags = ["transposed=True"] * (shape[-2] > shape[-1]) + ["stacked=True"] * (
-                len(shape) == 3
-            )
-            given = ", ".join([*(f'{name}="{value}"' for name, value in options.items()), *flags])
-            return _given(f"mlp_rules({given})", beside)
+            kernel = found[2][1:]
+            options = dict(zip(("first", "second", "gate"), (first, *others), strict=False))
+            options |= {"kernel": kernel} if kernel != "kernel" else {}
+            axis = stacks[second] if len(shape) == 3 else 0
+            flags = ["transposed=True"] * (shape[-2 - axis] > shape[-1])
+            flags += ["stacked=True"] * (len(shape) == 3) + ["axis=1"] * axis
+            named = [f'{name}="{value}"' for name, value in options.items()]
+            return f"mlp_rules({', '.join([*named, *flags])})"
     return ""
+
+
+def other_calls(leaves: Sequence[tuple[str, tuple[int, ...]]], roles: Collection[str]) -> list[str]:
+    """The calls for an MLP and for tokens, if a scheme wants these roles.
+
+    >>> other_calls([("tok", (50, 8)), ("lm_head", (8, 50))], {"embedding", "unembedding"})
+    ['embedding_rules("tok", "lm_head")']
+    """
+    found = []
+    if "mlp_in" in roles:
+        found += [mlp_call(leaves, _GATED) or mlp_call(leaves)]
+    tables = [one for one in leaves if names.embeds_tokens(*one)]
+    tables = [one for one in tables if not _READOUT.search(one[0])]
+    if "embedding" in roles and len(tables) == 1:
+        [(path, shape)] = tables
+        outputs = [
+            (name, other == shape)
+            for name, other in leaves
+            if _READOUT.search(name) and other in (shape, shape[::-1])
+        ]
+        given = [f'"{name.replace(".", "/")}"' for name, _ in [(path, 0), *outputs[:1]]]
+        flags = ["transposed=True"] * any(transposed for _, transposed in outputs[:1])
+        found += [f"embedding_rules({', '.join([*given, *flags])})"]
+    return [call for call in found if call]
 
 
 def position_suggestion(leaves: Iterable[tuple[str, tuple[int, ...]]], beside: str) -> str:
@@ -94,7 +144,7 @@ def position_suggestion(leaves: Iterable[tuple[str, tuple[int, ...]]], beside: s
         for path, shape in leaves
         if _POSITION.search(path) and len(shape) in layouts and (len(shape) == 2 or shape[0] == 1)
     ]
-    return _given(found[0], beside) if len(found) == 1 else ""
+    return given(found, beside) if len(found) == 1 else ""
 
 
 def numbered(path: str) -> str:
@@ -102,7 +152,9 @@ def numbered(path: str) -> str:
     return re.sub(r"(^|[/_])\d+", r"\1\\d+", re.sub("[/.]", "/", path))
 
 
-def _apart(layers: Mapping[str, _Layer], options: list[str], beside: str) -> str:
+def _apart(
+    layers: Mapping[str, _Layer], options: list[str], beside: str, others: Sequence[str]
+) -> str:
     """The call of `attention_rules` by which the shapes of the four layers agree."""
     apart: dict[str, Any] = {role: name for role, (name, *_) in layers.items() if name != role}
     leaf = layers["out"][1]
@@ -111,18 +163,23 @@ def _apart(layers: Mapping[str, _Layer], options: list[str], beside: str) -> str
         rules = attention_rules(**apart, **storage, kernel=leaf)[: len(ATTENTION)]
         if sizes := _agreeing(rules, [shape for _, _, shape, _ in layers.values()]):
             fitting.append((storage, sizes))
-    if len(fitting) > 1:  # square kernels
+    unsure = len(fitting) > 1
+    if unsure:  # square kernels
         fitting = [one for one in fitting if one[0].get("transposed", False) == _ORDERS.get(leaf)]
     if len(fitting) != 1:
         return ""
     storage, sizes = fitting[0]
-    given = [f'{role}="{name}"' for role, name in apart.items()]
-    given += _leaves(layers["out"])
-    given += [f"{flag}={value}" for flag, value in storage.items()]
-    call = _given(f"attention_rules({', '.join([*given, *options])})", beside)
+    stated = [f'{role}="{name}"' for role, name in apart.items()]
+    stated += _leaves(layers["out"])
+    stated += [f"{flag}={value}" for flag, value in storage.items()]
+    call = given([f"attention_rules({', '.join([*stated, *options])})", *others], beside)
     if "flat" not in storage:
         return call
-    return f"{call}, {_heads(grouped=sizes['(h k)'] != sizes['(g k)'])}"
+    call = f"{call}, {_heads(grouped=sizes['(h k)'] != sizes['(g k)'])}"
+    if unsure and not leaf:  # the name of no library's kernel
+        name = layers["query"][0]
+        call += f", if the model computes x @ {name}; with transposed=True if it is {name} @ x"
+    return call
 
 
 def _leaves(layer: _Layer) -> list[str]:
@@ -146,30 +203,33 @@ def _agreeing(rules: Iterable[Rule], shapes: Iterable[tuple[int, ...]]) -> dict[
     return sizes
 
 
-def _fused(fused: _Layer, out: _Layer, options: list[str], beside: str) -> str:
+def _fused(
+    fused: _Layer, out: _Layer, options: list[str], beside: str, others: Sequence[str]
+) -> str:
     """The call for a kernel of two axes that holds query, key and value, in either order."""
     (name, _, shape, _), (out_name, _, out_shape, _) = fused, out
     if len(shape) != 2 or len(out_shape) != 2:
         return ""
-    given = [f'fused="{name}"', f'out="{out_name}"', *_leaves(out if out[3] else fused)]
-    given += ["flat=True"] + ["transposed=True"] * (shape[0] > shape[1])
+    stated = [f'fused="{name}"', f'out="{out_name}"', *_leaves(out if out[3] else fused)]
+    stated += ["flat=True"] + ["transposed=True"] * (shape[0] > shape[1])
     order = (
         "all heads of query, then those of key and of value; with by_head=True in the call if it "
         "holds query, key and value of one head after the other"
     )
     if grouped := max(shape) != 3 * min(shape):
-        given += ["grouped=True"]
+        stated += ["grouped=True"]
         order = "all of query, then all of key and of value; no rule describes others"
-    call = _given(f"attention_rules({', '.join([*given, *options])})", beside)
+    call = given([f"attention_rules({', '.join([*stated, *options])})", *others], beside)
     return f"{call}, {_heads(grouped=grouped)}, if the model's code shows that {name} holds {order}"
 
 
-def _given(rules: str, beside: str) -> str:
-    if beside:
-        rules = f"({'' if rules.startswith('Rule') else '*'}{rules}, *{beside})"
-    elif rules.startswith("Rule"):
-        rules = f"({rules},)"
-    return f"rules={rules}"
+def given(calls: Sequence[str], beside: str) -> str:
+    """The argument of these rules or calls, in front of other rules."""
+    if len(calls) == 1 and not beside and not calls[0].startswith("Rule"):
+        return f"rules={calls[0]}"
+    every = [call if call.startswith("Rule") else f"*{call}" for call in calls]
+    every += [f"*{beside}"] if beside else []
+    return f"rules=({', '.join(every)}{',' * (len(every) == 1)})"
 
 
 def _heads(*, grouped: bool) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from mimetic_jax import InputError, attention_rules, check, plan, rewrite
 from mimetic_jax.command.expressions import parse_rules
-from mimetic_jax.schemes import MeanShift, Mimetic, SinCos
+from mimetic_jax.schemes import MeanShift, Mimetic, PositionalHeads, SinCos
 from tests.zoo.cases import ones
 
 KEY = jax.random.key(0)
@@ -26,6 +26,20 @@ def layer(block, shapes=HEADS, leaf="kernel"):
 
 
 STOCK = layer("block_0/attention")
+GROUPED = {"wq": (D, D), "wk": (D, D // 2), "wv": (D, D // 2), "wo": (D, D)}
+GATED = {"w_up": (D, F), "w_gate": (D, F), "w_down": (F, D)}
+
+
+def plain(stack=(), axis=0, attention=GROUPED):
+    """A decoder whose layers are their kernels, in layers apart or stacked along an axis."""
+    layer = "layers" if stack else "layers/0"
+    shapes = {f"attn/{name}": shape for name, shape in attention.items()}
+    shapes |= {f"mlp/{name}": shape for name, shape in GATED.items()}
+    return {"tok_embed": (50, D), "lm_head": (D, 50)} | {
+        f"{layer}/{name}": (*shape[:axis], *stack, *shape[axis:]) for name, shape in shapes.items()
+    }
+
+
 BESIDE = "give rules=(.*), num_heads=…; if it is no"
 WITHOUT = "leave it out with rules=(.*)$"
 CALL = r"rules=(attention_rules\(.*?\)), num_heads"
@@ -94,6 +108,16 @@ ADVISED = {
     },
     "beside_stock_left_out": (STOCK | layer("block_0/attn", "wq wk wv wo"), WITHOUT, "attention"),
     **{
+        f"plain_{kind}": (tree, r"give (?:rules=)(.*?), num_heads=…", "attn/")
+        for kind, tree in {
+            "apart": plain(),
+            "stacked": plain((3,)),
+            "second_axis": plain((3,), 1),
+            "fused": {"l/attn/wqkv": (D, 3 * D), "l/attn/wo": (D, D)},
+            "square": plain(attention=dict.fromkeys(GROUPED, (D, D))),
+        }.items()
+    },
+    **{
         f"fused_{name}": (
             STOCK
             | layer("block_0/attn", {name: (D, 3 * D), "wo": (D, D)})
@@ -114,18 +138,38 @@ OTHERS = {
 }
 
 
-def assert_advised(tree, scheme, words, kept):
+def assert_advised(tree, scheme, words, kept, num_kv_heads=None):
     with pytest.raises(InputError, match=words) as refused:
         plan(ones(tree), scheme, num_heads=H)
     rules = parse_rules(re.search(words, str(refused.value))[1])
-    written = {write.path for write in plan(ones(tree), scheme, rules=rules, num_heads=H)}
+    heads = {"num_heads": H, "num_kv_heads": num_kv_heads}
+    written = {write.path for write in plan(ones(tree), scheme, rules=rules, **heads)}
     assert written == {path for path in tree if re.search(kept, path)}
 
 
 @pytest.mark.parametrize("name", ADVISED)
 def test_attention_that_no_rule_describes(name):
     tree, words, kept = ADVISED[name]
-    assert_advised(tree, Mimetic(), words, kept)
+    grouped = any(shape[-1] == D // 2 for shape in tree.values())
+    assert_advised(tree, Mimetic(), words, kept, H // 2 if grouped else None)
+
+
+@pytest.mark.parametrize("tree", [plain(), plain((3,)), plain((3,), 1)])
+def test_one_call_is_all_that_a_scheme_needs_of_a_plain_tree(tree):
+    words = r"give rules=(.*?), num_heads=…"
+    assert_advised(tree, PositionalHeads(10_000, channel=0), words, "", num_kv_heads=H // 2)
+
+
+def test_the_embedding_that_has_no_rule_is_named():
+    rules = attention_rules(query="wq", key="wk", value="wv", out="wo", kernel="", flat=True)
+    with pytest.raises(InputError, match=r'put embedding_rules\("tok_embed", "lm_head"\) in front'):
+        plan(
+            ones(plain()),
+            PositionalHeads(10_000, channel=0),
+            rules=rules,
+            num_heads=H,
+            num_kv_heads=H // 2,
+        )
 
 
 @pytest.mark.parametrize(("tree", "scheme", "kept"), OTHERS.values(), ids=OTHERS.keys())
