@@ -56,7 +56,8 @@ def chosen(
     picked: Arms = {}
     for name in init:
         if name not in named and name not in together:
-            raise unknown("init", name, [*together, *arms, *noises, *permuted])
+            known = [*together, *arms, *noises, *permuted]
+            raise unknown("init", name, known, "configs/arms.py")
         picked |= together.get(name) or {name: named[name]}
     return ConfigDict({name: _fields(arm) for name, arm in picked.items()}, sort_keys=False)
 

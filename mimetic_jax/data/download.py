@@ -137,10 +137,18 @@ REMOTE = {
 
 
 def hint(name: str, data_dir: str | None) -> str:
-    """The command that downloads a data set, for errors; "" if there is none."""
+    """The command that downloads a data set, for errors; "" if there is none.
+
+    It makes the arrays of published files where they are unpacked, which need no network.
+    """
     if name not in REMOTE:
         return ""
-    return f"mimetic download {name} --data-dir={data_dir or 'DIR'}"
+    folders = {Path(path).parent.name for remote in REMOTE[name] for path in remote.unpacked or ()}
+    root = data_dir or "DIR"
+    root = str(Path(root).parent) if Path(root).name in folders else root
+    there = [folder for folder in folders if (Path(root) / folder).is_dir()]
+    read = f" (reads the files of {there[0]})" if there else ""
+    return f"mimetic download {name} --data-dir={root}{read}"
 
 
 def download(name: str, data_dir: str) -> Path:

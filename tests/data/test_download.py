@@ -144,6 +144,13 @@ def test_the_command_line_and_the_errors_name_each_other(server, tmp_path, capsy
         refused(lambda load=load, name=name: load(name, str(tmp_path)), command)
 
 
+@pytest.mark.parametrize("given", ["", "cifar-10-batches-py"])
+def test_an_unpacked_archive_is_named_with_the_command_that_reads_it(tmp_path, given):
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    command = f"mimetic download cifar10 --data-dir={tmp_path} (reads the files of cifar-10-"
+    refused(lambda: load_dataset("cifar10", str(tmp_path / given)), command)
+
+
 def test_files_that_are_unpacked_already_are_not_downloaded(server, tmp_path):
     """With the published checksums alone: pickles of somebody else are never read."""
     (tmp_path / "inside").mkdir()

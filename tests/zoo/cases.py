@@ -132,7 +132,10 @@ class Case:
 
     def at(self, name: str) -> str:
         layer = self.layer or self.block.partition("}")[0] + "}"
-        return name[1:] if name.startswith("/") else f"{layer}/{name}"
+        if name.startswith("/"):
+            return name[1:]
+        assert name.split("/")[0] not in layer.split("/"), f"/{name} is a path in the tree"
+        return f"{layer}/{name}"
 
     def stacked(self, axes: Iterable[Any]) -> list[Any]:
         """The axes of a leaf with that of layers, if they are stacked."""

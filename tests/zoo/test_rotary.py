@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from mimetic_jax import Rule, rewrite, zoo
+from mimetic_jax import llama_rules, rewrite
 from mimetic_jax.schemes import PositionalHeads
 from tests.schemes.test_positional import law
 
@@ -143,17 +143,7 @@ def forward(weights, tokens, base):
     return activations
 
 
-EMBEDDING = (Rule("embed_tokens/weight", "embedding", "t d"), *zoo.PYTORCH)
-EVERY_LAYER = (
-    Rule("lm_head/weight", "unembedding", "t d"),
-    Rule("mlp/gate_proj/weight", "mlp_gate", "f d"),
-    Rule("mlp/up_proj/weight", "mlp_in", "f d"),
-    Rule("mlp/down_proj/weight", "mlp_out", "d f"),
-    *EMBEDDING,
-)
-
-
-@pytest.mark.parametrize("rules", [EMBEDDING, EVERY_LAYER])
+@pytest.mark.parametrize("rules", [None, llama_rules()])
 def test_a_llama_in_pytorchs_names_looks_back(rules):
     """The page's example: the law in the first block, and a channel that stays constant."""
     scheme = PositionalHeads(500.0, offsets=(0, 1, 2, 3), sharpness=8.0, channel=3)
@@ -166,5 +156,4 @@ def test_a_llama_in_pytorchs_names_looks_back(rules):
     for head in range(4):
         np.testing.assert_allclose(scores[head], law(DISTANCES, head, K, base=500.0), atol=1e-4)
     varies = [np.ptp(x[:, 3]) for x in activations]
-    assert varies[0] < 1e-6
-    assert (max(varies) < 1e-6) == (rules is EVERY_LAYER)
+    assert max(varies) < 1e-6
