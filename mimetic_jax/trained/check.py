@@ -13,7 +13,7 @@ from mimetic_jax.base.table import Listing, aligned, paragraph
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.trained.pairs import Layer, LayerNorms, LayerPairs, Pair, layer_pairs
-from mimetic_jax.trained.picture import heads_figure, picture
+from mimetic_jax.trained.picture import alignments_figure, heads_figure
 from mimetic_jax.trained.positional import LayerHeads, as_rotary, heads_table, positional_heads
 from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.rotary import Rotary
@@ -23,9 +23,6 @@ _CLEAR = 4.0
 
 Of heads that are noise, one in 16,000 is beyond.
 """
-
-_TICKS = 16
-"""Most layers that a picture names: of more, every second or third one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,29 +160,14 @@ class Check(Listing[LayerCheck]):
         Raises:
             InputError: if matplotlib isn't installed.
         """
-        depth = np.arange(len(self))
-        panels = self._points()
-        others = beside._points() if beside else {}
-        # One above the other, so that the words can be read on a phone too.
-        figure = picture(4.8, 0.9 + 1.9 * len(panels))
-        axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True, sharey=True))
-        for panel, (title, points) in zip(axes, panels.items(), strict=True):
-            noise = _CLEAR * np.array([layer.noise for layer in self])
-            panel.fill_between(depth, -noise, noise, color="0.85", label=f"noise, {_CLEAR:g} sd")
-            if title in others:
-                rings = {"color": "0.45", "markerfacecolor": "none", "markersize": 4}
-                label = "the kernels alone" if beside and not beside.note else "beside"
-                panel.plot(*zip(*others[title], strict=True), "o", label=label, **rings)
-            folded = "with gains and scales" if any(layer.folded for layer in self) else None
-            panel.plot(*zip(*points, strict=True), "o", markersize=3.5, label=folded)
-            panel.set_title(title)
-            shown = depth[:: -(-len(self) // _TICKS)]
-            panel.set_xticks(shown)
-        axes[-1].set_xlabel("layer")
-        figure.supylabel("alignment with the identity", fontsize="medium")
-        handles, labels = axes[-1].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", fontsize="small")
-        return figure
+        return alignments_figure(
+            self._points(),
+            _CLEAR * np.array([layer.noise for layer in self]),
+            f"noise, {_CLEAR:g} sd",
+            label="with gains and scales" if any(layer.folded for layer in self) else None,
+            beside=beside._points() if beside else {},
+            beside_label="the kernels alone" if beside and not beside.note else "beside",
+        )
 
     def plot_heads(self) -> Any:
         """A figure of the distances at which heads look, by layer and head: `positional`.
