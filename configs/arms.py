@@ -149,6 +149,25 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
     return arms
 
 
+FEW_IMAGES = ("default", "norm_matched_mimetic_zero_mlp", "mimetic_zero_mlp")
+"""The arms of `few_images` that are compared unless others are asked for."""
+
+
+def few_images() -> Arms:
+    """Arms for a few thousand images: those of `vision`, where default has sin-cos positions too.
+
+    `learned` is the default with learned positions. `mimetic_zero_mlp` also starts the second layer
+    of each MLP at zero.
+    """
+    positions, mimetic = SinCos(), Mimetic()
+    others = {name: arm for name, arm in vision().items() if name != "sincos"}
+    return others | {
+        "default": (positions,),
+        "learned": (),
+        "mimetic_zero_mlp": (positions, s.ZeroOut(mlp=True), mimetic),
+    }
+
+
 def figures(scale: float) -> Groups:
     """The self-attention paper's figures 4 (γ), 6 (share of the training data) and 10 (α and β).
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.train.record import CONTROLS, SCORES, Record
+from mimetic_jax.train.rates import goodness
+from mimetic_jax.train.record import CONTROLS, Record
 from mimetic_jax.train.report import BASELINES, ArmResult, compared
 from mimetic_jax.train.statistics import Difference, holm
 from mimetic_jax.train.store import files
@@ -95,7 +96,7 @@ class Results:
         for rate in row.ladder.rates:
             runs = self.runs(row.at(rate, trial=True), arm)
             if runs.keys() >= set(row.ladder.trials):
-                trials = (_goodness(runs[seed]) for seed in row.ladder.trials)
+                trials = (goodness(runs[seed]) for seed in row.ladder.trials)
                 found[rate] = float(np.mean(list(trials)))
         return found
 
@@ -148,14 +149,6 @@ class Results:
         self._raw[key].append((str(path), line.to_json()))
         if key in self._lines:
             self._lines[key].append(line)
-
-
-def _goodness(run: Record) -> float:
-    """More is better; of a text `loss` is that of the validation text, `value` of the test text."""
-    score = SCORES[run.score]
-    if score.chosen_by:
-        return -float(run.loss if run.loss is not None else np.inf)
-    return run.value if score.higher else -run.value
 
 
 def is_control(arm: str) -> bool:

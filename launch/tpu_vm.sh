@@ -58,7 +58,7 @@ install() {
   ssh_to all "mkdir -p $folder && cd $folder && tar -xzf ../${archive##*/} \
 && python3 -m pip install --quiet --user uv \
 && ~/.local/bin/uv venv --quiet --allow-existing --python 3.13 .venv \
-&& ~/.local/bin/uv pip install --quiet --python .venv --constraint requirements.txt -e '.[train,tpu,gcs]'"
+&& ~/.local/bin/uv pip install --quiet --python .venv --constraint requirements.txt -e '.[train,tfds,tpu,gcs]'"
 }
 
 command=${1:-}

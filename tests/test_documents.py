@@ -13,6 +13,7 @@ import sys
 import tomllib
 import types
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -21,9 +22,11 @@ import pytest
 import yaml
 
 from mimetic_jax import rewrite
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.exits import Answered
 from mimetic_jax.base.version import __version__
 from mimetic_jax.command import console, experiment, shipped
+from mimetic_jax.command.expressions import parse_scheme
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.train import Comparison
 from mimetic_jax.train.schema import leaves
@@ -114,10 +117,19 @@ def test_commands_are_accepted(path, monkeypatch):
                 assert field in fields, f"{command}: no {flag}"
 
 
+def blocks_of_training() -> Iterator[tuple[str, str]]:
+    """The programs of docs/training.md, each with the heading that it stands below."""
+    text = (ROOT / "docs" / "training.md").read_text()
+    for section in re.split("^## ", text, flags=re.MULTILINE):
+        for block in re.findall(r"^```python\n(?!>>>)(.*?)^```", section, re.MULTILINE | re.DOTALL):
+            yield section.partition("\n")[0], block
+
+
 def test_the_module_of_the_page(tmp_path, monkeypatch):
     """The page's own module, which a session of doctest can't define: it has no import path."""
-    text = (ROOT / "docs" / "training.md").read_text()
-    module, *uses = re.findall(r"^```python\n(?!>>>)(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    module, *uses = (
+        block for section, block in blocks_of_training() if section != "A scheme of your own"
+    )
     (tmp_path / "mymodel.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)
     images, labels = np.zeros((6, 32, 32, 3), np.uint8), np.arange(6, dtype=np.int32) % 3
@@ -137,18 +149,22 @@ def test_the_module_of_the_page(tmp_path, monkeypatch):
     assert page["seen"] == [("mimetic", 2, 8, 0.25)]
 
 
-def test_the_scheme_and_the_configuration_of_contributing(tmp_path, monkeypatch):
-    """They train as they stand there."""
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    scheme, config = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    (tmp_path / "tied_scheme.py").write_text(scheme)
-    (tmp_path / "my_config.py").write_text(f"from tied_scheme import Tied\n{config}")
+def test_the_scheme_of_the_page(tmp_path, monkeypatch):
+    """It trains as it stands there, by its import path too."""
+    scheme, config = (
+        block for section, block in blocks_of_training() if section == "A scheme of your own"
+    )
+    (tmp_path / "mine.py").write_text(scheme)
+    (tmp_path / "my_config.py").write_text(config)
     monkeypatch.syspath_prepend(tmp_path)
-    Tied = importlib.import_module("tied_scheme").Tied
     kernels = {"fc1": np.arange(32.0).reshape(4, 8), "fc2": np.zeros((8, 4))}
     mlp = {"mlp": {name: {"kernel": kernel} for name, kernel in kernels.items()}}
-    new = rewrite(jax.random.key(0), mlp, Tied(-0.25))["mlp"]["fc2"]["kernel"]
-    np.testing.assert_allclose(new, -0.25 * kernels["fc1"].T)
+    new = rewrite(jax.random.key(0), mlp, parse_scheme("mine:Tied(rho=-0.25)"))
+    np.testing.assert_allclose(new["mlp"]["fc2"]["kernel"], -0.25 * kernels["fc1"].T)
+    assert type(parse_scheme("SinCos(), NormMatched(mine:Tied)")[1].like).__name__ == "Tied"
+    for wrong in ("mine:Tide()", "no_module:Tied()"):
+        with pytest.raises(InputError, match=rf"--scheme={wrong[:-2]} can't be imported: "):
+            parse_scheme(wrong)
     loaded = shipped.load(f"{tmp_path / 'my_config.py'}:width=16,steps=2")
     loaded.seeds = (0,)
     results = Comparison(loaded, say=lambda line: None).train(tmp_path / "workdir")

@@ -33,6 +33,7 @@ ALLOWED = {
         *("trained", "tree", "weights", "zoo"),
     },
     "__init__": {"base", "rules", "schemes", "trained", "tree", "weights", "zoo"},
+    "__main__": {"command"},
 }
 """By folder, or by module at the root; each imports what stands above it."""
 

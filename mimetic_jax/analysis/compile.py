@@ -12,6 +12,7 @@ import importlib.util
 import math
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from jax.experimental import topologies
 from mimetic_jax.base.chips import CHIPS
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.extras import advice
+from mimetic_jax.base.times import duration
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
@@ -139,10 +141,11 @@ def describe(comparison: Comparison, target: Target) -> Iterator[str]:
             described.append(arm.program)
             mesh = ", ".join(f"{name} {size}" for name, size in arm.program.mesh.shape.items())
             yield f"{arm.config.name}, arm {arm.name}, for {target.count} {target.kind} ({mesh})"
+            began = time.perf_counter()
             # Models choose their kernels by the default device.
             with jax.default_device(arm.program.mesh.devices.flat[0]):
                 text = _compiled(_lowered(arm), target)
-            yield text
+            yield f"{text}\n  compiled in {duration(time.perf_counter() - began)}"
 
 
 def collectives(text: str) -> collections.Counter[str]:

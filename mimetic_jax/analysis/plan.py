@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from mimetic_jax.base.chips import CHIPS
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.table import paragraph
+from mimetic_jax.base.times import duration
+from mimetic_jax.train import rates
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 
 
-def describe(comparison: Comparison) -> str:
-    """What `--mode=plan` prints first: gains that it can show, steps, FLOPs, memory and writes."""
+def describe(comparison: Comparison, target: Target | None = None) -> str:
+    """What `--mode=plan` prints first: gains that it can show, steps, FLOPs, memory and writes.
+
+    What all arms have in common is printed once.
+    """
     config = comparison.config
     lines = [
         f"{config.name}: {comparison.info}",
         f"{len(comparison.arms)} arms x {_seeds(config.seeds)} on {jax.device_count()} "
-        f"{jax.devices()[0].device_kind} device(s)",
+        f"{target.chip if target else jax.devices()[0].device_kind} device(s)",
         *filter(None, [comparison.shows()]),
     ]
+    if rates.tries(config):
+        lines.append(rates.about_trial(config, len(comparison.arms)))
+    found = {name: _lines(arm) for name, arm in comparison.arms.items()}
+    shared = [line for line in next(iter(found.values())) if all(line in x for x in found.values())]
+    lines += ["", "every arm" if len(found) > 1 else "the run", *shared]
     for name, arm in comparison.arms.items():
-        lines += ["", f"arm {name}", *_lines(arm)]
+        own = [line for line in found[name] if line not in shared] + _writes(arm)
+        lines += ["", f"arm {name}", *own]
     return "\n".join(paragraph(line, "      ") for line in lines)
 
 
@@ -50,7 +65,7 @@ def _lines(arm: Arm) -> list[str]:
         f"{_megabytes(bytes_per_device(state.opt_state))}, data "
         f"{_megabytes(program.feed.data_bytes())}"
     )
-    lines = [
+    return [
         f"  {program.steps:,} steps of {program.batch} ({per_epoch:,} per epoch)",
         f"  {config.optimizer.schedule} learning rate, at quarters of training: "
         + ", ".join(f"{rate:.2e}" for rate in rates),
@@ -58,12 +73,66 @@ def _lines(arm: Arm) -> list[str]:
         f"{program.steps * flops:.3g} in a run",
         memory,
     ]
-    if config.scheme:
-        lines += [
-            "  writes:",
-            *(f"  {row}" for row in str(program.plan(config.scheme)).splitlines()),
-        ]
-    return lines
+
+
+def _writes(arm: Arm) -> list[str]:
+    """What the schemes of an arm write."""
+    if not arm.config.scheme:
+        return ["  as the model draws it"]
+    rows = str(arm.program.plan(arm.config.scheme)).splitlines()
+    return ["  writes:", *(f"  {row}" for row in rows)]
+
+
+class Target(NamedTuple):
+    """Chips that needn't be here, by their name in `base.chips`."""
+
+    chip: str
+    chips: int
+
+    @classmethod
+    def of(cls, name: str) -> Target:
+        """The target of a name.
+
+        >>> Target.of("v5e-16"), Target.of("v5p:2x2x2").chips, Target.of("h100").chips
+        (Target(chip='v5e', chips=16), 8, 1)
+        """
+        found = re.fullmatch(r"(.*?)(?:[:-](\d+(?:x\d+)*))?", name)
+        assert found is not None
+        chip, shape = found.groups()
+        if chip not in CHIPS:
+            raise unknown("target", chip, CHIPS)
+        count = math.prod(map(int, shape.split("x"))) if shape else 1
+        if not 1 <= count <= _MOST_CHIPS:
+            raise InputError(f"target {name!r} is not of 1 to {_MOST_CHIPS:,} chips")
+        return cls(chip, count)
+
+    def take_place(self) -> None:
+        """Let JAX have as many virtual CPU devices: call this before JAX computes anything."""
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", self.chips)
+
+
+_MOST_CHIPS = 4096
+_UTILIZATION = 0.4
+"""The share of its peak that a chip is taken to reach."""
+
+
+def on_target(comparison: Comparison, target: Target) -> str:
+    """How long a comparison trains on other hardware and what it holds there, by their peaks."""
+    config, chip = comparison.config, CHIPS[target.chip]
+    programs = [arm.program for arm in comparison.arms.values()]
+    runs = len(config.seeds) + rates.tries(config)  # of each arm
+    flops = runs * sum(program.steps * program.flops_per_step for program in programs)
+    seconds = flops / (_UTILIZATION * chip.flops * target.chips)
+    held = max(bytes_per_device(one.shapes) + one.feed.data_bytes() for one in programs)
+    lines = [
+        f"{target.chips} x {target.chip}, at {_UTILIZATION:.0%} of their peak of "
+        f"{chip.flops / 1e12:,.0f} TFLOP/s: about {duration(seconds)} for all runs; input and "
+        "tests come on top",
+        f"memory: {held / 1e9:.2g} of {chip.memory / 1e9:.0f} GB per chip for parameters, "
+        "optimizer and data; `mimetic compile --target` adds the activations",
+    ]
+    return "\n".join(paragraph(line, "      ") for line in lines)
 
 
 def bytes_per_device(tree: Any) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import functools
 import time
 from collections.abc import Callable
@@ -13,6 +12,8 @@ import jax
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import paragraph
+from mimetic_jax.base.times import duration
+from mimetic_jax.train import rates
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.loop import evaluation_every
@@ -45,11 +46,12 @@ def estimate(comparison: Comparison) -> str:
         costs = {mark: _costs(arm) for mark, arm in {id(arm.program): arm for arm in arms}.items()}
     except InputError as error:
         return paragraph(f"time: not estimated, {error}", "      ")
-    seeds = len(comparison.config.seeds)
+    tries = rates.tries(comparison.config)  # with one seed; a rate is a program of its own
+    seeds = len(comparison.config.seeds) + tries
     runs = len(arms) * seeds
-    seconds = sum(compiled for compiled, _ in costs.values())
+    seconds = sum(compiled for compiled, _ in costs.values()) * (2 * tries or 1)
     seconds += seeds * sum(costs[id(arm.program)][1] for arm in arms)
-    return f"time: about {_shown(seconds)} for {runs} run{'s' * (runs > 1)} on this machine"
+    return f"time: about {duration(seconds)} for {runs} run{'s' * (runs > 1)} on this machine"
 
 
 def _costs(arm: Arm) -> tuple[float, float]:
@@ -82,16 +84,3 @@ def _costs(arm: Arm) -> tuple[float, float]:
     every = evaluation_every(config.eval, program.feed.steps_per_epoch)
     tests = 2 + ((program.steps - 1) // every if every else 0)  # at the start and at the end
     return compiled + first - test, program.steps * step + tests * test
-
-
-def _shown(seconds: float) -> str:
-    """A length of time, as minutes from two of them on.
-
-    >>> _shown(75.3), _shown(1080), _shown(9000)
-    ('75 s', '18 min', '2:30:00 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{datetime.timedelta(seconds=round(seconds))} h"

@@ -20,8 +20,9 @@ EXTRAS = {
     "train": (*_TRAINER, *_DATA, *_PLOT),
     "gcs": ("gcsfs",),
     "tensorboard": ("tensorboardX",),
+    "tfds": ("tensorflow_datasets", "array_record"),
 }
-"""Modules of each extra. TFDS and its format, which data need that it prepared, are in data."""
+"""Modules of each extra."""
 
 
 class MissingExtra(InputError, ImportError):

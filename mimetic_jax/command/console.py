@@ -40,6 +40,9 @@ are listed by `mimetic train --help`, and likewise by the other commands."""
 
 def main() -> None:
     """Run the command line of this process."""
+    # Models and schemes of the user's may be in the current folder; last, so that it hides nothing
+    # installed.
+    sys.path.append("")
     with reported():
         argv = sys.argv[1:]
         if argv and argv[0] in _OTHERS:
@@ -63,8 +66,6 @@ def main() -> None:
             print(experiment.usage())
             return
         sys.argv = ["mimetic", *translate(argv, experiment.MODES)]
-    # A model of the user's may lie in the current folder; last, so that it hides nothing installed.
-    sys.path.append("")
     experiment.run()
 
 

@@ -21,6 +21,7 @@ from mimetic_jax.command import shipped
 
 if TYPE_CHECKING:
     from mimetic_jax.train.comparison import Comparison
+    from mimetic_jax.train.report import Results
     from mimetic_jax.train.store.files import AnyPath
     from mimetic_jax.train.store.runs import Run
 
@@ -48,7 +49,7 @@ _MODE = flags.DEFINE_enum(
 _TARGET = flags.DEFINE_string(
     "target",
     "",
-    "Hardware to compile for: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, …",
+    "Hardware to plan or compile for: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, …",
 )
 _DISTRIBUTED = flags.DEFINE_boolean(
     "distributed", False, "One of several processes: JAX finds the others (TPU pod, Slurm, GKE)."
@@ -78,8 +79,8 @@ def main(argv: Sequence[str]) -> None:
         raise InputError(f"--tensorboard is for train, not for {_MODE.value}")
     if _WHAT.value not in ANALYSES:
         raise unknown("analysis", _WHAT.value, ANALYSES)
-    if _TARGET.value and _MODE.value != "compile":
-        raise InputError(f"--target is for compile, not for {_MODE.value}")
+    if _TARGET.value and _MODE.value not in ("compile", "plan"):
+        raise InputError(f"--target is for compile and plan, not for {_MODE.value}")
     if _MODE.value == "compile" and not _TARGET.value:
         raise InputError("--mode=compile and --target, such as h200 or v5e:4x4, go together")
     # JAX and Orbax log their phases at INFO; what they log as errors they also raise.
@@ -87,7 +88,7 @@ def main(argv: Sequence[str]) -> None:
     config = _configuration(_CONFIG.value, set_fields)
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
     from mimetic_jax.analysis import timing
-    from mimetic_jax.analysis.plan import describe
+    from mimetic_jax.analysis.plan import Target, describe, on_target
     from mimetic_jax.command.progress import Events, Progress
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption, processes
@@ -102,6 +103,9 @@ def main(argv: Sequence[str]) -> None:
     if _MODE.value == "compile":
         _compile(config, _TARGET.value)
         return
+    target = Target.of(_TARGET.value) if _TARGET.value else None
+    if target:
+        target.take_place()
     keep_freed_memory()
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     workdir = path_of(_WORKDIR.value or f"runs/{config.name}")
@@ -115,12 +119,14 @@ def main(argv: Sequence[str]) -> None:
 
     comparison = Comparison(config, progress.say, on_metrics=on_metrics)
     if _MODE.value == "plan":
-        print(describe(comparison), flush=True)
-        print(f"\n{timing.estimate(comparison)}")
-    elif _MODE.value == "train":
+        print(describe(comparison, target), flush=True)
+        print(f"\n{on_target(comparison, target) if target else timing.estimate(comparison)}")
+        return
+    if _MODE.value == "train":
         try:
-            with progress.of(comparison, workdir):
-                results = comparison.train(workdir)
+            for stage, folder in comparison.stages(workdir):
+                with progress.of(stage, folder):
+                    results = stage.train(folder)
         except preemption.Preempted as stopped:
             print(f"{stopped}: the same command continues", flush=True)
             sys.exit(preemption.EXIT_CODE)
@@ -129,20 +135,23 @@ def main(argv: Sequence[str]) -> None:
                 events.close()
         if processes.is_first():
             print(results)
-            _report(comparison, workdir)
-    elif _MODE.value == "compare":
-        print(comparison.table(workdir))
+            _report(stage, workdir, results)
+        return
+    trained = comparison.at_own_rates(workdir)
+    if _MODE.value == "compare":
+        print(trained.table(workdir))
     elif _MODE.value == "eval":
-        print(comparison.evaluate(workdir))
+        print(trained.evaluate(workdir))
     else:
         analysis = importlib.import_module(f"mimetic_jax.analysis.{_WHAT.value}")
-        print(analysis.analyze(comparison, workdir))
+        print(analysis.analyze(trained, workdir))
 
 
-def _report(comparison: Comparison, workdir: AnyPath) -> None:
-    """Write the page of a workdir whose training has ended."""
+def _report(comparison: Comparison, workdir: AnyPath, results: Results) -> None:
+    """Say what a training that has ended shows, and write the page of its workdir."""
     from mimetic_jax.analysis import report_page
 
+    print("", *report_page.conclusions(list(results.arms.values())), sep="\n")
     try:
         print(report_page.analyze(comparison, workdir, shlex.join(sys.argv)))
     except (InputError, OSError) as error:  # the training is done, and its table printed

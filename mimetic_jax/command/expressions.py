@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from mimetic_jax import schemes, zoo
-from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError, error_text, unknown
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.rules.tables import FLAX, attention_rules, embedding_rules, llama_rules, mlp_rules
 from mimetic_jax.schemes import Scheme
@@ -22,14 +24,28 @@ def parse_scheme(text: str) -> Scheme | tuple[Scheme, ...]:
     0.5
 
     It is the name of a scheme, a call with its fields, or several with commas between; or the name
-    of a JSON file of schemes.
+    of a JSON file of schemes. A scheme of one's own has its import path: "mine:Tied(rho=0.5)".
     """
     if text.endswith(".json"):
         return schemes.load(text)
+    own = {name: _imported(module, name) for module, name in re.findall(_IMPORT_PATH, text)}
     others = {"ByDepth": schemes.ByDepth, "mimetic_language": schemes.mimetic_language}
-    scheme = _read("scheme", text, REGISTRY | others)
+    scheme = _read("scheme", re.sub(_IMPORT_PATH, r"\2", text), REGISTRY | others | own)
     as_tuple(scheme)
     return scheme
+
+
+_IMPORT_PATH = r"\b([A-Za-z_][\w.]*):([A-Za-z_]\w*)"
+
+
+def _imported(module: str, name: str) -> Any:
+    """A scheme, its class, or a function that returns one, from a module of the user's."""
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:  # a user's module may raise anything while it is imported
+        raise InputError(
+            f"--scheme={module}:{name} can't be imported: {error_text(error)}"
+        ) from error
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:

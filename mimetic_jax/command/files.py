@@ -59,6 +59,11 @@ def rewrite_file(argv: Sequence[str]) -> None:
     )
     _add_tokens(parser)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--overwrite-trained",
+        action="store_true",
+        help="also weights that look trained, whose training is lost",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
     options, given = _parsed(parser, argv)
     scheme = parse_scheme(options.scheme)
@@ -74,6 +79,9 @@ def rewrite_file(argv: Sequence[str]) -> None:
     print(planned, flush=True)
     if options.dry_run:
         return
+    described = {name: given[name] for name in ("num_heads", "num_kv_heads", "rules")}
+    if not options.overwrite_trained:
+        _check_fresh(options.file, tensors, described)
     with _beside(options.out) as unfinished:
         _write(options.file, unfinished, key, scheme, given)
     out = options.out
@@ -81,8 +89,24 @@ def rewrite_file(argv: Sequence[str]) -> None:
         out = os.path.join(out, os.path.basename(options.file))
     print(f"{options.out}:", flush=True)
     if _SHOWN_BY_CHECK & {write.role for write in planned}:
-        described = {name: given[name] for name in ("num_heads", "num_kv_heads", "rules")}
         print(check(read(out), **described))
+
+
+def _check_fresh(file: str, tensors: Mapping[str, Any], described: Mapping[str, Any]) -> None:
+    """Raise InputError if the products of a file's attention are no noise, as trained ones aren't.
+
+    A file without attention is not judged.
+    """
+    try:
+        outside, products = check(tensors, **described).outside_of_noise()
+    except InputError:  # nothing to look at; `plan` has taken the file
+        return
+    if outside > products / 10:
+        raise InputError(
+            f"{file} looks trained: {outside} of {products} products of its attention are outside "
+            "of what noise does. A scheme is for fresh weights and erases what training found; "
+            "--overwrite-trained does it anyway"
+        )
 
 
 def check_file(argv: Sequence[str]) -> None:

@@ -155,7 +155,7 @@ def listing() -> str:
 
 
 def in_full(flag: str) -> str:
-    """A flag as it is declared: with underscores, --data_dir as the field that it is short for.
+    """A flag as it is declared: with underscores, or as the field that it is short for.
 
     >>> in_full("--data-dir=DIR"), in_full("--num-processes=2"), in_full("--config.batch=8")
     ('--config.data.dir=DIR', '--num_processes=2', '--config.batch=8')
@@ -164,7 +164,10 @@ def in_full(flag: str) -> str:
     if not re.fullmatch(r"--?[a-z][a-z_-]*", name):
         return flag
     name = name[:2] + name[2:].replace("-", "_")
-    return f"{'--config.data.dir' if name == '--data_dir' else name}{equals}{value}"
+    return f"{_SHORT.get(name, name)}{equals}{value}"
+
+
+_SHORT = {"--data_dir": "--config.data.dir", "--rates": "--config.rates"}
 
 
 def separated(argv: Sequence[str]) -> tuple[list[str], list[str]]:

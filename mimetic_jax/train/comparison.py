@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,6 +20,7 @@ from mimetic_jax.models import fields_of
 from mimetic_jax.models.model import foreign_fields
 from mimetic_jax.rules import paths
 from mimetic_jax.train import config as configs
+from mimetic_jax.train import rates
 from mimetic_jax.train.arm import Arm, ArmData
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.cluster.mesh import make_mesh
@@ -56,6 +57,7 @@ class Comparison:
 
     Attributes:
         arms: the arms by name.
+        is_trial: whether it only chooses learning rates; a loss may then cease to be finite.
 
     Args:
         config: the experiment's configuration.
@@ -84,7 +86,7 @@ class Comparison:
         devices: Sequence[jax.Device] | None = None,
         on_metrics: OnMetrics | None = None,
     ) -> None:
-        self._on_metrics = on_metrics
+        self._on_metrics, self._given, self.is_trial = on_metrics, data, False
         check_settings()
         if not isinstance(config, ConfigDict):
             raise InputError(
@@ -126,6 +128,7 @@ class Comparison:
 
         Up to `config.together` runs that share a program train at once, as a group. A group that
         was stopped continues as it was; arms and seeds that join later make groups of their own.
+        With `config.rates` each arm chooses its learning rate first (`train.rates`).
 
         Args:
             workdir: the comparison's folder.
@@ -138,15 +141,57 @@ class Comparison:
                 table printed, if runs diverged.
             Preempted: if the process was asked to stop; what was trained is saved.
         """
+        if self.config.rates:
+            for stage, folder in self.stages(workdir):
+                results = stage.train(folder)
+            return results
         runs = self.claim_runs(workdir)
-        if shown := self.shows():
+        if not self.is_trial and (shown := self.shows()):
             self.say(shown)
         with preemption.listening():
             diverged = self.train_all(runs)
-        if diverged:
+        if diverged and not self.is_trial:
             self.say(str(self.table(workdir)))
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
+
+    def stages(self, workdir: AnyPath | str) -> Iterator[tuple[Comparison, AnyPath]]:
+        """What `train` trains, with its folder: the trial of rates if one is needed, then the arms.
+
+        Train each before the next is asked for.
+        """
+        workdir = path_of(workdir)
+        if self.config.rates and (arms := rates.undecided(self.config, _recorded(workdir))):
+            self.say(rates.about_trial(self.config, len(arms)))
+            trial = self._alike(rates.trial(self.config, arms))
+            trial.is_trial = True
+            yield trial, workdir / rates.FOLDER
+        yield self.at_own_rates(workdir), workdir
+
+    def at_own_rates(self, workdir: AnyPath | str) -> Comparison:
+        """This comparison with the rates that its arms chose in a workdir.
+
+        Raises:
+            InputError: an arm hasn't chosen one.
+        """
+        if not self.config.rates:
+            return self
+        recorded, folder = _recorded(path_of(workdir)), path_of(workdir) / rates.FOLDER
+        found = rates.known(self.config, recorded)
+        if arms := rates.undecided(self.config, recorded):
+            found |= {arm: rates.choose(self.config, arm, folder) for arm in arms}
+            self.say(rates.about_chosen(self.config, found))
+        return self._alike(rates.chosen(self.config, found))
+
+    def _alike(self, config: ConfigDict) -> Comparison:
+        """A comparison of another configuration, on the same data and devices."""
+        return Comparison(
+            config,
+            self.say,
+            data=self._given,
+            devices=self._devices,
+            on_metrics=self._on_metrics,
+        )
 
     def claim_runs(self, workdir: AnyPath | str) -> list[Run]:
         """Load the data, and claim the workdir for this comparison; returns its runs."""
@@ -261,6 +306,8 @@ class Comparison:
         Raises:
             InputError: nothing was trained there, or something else.
         """
+        if self.config.rates:
+            return self.at_own_rates(workdir).table(workdir)
         claim = self._trained(workdir)
         results = Results.of(path_of(workdir), claim)
         try:
@@ -370,6 +417,12 @@ class Comparison:
             for expression, _ in arm.config.optimizer.rate_rules:
                 if not any(re.search(expression, name) for name in names):
                     yield f"optimizer.rate_rules: no parameter's path has {expression!r}"
+
+
+def _recorded(workdir: AnyPath) -> Mapping[str, Any]:
+    """The configuration of a workdir, empty if nothing was trained there."""
+    claim = Claim.read(workdir)
+    return claim.config if claim else {}
 
 
 def _with_own(config: ConfigDict, data: Any, model: Any) -> ConfigDict:

@@ -41,6 +41,7 @@ EPOCHS = Range(0, 10**6)
 AT_ONCE = Range(1, 10**6)  # arrays of that length are on the device
 DEVICES = Range(1, 2**20)
 HEADS = Range(0, 10**6)
+RATE = Range(0, above=True)
 
 MODEL_RANGES = {
     "depth": Range(1, 1_000),
@@ -199,6 +200,9 @@ class OfComparison(Section):
     name: str = field("unnamed", "the workdir is runs/NAME unless given")
     seeds: tuple[int, ...] = field(
         (0,), "each arm is trained once per seed: 0-7, range(8) or (0, 1); 8 is seed 8 alone", SEED
+    )
+    rates: tuple[float, ...] = field(
+        (), "learning rates that each arm tries first, to keep its best; empty: learning_rate", RATE
     )
     together: int = field(1, "runs of a program that train at once, as a group", Range(1, 10**4))
     log_every: int = field(50, "steps between two log lines", Range(1, 2**31 - 1))

@@ -113,6 +113,15 @@ class Check(Listing[LayerCheck]):
         tables += [heads_table(self.positional)] if self.positional else []
         return "\n".join(tables)
 
+    def outside_of_noise(self) -> tuple[int, int]:
+        """How many products of attention are aligned with ±I, and how many there are."""
+        found = [
+            abs(one) > _CLEAR * layer.noise
+            for layer in self
+            for one in (*layer.query_key, *_one(layer.value_out))
+        ]
+        return sum(found), len(found)
+
     def _attention(self) -> str:
         def cells(product: str) -> list[str]:
             found = map(_PRODUCTS[product].found, self)

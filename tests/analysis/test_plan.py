@@ -1,10 +1,13 @@
 """What is known before a training: which gains it can show, and how long it takes."""
 
 import re
+from unittest import mock
 
 import pytest
 
+from mimetic_jax import InputError
 from mimetic_jax.analysis import plan, timing
+from mimetic_jax.base.times import duration
 from mimetic_jax.train.loop import evaluation_every
 from tests.analysis.networks import small
 from tests.training import quiet
@@ -15,6 +18,33 @@ def test_a_plan_says_what_can_be_seen(trained):
     assert "360 test images" in text or "can't show a gain" in text
 
 
+def test_what_arms_share_is_said_once(trained):
+    text = plan.describe(trained.comparison)
+    assert text.count("parameters, ") == 1
+    assert re.search(
+        r"\n\nevery arm\n  4 steps of 32 .*\n\narm default\n  as the model draws", text, re.S
+    )
+    assert "arm mimetic\n  writes:\n" in text
+
+
+def test_other_hardware_is_computed_from_its_peak(trained):
+    """At a share of the peak; memory is that of the state and the data."""
+    comparison = trained.comparison
+    flops = sum(arm.program.steps * arm.program.flops_per_step for arm in comparison.arms.values())
+    expected = duration(flops / (0.4 * 4 * 1e3))
+    chip = plan.CHIPS["v5e"]._replace(flops=1e3)
+    with mock.patch.dict(plan.CHIPS, v5e=chip):
+        text = " ".join(plan.on_target(comparison, plan.Target("v5e", 4)).split())
+    assert text.startswith(f"4 x v5e, at 40% of their peak of 0 TFLOP/s: about {expected} for all")
+    assert "GB per chip for parameters, optimizer and data" in text
+
+
+@pytest.mark.parametrize("name", ["v5e-0", "v4-8", "v5e-9999", "h200:8:8"])
+def test_hardware_that_is_not_known(name):
+    with pytest.raises(InputError, match=f"target .{name.split('-')[0].split(':')[0]}"):
+        plan.Target.of(name)
+
+
 def test_a_training_says_first_what_can_be_seen(tmp_path):
     config = small(depth=1)
     config.seeds, config.steps = (0, 1, 2), 1
@@ -23,7 +53,7 @@ def test_a_training_says_first_what_can_be_seen(tmp_path):
     comparison = quiet(config)
     comparison.say = said.append
     results = comparison.train(tmp_path)
-    assert re.match("3 seeds of 2 arms and 360 test images show gains from", said[0])
+    assert said[0].startswith("360 test images show gains from")
     found = results.arms["default"].runs[0]
     assert (found.train_examples, found.classes, found.examples) == (1437, 10, 360)
     assert "3 seeds of 2 arms and 360 test images show gains from" in str(results)
@@ -35,7 +65,7 @@ def test_the_time_of_a_comparison_is_that_of_its_steps_and_tests(trained, monkey
     comparison = trained.comparison
     runs = len(comparison.arms) * len(comparison.config.seeds)
     programs = len({id(arm.program) for arm in comparison.arms.values()})
-    expected = timing._shown(100 * programs + 7 * runs)
+    expected = duration(100 * programs + 7 * runs)
     shown = f"time: about {expected} for {runs} run"
     assert timing.estimate(comparison).startswith(shown)
 

@@ -60,7 +60,10 @@ def test_a_model_is_found_in_the_current_folder(monkeypatch, tmp_path):
         (["trian", "digits_vit"], "did you mean 'train'?"),
         (["train"], "mimetic train needs a config: mimetic train digits_vit"),
         (["plan", "images", "--data-dir=gs:/x"], "gs:/x is not on a local disk"),
-        (["train", "digits_vit", "--target=h200"], "--target is for compile, not for train"),
+        (
+            ["train", "digits_vit", "--target=h200"],
+            "--target is for compile and plan, not for train",
+        ),
         (["plan", "digits_vti"], "did you mean 'digits_vit'?"),
         (["configs", "images"], "mimetic configs takes no arguments, but got 'images'"),
         (["rewrite", "a.npz", "b.npz", "--seed=4294967296"], "--seed 4294967296 is not an integer"),

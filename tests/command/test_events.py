@@ -1,11 +1,13 @@
-"""TensorBoard's files have the numbers of metrics.jsonl."""
+"""TensorBoard's files have the numbers of metrics.jsonl; a long training says how long it is."""
 
 import json
 import struct
+import types
 
 import pytest
 
 from mimetic_jax.base.extras import MissingExtra
+from mimetic_jax.command import progress
 from mimetic_jax.command.progress import Events
 from mimetic_jax.train.store.runs import Run
 
@@ -62,6 +64,22 @@ def test_a_resumed_run_drops_what_a_killed_process_wrote(tmp_path):
         (2, "start", None),
         *((line["step"], "loss", line["loss"]) for line in kept),
     ]
+
+
+@pytest.mark.parametrize(("steps", "said"), [(1000, []), (40_000, ["about 66 min for the 39,880"])])
+def test_a_long_training_says_how_long_it_takes(tmp_path, monkeypatch, steps, said):
+    """A tenth of a second for a step, from the first line after compilation on."""
+    run, lines, clock = Run.of(tmp_path, "default", 0), [], [0.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: clock[0])
+    bar = progress.Progress()
+    bar.say = lines.append
+    arm = types.SimpleNamespace(program=types.SimpleNamespace(steps=steps))
+    comparison = types.SimpleNamespace(arms={"default": arm}, runs=lambda workdir: [run])
+    with bar.of(comparison, tmp_path):
+        for now, step in ((100.0, 0), (130.0, 10), (141.0, 120), (200.0, 700)):
+            clock[0] = now
+            bar.moved(run, {"step": step})
+    assert [line.removesuffix(" steps to come") for line in lines] == said
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):

@@ -47,6 +47,17 @@ def saved(tmp_path):
     return path
 
 
+def test_trained_weights_are_overwritten_only_if_asked_for(tmp_path):
+    """What Mimetic has drawn is as far from noise as what training leaves."""
+    file, out = tmp_path / "trained.safetensors", tmp_path / "out.safetensors"
+    save_file(rewritten(timm()), file, metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"looks trained: 10 of 10 products of its attention are"):
+        files.rewrite_file([str(file), str(out), *FLAGS])
+    assert not out.exists()
+    files.rewrite_file([str(file), str(out), *FLAGS, "--overwrite-trained"])
+    assert out.exists()
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
 def test_a_rewritten_file_is_the_rewritten_tree(tmp_path, capsys, dtype):
     before = timm(dtype)
@@ -107,7 +118,8 @@ def test_errors_give_the_rules(tmp_path):
     np.savez(path, **timm())
     with pytest.raises(InputError, match=r"flattened: give num_heads$"):
         files.check_file([str(path)])
-    names = {f"to_{name}.weight": np.ones((D, D), np.float32) for name in ("q", "k", "v", "out")}
+    random, roles = np.random.default_rng(0), ("q", "k", "v", "out")
+    names = {f"to_{name}.weight": random.normal(size=(D, D)) for name in roles}
     np.savez(path, **{f"mixing.{name}": array for name, array in names.items()})
     with pytest.raises(InputError, match=r"give rules=attention_rules\(.*\), num_heads=…") as said:
         files.rewrite_file([str(path), str(tmp_path / "out.npz")])

@@ -12,6 +12,7 @@ from configs.default import default
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes import ImpulseBias
+from mimetic_jax.train import tasks
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import to_json
@@ -190,3 +191,22 @@ def test_what_a_field_affects():
         for what in ("data", "program", "result"):
             differs = affecting(before, what) != affecting(after, what)
             assert differs == (what in field.affects), name
+
+
+OF_THE_LOOP = {"epochs", "eval.every", "eval.every_epochs", "optimizer.plateau"}
+"""Fields that every task has, since the loop reads them and not the program."""
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_field_is_used_by_a_task_or_refused(task):
+    """One that only some tasks use would otherwise be accepted and ignored by the others."""
+    config, read = changed(task, "steps", 10), set()
+    program_of(Seen(config).noting(read), tasks.TASKS[task].describe(config), make_mesh())
+    for name, field in schema(task).items():
+        elsewhere = name.startswith(("data.", "model.", "mesh."))  # read by its data, model, mesh
+        if "program" not in field.affects or elsewhere or name in read | OF_THE_LOOP:
+            continue
+        within = getattr(field.annotation, "__metadata__", (Range(),))[0]
+        other = next(value for value in (0.5, 2, True, "other") if value in within)
+        with pytest.raises(InputError, match=name.rpartition(".")[2]):
+            quiet(changed(task, name, other))

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, error_text
+from mimetic_jax.base.extras import need
 
 
 def find(root: Path, name: str) -> Path | None:
@@ -34,6 +35,7 @@ class ArrayRecordSource:
         self._folder = folder
         self._name = f"{folder.parent.name} {split}"
         self.num_classes = num_classes
+        need(f"{self._name}, which TFDS prepared,", "tfds")
         try:
             import tensorflow_datasets as tfds
 

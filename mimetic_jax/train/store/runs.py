@@ -30,7 +30,7 @@ class Run:
 
     @property
     def group(self) -> tuple[Run, ...]:
-        """The runs that it trains with, itself among them: they share the folder of the first."""
+        """The runs of its group, itself included. The first run's folder has their checkpoints."""
         path = self.folder / "group.json"
         if not path.exists():
             return (self,)
