@@ -121,6 +121,8 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
         "query_key": (positions, query_key),
         "value_out": (positions, value_out),
         "positive": (positions, Mimetic(beta_vo=0.4)),
+        "whitened": (positions, s.Whitened()),
+        "whitened_mimetic": (positions, s.Whitened(), mimetic),
         # Solved for random positions: those of sin and cos have too low a rank.
         "impulse": (_IMPULSE,),
         # The paper doesn't say which positions these have.

@@ -107,6 +107,9 @@ class Layout:
             if len(names) > 1 or names == (self.parts,):
                 found |= {name: known[name] for name in names if name in known}
             left = [name for name in names if name not in found]
+            if left == ["u", "v", "c"]:
+                found |= _square(path, size)
+                left = []
             if len(left) > 1:
                 raise InputError(f"{path} stores its heads flattened: give num_heads")
             product = math.prod(found[name] for name in names if name in found)
@@ -193,3 +196,11 @@ def grouped_advice() -> str:
 def own_rules() -> str:
     """What to give for a leaf that no table of rules describes."""
     return "give rules=(Rule(path, role, layout), …) for this tree"
+
+
+def _square(path: str, size: int) -> dict[str, int]:
+    """The rows, columns and channels of square patches with so many numbers."""
+    for channels in (3, 1, 4, 2):
+        if size % channels == 0 and (side := math.isqrt(size // channels)) ** 2 * channels == size:
+            return {"u": side, "v": side, "c": channels}
+    raise InputError(f"{path} has {size} inputs, which are not those of a square patch")

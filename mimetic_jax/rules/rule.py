@@ -45,6 +45,7 @@ ROLES = {
     "depthwise_bias": "c",
     "relative_bias": "r h",
     "shared_bias": "u v",
+    "patch": "u v c d",
     "position": "n d",
     "embedding": "t d",
     "unembedding": "t d",
@@ -188,9 +189,9 @@ class Rule:
         return not NORMS.isdisjoint(self.roles)
 
     @property
-    def of_tokens(self) -> bool:
-        """Whether the leaf belongs to tokens of the vocabulary."""
-        return not {"embedding", "unembedding"}.isdisjoint(self.roles)
+    def of_first_layer(self) -> bool:
+        """Whether the leaf embeds tokens or patches, or belongs to the output layer of tokens."""
+        return not {"embedding", "unembedding", "unembedding_bias", "patch"}.isdisjoint(self.roles)
 
     @functools.cached_property
     def needed(self) -> tuple[str, ...]:

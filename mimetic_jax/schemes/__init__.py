@@ -12,7 +12,7 @@ right, each to the result of the one before.
 from mimetic_jax.schemes.base import Block, ByDepth, Context, PerLayer, Scheme, as_tuple
 from mimetic_jax.schemes.baselines import Orthogonal, TFixup, Zero, ZeroOut
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
-from mimetic_jax.schemes.first_layer import Cooccurrence, Unigram
+from mimetic_jax.schemes.first_layer import Cooccurrence, Unigram, Whitened
 from mimetic_jax.schemes.heads import OrthogonalValueOut
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.independent import Independent
@@ -50,6 +50,7 @@ __all__ = [
     "SinCos",
     "TFixup",
     "Unigram",
+    "Whitened",
     "Zero",
     "ZeroOut",
     "as_tuple",

@@ -87,6 +87,7 @@ class Context:
             embedding of tokens nor one of patches.
         counts: how often tokens stand near each other in the text, of `weights.cooccurrence`; None
             if they aren't given.
+        covariance: of the patches of the images, of `weights.patch_covariance`; likewise.
     """
 
     layer: int = 0
@@ -95,6 +96,7 @@ class Context:
     grid: tuple[int, int] | None = None
     text: bool | None = False
     counts: Any = None
+    covariance: Any = None
 
 
 class Block(Mapping[str, jax.Array]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, Scheme, inside
 from mimetic_jax.weights.counts import SMOOTHING, WINDOW
+from mimetic_jax.weights.patches import SHARE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +73,45 @@ class Unigram(Scheme):
         if len(found) != vocab:
             raise InputError(f"counts of {len(found)} tokens, but an output layer of {vocab}")
         return {"unembedding_bias": jnp.asarray(found)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Whitened(Scheme):
+    """A patch embedding whose outputs have equal variances, at the norm of the one it replaces.
+
+    V diag(g) Q, g = λ^-½ / (1 + (λ_c / λ)²), λ and V the variances and directions of the principal
+    components of patches, Q random: see `weights.whitened`. Patches are those of the images that
+    the model will be trained on, given to `rewrite` as
+    `covariance=weights.patch_covariance(images, patch)`; the trainer takes those of its training
+    images. Without them, those of natural images, of `weights.natural_covariance`.
+
+    Attributes:
+        share: of the components, those that are whitened; the others vary less than λ_c.
+
+    Reference: ours for initialization; the law is Atick and Redlich's (1992), and trained vision
+    transformers have it: docs/trained.md.
+    """
+
+    share: Annotated[float, SHARE] = 0.2
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        return roles & {"patch"}
+
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        *pixels, channels, dim = block.shapes["patch"]
+        size, covariance = math.prod(pixels) * channels, context.covariance
+        if covariance is None:
+            if pixels[0] != pixels[1]:
+                raise InputError(f"patches of {pixels} pixels are not squares: give a covariance")
+            covariance = weights.natural_covariance(pixels[0], channels)
+        if len(covariance) != size:
+            raise InputError(
+                f"a covariance of {len(covariance)} numbers, but patches of "
+                f"{pixels[0]} x {pixels[1]} x {channels}"
+            )
+        kernel = weights.whitened(key, covariance, dim, share=self.share)
+        norm = jnp.linalg.norm(block["patch"].ravel()) / jnp.linalg.norm(kernel.ravel())
+        return {"patch": (norm * kernel).reshape(block.shapes["patch"])}
 
 
 def window_of(schemes: Iterable[Scheme]) -> int | None:

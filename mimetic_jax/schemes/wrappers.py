@@ -20,7 +20,7 @@ _KINDS = (
     ("mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias", "mlp_gate"),
     ("token_in", "token_in_bias", "token_out", "token_out_bias"),
     ("depthwise", "depthwise_bias"),
-    ("position", "embedding", "unembedding", "unembedding_bias"),
+    ("position", "embedding", "unembedding", "unembedding_bias", "patch"),
     (
         *("attention_gain", "attention_scale", "mlp_gain", "mlp_scale", "shared_gain"),
         *("query_gain", "key_gain", "post_norm"),
@@ -31,6 +31,7 @@ _KINDS = (
 _CHANNELS = {
     **{"key": 0, "query": 0, "out": -1, "mlp_out": -1, "token_out": -1},
     "embedding": 0,
+    "patch": 0,
 }
 """The axes that `Permuted` permutes: channels, a query's only if no key is written, and tokens."""
 
@@ -127,8 +128,8 @@ class Permuted(_Wrapper):
 
     W_K → P W_K and W_out → W_out P, so that W_Q W_Kᵀ → W_Q W_Kᵀ Pᵀ and W_V W_out → W_V W_out P, P a
     random permutation of its own for each kernel, the same for all heads. Likewise W_2 → W_2 P of
-    an MLP, over channels or tokens; W_Q → P W_Q if `like` writes no
-    key; E → P E of an embedding, whose rows become those of other tokens. Every
+    an MLP, over channels or tokens; W_Q → P W_Q if `like` writes no key; E → P E of an embedding of
+    tokens or patches, whose rows become those of other tokens, or of other pixels and colors. Every
     entry, norm and singular value of each kernel stays; only the alignment goes. All else is that
     of `like`, such as biases and the means of `MeanShift`.
 
@@ -162,9 +163,15 @@ class Permuted(_Wrapper):
         keys = dict(zip(_CHANNELS, jax.random.split(stream, len(_CHANNELS)), strict=True))
         permuted = new.keys() & _CHANNELS.keys() - ({"query"} if "key" in new else set())
         return new | {
-            role: jax.random.permutation(keys[role], new[role], _CHANNELS[role])
-            for role in sorted(permuted)
+            role: _in_random_order(keys[role], role, new[role]) for role in sorted(permuted)
         }
+
+
+def _in_random_order(key: jax.Array, role: str, array: jax.Array) -> jax.Array:
+    if role == "patch":  # the pixels and their channels, which have three axes
+        pixels = array.reshape(-1, array.shape[-1])
+        return jax.random.permutation(key, pixels).reshape(array.shape)
+    return jax.random.permutation(key, array, _CHANNELS[role])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -105,6 +105,7 @@ def plan(
     rules: Sequence[Rule] | None = None,
     grid: tuple[int, int] | None = None,
     counts: Any = None,
+    covariance: Any = None,
 ) -> Plan:
     """List what `rewrite` would write with the same arguments; reads shapes only.
 
@@ -121,6 +122,8 @@ def plan(
         grid: (h, w) of the patches, if the position table isn't a square grid.
         counts: how often tokens stand near each other in the text that the model will be trained
             on, of `weights.cooccurrence`: for `Cooccurrence` and `Unigram`.
+        covariance: of the patches of the images that it will be trained on, of
+            `weights.patch_covariance`: for `Whitened`.
 
     Returns:
         A tuple of `Write`s. It prints as a table followed by the unchanged kernels, which shows at
@@ -138,7 +141,7 @@ def plan(
         >>> [write.path for write in plan(params, Mimetic())]
         ['attn/key/kernel', 'attn/query/kernel']
     """
-    given = Context(grid=grid, counts=counts)
+    given = Context(grid=grid, counts=counts, covariance=covariance)
     return _planned(Tree(params, rules, num_heads, num_kv_heads), as_tuple(scheme), given)
 
 
@@ -178,6 +181,7 @@ def rewrite(
     rules: Sequence[Rule] | None = None,
     grid: tuple[int, int] | None = None,
     counts: Any = None,
+    covariance: Any = None,
 ) -> Any:
     """Initialize parameters by a scheme where it applies; all others stay unchanged.
 
@@ -201,7 +205,7 @@ def rewrite(
     Args:
         key: a `jax.random` key, or `flax.nnx.Rngs`, from which the next key of `params` is taken.
         params: a parameter tree: nested dictionaries, Flax boxes, NNX states and modules.
-        scheme, num_heads, num_kv_heads, rules, grid, counts: as for `plan`.
+        scheme, num_heads, num_kv_heads, rules, grid, counts, covariance: as for `plan`.
 
     Returns:
         A tree like `params`.
@@ -223,7 +227,7 @@ def rewrite(
         True
     """
     tree = Tree(params, rules, num_heads, num_kv_heads)
-    _write(tree, key, scheme, Context(grid=grid, counts=counts))
+    _write(tree, key, scheme, Context(grid=grid, counts=counts, covariance=covariance))
     return tree.params
 
 
@@ -237,6 +241,7 @@ def draw(
     rules: Sequence[Rule] | None = None,
     grid: tuple[int, int] | None = None,
     counts: Any = None,
+    covariance: Any = None,
 ) -> Any:
     """Draw the leaves that a scheme writes, and no others, from their shapes.
 
@@ -248,7 +253,7 @@ def draw(
         key: a `jax.random` key, or `flax.nnx.Rngs`, from which the next key of `params` is taken.
         shapes: a tree of `jax.ShapeDtypeStruct`, as of `jax.eval_shape`; leaves that the scheme
             reads, as `MeanShift` does, must be arrays.
-        scheme, num_heads, num_kv_heads, rules, grid, counts: as for `plan`.
+        scheme, num_heads, num_kv_heads, rules, grid, counts, covariance: as for `plan`.
 
     Returns:
         A tree like `shapes` with None in place of the leaves that the scheme doesn't write.
@@ -266,7 +271,7 @@ def draw(
         ((8, 2, 4), None)
     """
     tree = Tree(shapes, rules, num_heads, num_kv_heads)
-    given = Context(grid=grid, counts=counts)
+    given = Context(grid=grid, counts=counts, covariance=covariance)
     written = _write(tree, key, scheme, given, of_shapes=True)
     return tree.with_leaves(
         [leaf if index in written else None for index, leaf in enumerate(tree.leaves)]
@@ -332,6 +337,7 @@ def rewrite_in_place(
     *,
     grid: tuple[int, int] | None = None,
     counts: Any = None,
+    covariance: Any = None,
     check: Callable[[Plan], None] = lambda planned: None,
     **options: Any,
 ) -> Plan:
@@ -342,7 +348,7 @@ def rewrite_in_place(
     before anything is written; if it fails later, some blocks are written.
     """
     tree = Tree(dict(arrays), **options)
-    given = Context(grid=grid, counts=counts)
+    given = Context(grid=grid, counts=counts, covariance=covariance)
     check(planned := _planned(tree, as_tuple(scheme), given))
     _write(tree, key, scheme, given, in_place=True)
     return planned

@@ -358,7 +358,7 @@ class Tree:
             leaf.index
             for leaves in self.blocks.values()
             for role, leaf in leaves.items()
-            if not leaf.rule.of_tokens
+            if not leaf.rule.of_first_layer
         }
         ranks = zip(self.paths, map(np.ndim, self.leaves), strict=True)
         others = (one for index, one in enumerate(ranks) if index not in described)

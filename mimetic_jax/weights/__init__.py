@@ -19,6 +19,7 @@ from mimetic_jax.weights.counts import cooccurrence, from_counts, log_frequency
 from mimetic_jax.weights.factor import factorize
 from mimetic_jax.weights.impulse import impulse_query_key
 from mimetic_jax.weights.mlp import mean_shift, mean_shift_per_input
+from mimetic_jax.weights.patches import natural_covariance, patch_covariance, whitened
 from mimetic_jax.weights.position import sincos_1d, sincos_2d
 from mimetic_jax.weights.rotary import Rotary, rotary_rates
 
@@ -31,10 +32,13 @@ __all__ = [
     "log_frequency",
     "mean_shift",
     "mean_shift_per_input",
+    "natural_covariance",
     "norm_matched",
+    "patch_covariance",
     "query_key",
     "rotary_rates",
     "sincos_1d",
     "sincos_2d",
     "value_out",
+    "whitened",
 ]

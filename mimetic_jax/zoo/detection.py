@@ -84,7 +84,7 @@ def _found(
     """What each table describes, but for norms, embeddings and what no scheme writes."""
     return {
         name: _described(
-            leaves, [x for x in rules if not (x.of_norm or x.of_tokens or x.read_only)]
+            leaves, [x for x in rules if not (x.of_norm or x.of_first_layer or x.read_only)]
         )
         for name, rules in tables
     }

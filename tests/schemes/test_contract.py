@@ -50,6 +50,7 @@ EVERY = [
     schemes.SinCos(),
     schemes.TFixup(),
     schemes.Unigram(),
+    schemes.Whitened(),
     schemes.Mimetic(per_head=True),
     schemes.Zero(),
     schemes.ZeroOut(),
@@ -68,6 +69,7 @@ OTHERS = {
     "position": (16, 24),
     "embedding": (2, 24),
     "unembedding_bias": (2,),
+    "patch": (2, 2, 3, 24),
 }
 """Roles of a block that has every kind of layer, beside those of attention."""
 

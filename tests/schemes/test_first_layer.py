@@ -11,7 +11,16 @@ import mimetic_jax
 from mimetic_jax import InputError, Rule, initializers, plan, rewrite, schemes, weights
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.gpt import RULES as OF_GPT
-from mimetic_jax.schemes import Cooccurrence, NormMatched, Permuted, PositionalHeads, Unigram
+from mimetic_jax.models.vit import ViT
+from mimetic_jax.schemes import (
+    Cooccurrence,
+    NormMatched,
+    Permuted,
+    PositionalHeads,
+    SinCos,
+    Unigram,
+    Whitened,
+)
 
 KEY = jax.random.key(0)
 RULES = (Rule("(embedding|embed)", "embedding", "t d"), Rule("b", "unembedding_bias", "t"))
@@ -102,6 +111,31 @@ def test_a_constant_channel_goes_on_top():
         for rows in (np.asarray(each)[:, others] for each in (new, alone))
     ]
     np.testing.assert_allclose(*cosines, atol=1e-5)
+
+
+def test_patches_are_whitened_at_the_norm_of_the_kernel():
+    images = np.random.default_rng(0).normal(size=(200, 8, 8, 3)).cumsum(axis=1).cumsum(axis=2)
+    covariance = weights.patch_covariance(images, 2)
+    model = ViT(num_classes=2, width=16, depth=1, heads=2, patch=2)
+    params = model.init(KEY, jnp.zeros((1, 8, 8, 3)))["params"]
+    new = rewrite(KEY, params, (SinCos(), Whitened(share=1)), covariance=covariance)
+    kernel, before = new["patch_embed"]["kernel"], params["patch_embed"]["kernel"]
+    np.testing.assert_allclose(np.linalg.norm(kernel), np.linalg.norm(before), rtol=1e-5)
+    outputs = np.asarray(kernel, np.float64).T @ covariance @ kernel
+    values = np.linalg.eigvalsh(outputs)[-12:]
+    np.testing.assert_allclose(values, values.mean(), rtol=1e-3)
+    again = rewrite(KEY, params, (SinCos(), Permuted(Whitened(share=1))), covariance=covariance)
+    rows, others = (np.asarray(each["patch_embed"]["kernel"]) for each in (new, again))
+    assert not np.allclose(rows, others)
+    np.testing.assert_array_equal(np.sort(rows, axis=0), np.sort(others, axis=0))
+    conv = {"patch_embed": {"kernel": jnp.asarray(before.reshape(2, 2, 3, 16))}}
+    rules = (Rule("patch_embed/kernel", "patch", "u v c d"),)
+    same = rewrite(KEY, conv, Whitened(share=1), rules=rules, covariance=covariance)
+    np.testing.assert_allclose(same["patch_embed"]["kernel"].reshape(12, 16), kernel, atol=1e-6)
+    without = rewrite(KEY, conv, Whitened(), rules=rules)["patch_embed"]["kernel"]
+    assert np.isfinite(without).all()
+    with pytest.raises(InputError, match="a covariance of 5 numbers, but patches of 2 x 2 x 3"):
+        rewrite(KEY, params, Whitened(), covariance=np.eye(5))
 
 
 @pytest.mark.parametrize(

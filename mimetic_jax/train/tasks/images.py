@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
@@ -17,10 +19,13 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Examples, Feed, Sums
 from mimetic_jax.data.feed.resident import ResidentImages
 from mimetic_jax.data.feed.streamed import StreamedImages
+from mimetic_jax.schemes import Scheme, Whitened
+from mimetic_jax.schemes.base import inside
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.tasks.task import Evaluation, Task, sums_where
+from mimetic_jax.weights import patch_covariance
 
 
 class ImageTask(Task):
@@ -155,6 +160,18 @@ class ImageTask(Task):
             over_devices,
         )
 
+    def seen(self, schemes: Iterable[Scheme], dataset: Any = None) -> dict[str, Any]:
+        """The covariance of the patches of up to 10,000 training images, as the model gets them.
+
+        Images that stream from disk have none: `Whitened` then takes that of natural images.
+        """
+        patch = getattr(self.model.module, "patch", None)
+        if patch is None or dataset is None or self.info.streamed:
+            return {}
+        if not any(isinstance(scheme, Whitened) for scheme in inside(schemes)):
+            return {}
+        return {"covariance": _covariance(self, dataset, patch)}
+
     def loss(
         self, params: Any, model_state: Any, batch: tuple[jax.Array, jax.Array], key: jax.Array
     ) -> tuple[jax.Array, tuple[Metrics, Any]]:
@@ -206,6 +223,13 @@ def _device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> data
         )
     augmentation = datasets.Augmentation(size=config.data.size, **fields)
     return dataclasses.replace(augmentation, crop_scale=()) if info.streamed else augmentation
+
+
+@functools.lru_cache(maxsize=2)  # all seeds of an arm share it
+def _covariance(task: ImageTask, dataset: Any, patch: int) -> np.ndarray:
+    images = dataset.train_images
+    chosen = np.linspace(0, len(images) - 1, min(len(images), 10_000)).astype(int)
+    return patch_covariance(task.view(jnp.asarray(images[chosen])), patch)
 
 
 def _loaded(config: ConfigDict, given: Any) -> Any:

@@ -1,0 +1,144 @@
+"""The first layer of vision models: patches of images, whitened as trained models do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import Range
+from mimetic_jax.host.cores import limited_blas
+from mimetic_jax.weights.checks import check_key, counts, number
+from mimetic_jax.weights.factor import haar_basis
+
+SHARE = Range(0, 1, above=True)
+
+_LOWEST = 0.75
+"""f₀ of the spectrum 1/(f₀² + f²), in half waves per patch, by the energy at low frequencies of the
+patch embedding of DINOv2's ViT-S."""
+
+_COLORS = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / np.sqrt([[3], [2], [6]])
+_SHARES = (0.912, 0.071, 0.016)
+"""Luminance, red - blue and green - others, and their shares of the variance of 5,000 images of
+CIFAR-10, each channel normalized."""
+
+
+def patch_covariance(images: Any, patch: int) -> np.ndarray:
+    """The covariance of the patches of images, Σ [P, P] in float64, P = p² C.
+
+    Args:
+        images: [B, h, w, C] as the model gets them, normalized: sides that p doesn't divide lose
+            their last pixels.
+        patch: p, the side of a patch in pixels.
+
+    Returns:
+        Σ, its axes the rows, columns and channels of a patch in that order.
+
+    Raises:
+        InputError: if no patch fits, or values aren't finite.
+
+    Example:
+        >>> images = np.random.default_rng(0).normal(size=(100, 8, 8, 3))
+        >>> patch_covariance(images, 4).shape
+        (48, 48)
+    """
+    (patch,) = counts(patch=patch)
+    images = np.asarray(images, np.float64)
+    rows, columns = (side // patch for side in images.shape[1:3])
+    if images.ndim != 4 or not min(rows, columns):
+        raise InputError(f"no patch of {patch} pixels fits images of shape {images.shape}")
+    if not np.isfinite(images).all():
+        raise InputError("images have values that are not finite numbers")
+    cut = images[:, : rows * patch, : columns * patch]
+    patches = cut.reshape(len(cut), rows, patch, columns, patch, -1).swapaxes(2, 3)
+    with limited_blas():
+        return np.cov(patches.reshape(-1, patch * patch * images.shape[-1]), rowvar=False)
+
+
+def natural_covariance(patch: int, channels: int = 3) -> np.ndarray:
+    """The covariance of patches of natural images, without images: Σ [P, P], P = p² C.
+
+    Cosines of the frequency f = (f_y, f_x), in half waves per patch, have the variance
+    s_c / (f₀² + |f|²), f₀ = .75; s are the shares of luminance and two opponent colors.
+
+    Args:
+        patch: p, the side of a patch in pixels.
+        channels: C, 3 or 1.
+
+    Returns:
+        Σ as of `patch_covariance`, with the mean 1 on its diagonal.
+
+    Example:
+        >>> print(f"{natural_covariance(4).trace():.3f}")
+        48.000
+
+    Reference: images' power falls as 1/f² (Field 1987); shares and f₀ are measured here.
+    """
+    patch, channels = counts(patch=patch, channels=channels)
+    if channels not in (1, 3):
+        raise InputError(f"natural images have 3 channels or 1, not {channels}: give a covariance")
+    pixels = np.arange(patch)
+    waves = np.cos(np.pi * (pixels[:, None] + 0.5) * pixels / patch)  # a column per frequency
+    waves /= np.linalg.norm(waves, axis=0)
+    variance = 1 / (_LOWEST**2 + pixels[:, None] ** 2 + pixels**2)
+    images = np.einsum("yu,xv,uv,zu,wv->yxzw", waves, waves, variance, waves, waves)
+    colors = _COLORS.T @ np.diag(_SHARES) @ _COLORS if channels == 3 else np.eye(1)
+    joined = np.einsum("yxzw,bc->yxbzwc", images, colors).reshape(2 * (patch * patch * channels,))
+    return joined * (len(joined) / joined.trace())
+
+
+def whitened(key: jax.Array, covariance: np.ndarray, dim: int, *, share: float = 0.2) -> jax.Array:
+    """A patch embedding whose outputs have equal variances, but for the finest details.
+
+    W = V diag(g) Q with Σ = V diag(λ) Vᵀ and g_i = λ_i^-½ / (1 + (λ_c / λ_i)²): components of
+    variances far above λ_c are whitened, those far below, mostly noise, are left out. Q [P, D] is a
+    random semi-orthogonal matrix; if D < P the D largest components are embedded.
+
+    Args:
+        key: a `jax.random` key, of Q; concrete or traced.
+        covariance: Σ [P, P], of `patch_covariance` or `natural_covariance`; concrete.
+        dim: D.
+        share: of all P components, those that vary at least as much as λ_c; 1 whitens all, with
+            λ_c = 0.
+
+    Returns:
+        W [P, D] float32. With a share of 1, outputs x W of the patches x have the covariance I if
+        D ≤ P.
+
+    Raises:
+        InputError: if Σ is not a symmetric matrix of finite numbers, or zero.
+
+    Example:
+        >>> kernel = whitened(jax.random.key(0), natural_covariance(4), 16, share=1)
+        >>> covariance = kernel.T @ natural_covariance(4) @ kernel
+        >>> bool(jnp.allclose(covariance, jnp.eye(16), atol=1e-3))
+        True
+
+    Reference: What does the retina know about natural scenes? (Atick and Redlich 1992). Trained
+    vision transformers do it: docs/trained.md.
+    """
+    check_key(key)
+    (dim,) = counts(dim=dim)
+    share = number("share", share, SHARE)
+    covariance = np.asarray(covariance, np.float64)
+    if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
+        raise InputError(f"a covariance of shape {covariance.shape} is not a square [P, P]")
+    if not np.isfinite(covariance).all() or not np.allclose(covariance, covariance.T):
+        raise InputError("the covariance is not a symmetric matrix of finite numbers")
+    with limited_blas():
+        variances, vectors = np.linalg.eigh(covariance)
+    if not variances[-1] > 0:
+        raise InputError("the covariance is zero: all patches are equal")
+    limit = 0 if share == 1 else variances[-math.ceil(share * len(variances))].clip(min=0)
+    variances, vectors = variances[::-1][:dim], vectors[:, ::-1][:, :dim]
+    known = variances > 1e-10 * variances[0]
+    safe = np.where(known, variances, 1)
+    gains = np.where(known, safe**-0.5 / (1 + (limit / safe) ** 2), 0)
+    rank = len(gains)
+    turn_DxR = jnp.asarray(haar_basis(jax.random.normal(key, (1, dim, rank))))[0]
+    with jax.default_matmul_precision("highest"):
+        return jnp.asarray(vectors * gains, jnp.float32) @ turn_DxR.T
