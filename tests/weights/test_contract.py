@@ -61,6 +61,8 @@ DRAWS = {
     "impulses of positive filters": lambda key: weights.impulse_query_key(
         key, TABLE, GRID, 2, order="positive"
     ),
+    "from_counts": lambda key: weights.from_counts(key, np.ones((5, 5)) + np.eye(5), 4),
+    "whitened": lambda key: weights.whitened(key, np.diag([3.0, 2.0, 1.0]), 4, share=1),
     "norm_matched": lambda key: weights.norm_matched(key, jnp.ones(4)),
     "mean_shift": lambda key: weights.mean_shift(
         normal(key, 6, 4), jax.random.uniform(key, dtype="float32")
