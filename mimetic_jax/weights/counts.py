@@ -159,7 +159,7 @@ def from_counts(
     vocab = matrix.shape[0]
     check_room((vocab, dim), (vocab, dim), (dim, dim))
     noise_key, turn_key = jax.random.split(key)
-    base = jax.random.normal(noise_key, (vocab, dim)) if base is None else base
+    base = jax.random.normal(noise_key, (vocab, dim), jnp.float32) if base is None else base
     if base.shape != (vocab, dim):
         raise InputError(f"counts of {vocab} tokens, but an embedding of shape {base.shape}")
     base = jnp.asarray(base, jnp.float32)
@@ -169,7 +169,7 @@ def from_counts(
         return base
     scale = jnp.sqrt(jnp.mean(jnp.square(base)))
     structured = scale * math.sqrt(rank) * jnp.asarray(vectors_VxR)
-    turn_DxD = jnp.asarray(haar_basis(jax.random.normal(turn_key, (1, dim, dim))))[0]
+    turn_DxD = jnp.asarray(haar_basis(jax.random.normal(turn_key, (1, dim, dim), jnp.float32)))[0]
     with jax.default_matmul_precision("highest"):
         rows = jnp.concatenate([structured, base[:, rank:]], axis=1) @ turn_DxD
     return jnp.where(vectors_VxR.any(axis=1, keepdims=True), rows, base)

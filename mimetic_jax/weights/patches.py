@@ -139,6 +139,6 @@ def whitened(key: jax.Array, covariance: np.ndarray, dim: int, *, share: float =
     safe = np.where(known, variances, 1)
     gains = np.where(known, safe**-0.5 / (1 + (limit / safe) ** 2), 0)
     rank = len(gains)
-    turn_DxR = jnp.asarray(haar_basis(jax.random.normal(key, (1, dim, rank))))[0]
+    turn_DxR = jnp.asarray(haar_basis(jax.random.normal(key, (1, dim, rank), jnp.float32)))[0]
     with jax.default_matmul_precision("highest"):
         return jnp.asarray(vectors * gains, jnp.float32) @ turn_DxR.T
