@@ -107,17 +107,27 @@ TABLES = {
                 score="test perplexity",
                 ladder=dataclasses.replace(_FIRST, trials=(100, 101, 102)),
             ),
-            Row(
-                "30 MB of Python source by byte pairs (4,096), tested on other packages",
-                {"level": "bpe", "vocab": 4096, **_GPT_64},
-                arms=FIRST_LAYER,
-                fields={"eval.every": 0},
-                score="test bits/byte",
-            ),
         ),
         controls=(),
         seeds=tuple(range(5)),
         ladder=_FIRST,
+    ),
+    "first_source": Table(
+        f"embeddings from counts, at one rate: {_TODAY}, 400 steps of 16 x 64 tokens",
+        text,
+        (
+            Row(
+                "30 MB of Python source by byte pairs (4,096), tested on other packages",
+                {"level": "bpe", "vocab": 4096, **_GPT_64},
+                arms=FIRST_LAYER,
+                fields={"eval.every": 0, "optimizer.learning_rate": 0.004},
+            ),
+        ),
+        "test bits/byte",
+        controls=(),
+        seeds=tuple(range(100, 105)),
+        doubt="one rate for all arms, that of configs/text.py; a fourth of the test text are lists "
+        "of a package's constants",
     ),
     "bases": _on_images(
         f"three defaults with sin-cos positions, at own rates: {_IMAGES}, 64 tokens, 2 epochs",
