@@ -311,6 +311,7 @@ def from_counts(
 
     Example:
         >>> import flax.linen as nn
+        >>> from mimetic_jax import weights
         >>> text = [0, 1, 2, 3] * 50 + [4, 1, 2, 3] * 50  # 0 and 4 have the same neighbors
         >>> counts = weights.cooccurrence(text, vocab=5, window=1)
         >>> layer = nn.Embed(5, 16, embedding_init=from_counts(counts))

@@ -236,7 +236,7 @@ def test_the_sweep_is_around_zero():
         absolute, [-0.05, -0.02, -0.01, -0.005, 0.005, 0.01, 0.02, 0.05], rtol=0.01
     )
     baselines = {name for name in arms if not name.startswith("b_")}
-    assert {"default", "norm_matched_50"} < baselines
+    assert {"default", "norm_matched_b_plus_50"} < baselines
     assert arms["learned_sum"].model.learn_sum
     assert arms["normal"].model.base == "timm"
     assert arms["zero_bias"].scheme == (schemes.ConstantBias(0.0),)

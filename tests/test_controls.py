@@ -54,7 +54,7 @@ def test_a_control_has_the_norms_of_its_arm(row, tmp_path):
         (name, f"{before}{name}")
         for name in config.arms
         for before in CONTROLS.values()
-        if f"{before}{name}" in config.arms
+        if f"{before}{name}" in config.arms and "scheme" in config.arms[name]
     ]
     arrays = {arm: written(comparison, arm) for pair in pairs for arm in pair}
     for name, control in pairs:

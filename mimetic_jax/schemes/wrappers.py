@@ -141,6 +141,7 @@ class Permuted(_Wrapper):
 
     Example:
         >>> from mimetic_jax.schemes import Mimetic
+        >>> import jax.numpy as jnp
         >>> block = Block.of({role: jnp.zeros((8, 1, 8)) for role in ("query", "key")})
         >>> new = Permuted(Mimetic(alpha_qk=0.0))(jax.random.key(0), block, Context())
         >>> (new["query"][:, 0] @ new["key"][:, 0].T > 0.6).astype(int).sum(axis=0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-from mimetic_jax import InputError, Rule, mlp_rules, plan, rewrite, schemes
+from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, plan, rewrite, schemes
 from mimetic_jax.models.gpt import GPT
 from tests.models.values import drawn
 from tests.typical import typical
@@ -136,18 +136,6 @@ def test_schemes_leave_a_gated_mlp_as_it_is():
         plan(params, schemes.MeanShift())
 
 
-def test_the_gate_gets_a_mean_per_input():
-    params = noisy(**MODERN)["params"]
-    scheme = schemes.MeanShift(0.5, per_input=True, role="mlp_gate")
-    new = rewrite(KEY, params, scheme, rules=GPT.traits.rules)
-    old, block = (np.float64(p["block_0"]["mlp"]["fc1"]["kernel"]) for p in (params, new))
-    shift = block - old
-    assert np.abs(shift - shift[:, :1]).max() < 1e-6
-    assert shift[:, 0].std() == pytest.approx(0.5 * old.std(), rel=0.5)
-    changed = jax.tree.map(lambda a, b: not np.array_equal(a, b), params, new)
-    assert sum(jax.tree.leaves(changed)) == 1
-
-
 def test_rules_of_ones_own_describe_a_gated_mlp():
     """The linear kernel leans against the last; kernels by a rule of fan-in have the gate too."""
     rules = (*mlp_rules(first="up", second="fc2"), Rule("fc1/kernel", "mlp_gate", "d f"))
@@ -158,6 +146,7 @@ def test_rules_of_ones_own_describe_a_gated_mlp():
     assert np.corrcoef(up.ravel(), out.T.ravel())[0, 1] == pytest.approx(-0.8, abs=0.1)
     for layer in ("fc1", "up"):
         np.testing.assert_array_equal(new[layer]["kernel"], old[layer]["kernel"])
+    rules = (*rules, *attention_rules())
     small = rewrite(KEY, params, schemes.Independent(power=1.0), rules=rules)["block_0"]["mlp"]
     for layer, fan_in in (("fc1", 12), ("up", 12), ("fc2", 48)):
         assert small[layer]["kernel"].std() == pytest.approx(1 / fan_in, rel=0.15)

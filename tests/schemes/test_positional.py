@@ -219,7 +219,7 @@ def test_trees_that_it_refuses(scheme, fields, message):
 def test_a_channel_needs_the_embedding():
     params = initial(model(bias_free=True))
     rules = tuple(rule for rule in RULES if rule.role != "embedding")
-    with pytest.raises(InputError, match=r"Rule\(path, 'embedding', 't d'\)"):
+    with pytest.raises(InputError, match=r'embedding_rules\("embedding"\)'):
         rewrite(KEY, params, PositionalHeads(100, channel=0), rules=rules)
 
 

@@ -898,7 +898,7 @@ CASES = {
         "layers/{}/self_attn",
         torch_layers("*_proj"),
         norms=norms("input_layernorm pre_ff_layernorm", leaf="weight"),
-        others={"/layers/9/mamba/in_proj/weight": (F, D)},
+        others={"/layers/9/mamba/in_proj/weight": (F, D), "/layers/9/mamba/A_log": (F,)},
         **WIDE,
     ),
 }
