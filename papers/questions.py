@@ -84,6 +84,15 @@ _GPT_64 = {"width": 64, "depth": 2, "length": 64, "steps": 400}
 _FIRST = Ladder((2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2), first=(4e-3, 8e-3))
 
 
+def _wikitext(steps: int) -> Row:
+    """WikiText-2 by byte pairs, tested on the first 400,000 characters of its test text."""
+    arguments = {"level": "bpe", "vocab": 4096, **_GPT_64, "steps": steps}
+    return Row(f"WikiText-2 by byte pairs (4,096), {steps:,} steps", arguments)
+
+
+_WHITENED = ("sincos", "norm_matched_whitened", "permuted_whitened", "whitened")
+
+
 def _large(steps: int, first: tuple[float, ...], *arms: str) -> Row:
     """A language model of today at its own rate, which one trial seed chose."""
     rates = tuple(1e-3 * 2.0**power for power in range(-3, 4))
@@ -128,6 +137,32 @@ TABLES = {
         seeds=tuple(range(100, 105)),
         doubt="one rate for all arms, that of configs/text.py; a fourth of the test text are lists "
         "of a package's constants",
+    ),
+    "first_length": Table(
+        f"embeddings from counts over the length of the training: {_TODAY}, 16 x 64 tokens a step",
+        text,
+        tuple(map(_wikitext, (400, 1600))),
+        "test bits/byte",
+        controls=("default", "log_p", "permuted_counts", "counts"),
+        fields={"eval.every": 0, "optimizer.learning_rate": 0.004},
+        doubt="one rate for all arms, that of configs/text.py",
+    ),
+    "first_images": Table(
+        "patches whitened: 10,000 images of CIFAR-10, crop and flip, width 64, depth 4, 4 heads, "
+        "64 tokens, mean pooling, Flax's initialization, 312 steps of 64",
+        cifar10_vit,
+        (
+            Row(
+                "312 steps",
+                {"width": 64, "depth": 4, "heads": 4, "patch": 4, "epochs": 2, "randaugment": ""},
+                arms=(*_WHITENED, "mimetic", "whitened_mimetic"),
+                fields={"model.base": "flax", "batch": 64, "optimizer.learning_rate": 2e-3},
+            ),
+        ),
+        fields=_RECIPE,
+        controls=(),
+        seeds=tuple(range(5)),
+        doubt="one rate for all arms, the best of the default's by one trial seed",
     ),
     "bases": _on_images(
         f"three defaults with sin-cos positions, at own rates: {_IMAGES}, 64 tokens, 2 epochs",
