@@ -26,7 +26,7 @@ from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.data.home import existing
 from mimetic_jax.data.text.token_files import token_ids
 from mimetic_jax.schemes import as_tuple
-from mimetic_jax.schemes.first_layer import window_of
+from mimetic_jax.schemes.first_layer import Cooccurrence, window_of
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.trained.positional import Rotary
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file"
 _INDEX = ".index.json"
 _PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
-_SHOWN_BY_CHECK = {"query", "value"}
+_SHOWN_BY_CHECK = {"query", "value", "embedding", "patch"}
 
 
 def rewrite_file(argv: Sequence[str]) -> None:
@@ -57,7 +57,7 @@ def rewrite_file(argv: Sequence[str]) -> None:
         metavar="HxW",
         help="patches, if the table of positions isn't a square grid",
     )
-    _add_tokens(parser)
+    _add_tokens(parser, "for Cooccurrence and Unigram")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--overwrite-trained",
@@ -89,7 +89,7 @@ def rewrite_file(argv: Sequence[str]) -> None:
         out = os.path.join(out, os.path.basename(options.file))
     print(f"{options.out}:", flush=True)
     if _SHOWN_BY_CHECK & {write.role for write in planned}:
-        print(check(read(out), **described))
+        print(check(read(out), counts=given.get("counts"), **described))
 
 
 def _check_fresh(file: str, tensors: Mapping[str, Any], described: Mapping[str, Any]) -> None:
@@ -123,9 +123,13 @@ def check_file(argv: Sequence[str]) -> None:
         help="draw them by depth, rings are of the kernels alone; with --rotary-base the distances",
     )
     _add_rotary(parser)
+    _add_tokens(parser, "also how many nearest neighbors of the embedding are those of its counts")
     options, given = _parsed(parser, argv)
     tensors, rotary = _trained(options, given)
-    found = check(tensors, effective=not options.bare, rotary=rotary, **given)
+    counts = None
+    if options.tokens:
+        counts = _counts(options.tokens, tensors, Cooccurrence().window, given)
+    found = check(tensors, effective=not options.bare, rotary=rotary, counts=counts, **given)
     print(found)
     if options.png and found.positional:
         found.plot_heads().savefig(options.png, dpi=150)
@@ -292,11 +296,11 @@ def _trained(
     return tensors, Rotary(config.base, config.turned, config.pairs)
 
 
-def _add_tokens(parser: argparse.ArgumentParser) -> None:
+def _add_tokens(parser: argparse.ArgumentParser, purpose: str) -> None:
     parser.add_argument(
         "--tokens",
         metavar="FILE",
-        help="the training text as token ids, .npy or nanoGPT's and llm.c's .bin: for Cooccurrence",
+        help=f"the training text as token ids, .npy or nanoGPT's and llm.c's .bin: {purpose}",
     )
 
 

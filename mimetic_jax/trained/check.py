@@ -12,8 +12,9 @@ from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.table import Listing, aligned, paragraph
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import Rule
+from mimetic_jax.trained.first_layer import Neighbors, Spectrum, neighbors, spectrum
 from mimetic_jax.trained.pairs import Layer, LayerNorms, LayerPairs, Pair, layer_pairs
-from mimetic_jax.trained.picture import alignments_figure, heads_figure
+from mimetic_jax.trained.picture import alignments_figure, first_layer_figure, heads_figure
 from mimetic_jax.trained.positional import LayerHeads, as_rotary, heads_table, positional_heads
 from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.rotary import Rotary
@@ -103,14 +104,19 @@ class Check(Listing[LayerCheck]):
     Attributes:
         note: what was folded into the products, in words; "" if there is nothing to fold.
         positional: the distances at which heads look, if rotary positions were given.
+        patches: the spectrum of the patch embedding, if there is one.
+        tokens: the neighbors of tokens by the embedding, if counts were given.
     """
 
     note: str = ""
     positional: tuple[LayerHeads, ...] = ()
+    patches: tuple[Spectrum, ...] = ()
+    tokens: tuple[Neighbors, ...] = ()
 
     def __str__(self) -> str:
         tables = [self._attention()] if self else []
         tables += [heads_table(self.positional)] if self.positional else []
+        tables += [paragraph(str(found)) for found in (*self.patches, *self.tokens)]
         return "\n".join(tables)
 
     def outside_of_noise(self) -> tuple[int, int]:
@@ -189,6 +195,17 @@ class Check(Listing[LayerCheck]):
         """
         return heads_figure(self.positional)
 
+    def plot_first_layer(self) -> Any:
+        """A figure of the patch embedding's energy by frequency, and of tokens' shared neighbors.
+
+        Returns:
+            A matplotlib figure, as `plot`.
+
+        Raises:
+            InputError: if matplotlib isn't installed, or if `check` has seen neither.
+        """
+        return first_layer_figure(self.patches, self.tokens)
+
     def _points(self) -> dict[str, list[tuple[int, float]]]:
         """Number of the layer and alignment, by the title of their panel."""
         panels = {
@@ -209,6 +226,7 @@ def check(
     rules: Sequence[Rule] | None = None,
     effective: bool = True,
     rotary: Rotary | float | None = None,
+    counts: Any = None,
 ) -> Check:
     """How closely the products of a tree's layers are aligned with the identity.
 
@@ -236,6 +254,10 @@ def check(
         rotary: positions of the model, or their base alone: also read at which distance each head
             looks by the part of query and key that doesn't depend on the token, see
             `trained.positional.LayerHeads`.
+        counts: of a text, [V, V] by `weights.cooccurrence`: also how many of the nearest neighbors
+            that the embedding of tokens has are those of the text, see
+            `trained.first_layer.Neighbors`. A patch embedding's energy by frequency is always
+            printed.
 
     Returns:
         A tuple with a `LayerCheck` per layer, which prints as a table; `plot` draws it.
@@ -271,13 +293,24 @@ def check(
             layers.append(_checked(layer))
             if turning and (found := positional_heads(layer, turning)):
                 heads.append(found)
-    if not layers:
+    patches = [spectrum(path, block["patch"]) for path, _, block in views if "patch" in block]
+    tokens = [
+        None if counts is None else neighbors(path, block["embedding"], counts)
+        for path, _, block in views
+        if "embedding" in block
+    ]
+    if not (layers or patches or tokens):
         raise InputError(
-            "the tree has no attention with a query and key, or value and out, no MLP and no state "
-            "space layer"
+            "the tree has no attention with a query and key, or value and out, no MLP, no patch "
+            "embedding and no embedding of tokens"
         )
-    note = _note(layers) if effective else ""
-    return Check(layers, note=note, positional=tuple(heads))
+    return Check(
+        layers,
+        note=_note(layers) if effective else "",
+        positional=tuple(heads),
+        patches=tuple(found for found in patches if found),
+        tokens=tuple(found for found in tokens if found),
+    )
 
 
 def _checked(layer: LayerPairs) -> LayerCheck:

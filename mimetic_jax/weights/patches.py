@@ -21,10 +21,17 @@ _LOWEST = 0.75
 """f₀ of the spectrum 1/(f₀² + f²), in half waves per patch, by the energy at low frequencies of the
 patch embedding of DINOv2's ViT-S."""
 
-_COLORS = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / np.sqrt([[3], [2], [6]])
+COLORS = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / np.sqrt([[3], [2], [6]])
 _SHARES = (0.912, 0.071, 0.016)
 """Luminance, red - blue and green - others, and their shares of the variance of 5,000 images of
 CIFAR-10, each channel normalized."""
+
+
+def cosines(size: int) -> np.ndarray:
+    """The orthonormal basis of cosines (DCT-II), a column per frequency in half waves."""
+    pixels = np.arange(size)
+    waves = np.cos(np.pi * (pixels[:, None] + 0.5) * pixels / size)
+    return waves / np.linalg.norm(waves, axis=0)
 
 
 def patch_covariance(images: Any, patch: int) -> np.ndarray:
@@ -81,12 +88,10 @@ def natural_covariance(patch: int, channels: int = 3) -> np.ndarray:
     patch, channels = counts(patch=patch, channels=channels)
     if channels not in (1, 3):
         raise InputError(f"natural images have 3 channels or 1, not {channels}: give a covariance")
-    pixels = np.arange(patch)
-    waves = np.cos(np.pi * (pixels[:, None] + 0.5) * pixels / patch)  # a column per frequency
-    waves /= np.linalg.norm(waves, axis=0)
+    pixels, waves = np.arange(patch), cosines(patch)
     variance = 1 / (_LOWEST**2 + pixels[:, None] ** 2 + pixels**2)
     images = np.einsum("yu,xv,uv,zu,wv->yxzw", waves, waves, variance, waves, waves)
-    colors = _COLORS.T @ np.diag(_SHARES) @ _COLORS if channels == 3 else np.eye(1)
+    colors = COLORS.T @ np.diag(_SHARES) @ COLORS if channels == 3 else np.eye(1)
     joined = np.einsum("yxzw,bc->yxbzwc", images, colors).reshape(2 * (patch * patch * channels,))
     return joined * (len(joined) / joined.trace())
 

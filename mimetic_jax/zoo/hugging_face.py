@@ -101,6 +101,12 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
             transposed=transposed,
             exclude=EXCLUDED,
         ),
+        Rule(
+            f"patch_embeddings?/projection/{kernel}",
+            "patch",
+            "d c u v" if transposed else "u v c d",
+            exclude=EXCLUDED,
+        ),
         position("embeddings/position_embeddings", layout="1 n d"),
         position(
             f"(?:embeddings/position_embeddings?|wpe|(?<=decoder/)embed_positions)/{table}",

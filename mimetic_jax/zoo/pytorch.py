@@ -85,6 +85,7 @@ PYTORCH: tuple[Rule, ...] = (
     _rule("attn/v/bias", "value_bias", "(g k)", beside="attn/qk/weight"),
     _rule("attn/relative_position_bias_table", "relative_bias", "r h"),
     _rule("relative_position_bias/relative_position_bias_table", "relative_bias", "r h"),
+    _rule("patch_embed/proj/weight|conv_proj/weight", "patch", "d c u v"),
     _rule("pos_embed(?:ding)?", "position", "1 n d"),
     _rule("global_pos_embed/weight", "position", "n d"),
     *only_beside(_GPT_NEOX, "../../embed_in/weight"),

@@ -37,6 +37,7 @@ BIG_VISION: tuple[Rule, ...] = (
     *_block(_SCANNED_ATTENTION, _SCANNED_MLP, stacked=True),
     *_block(_ATTENTION, _MLP),
     Rule(r"(posembed_input/)?pos_embedding", "position", "1 n d"),
+    Rule("embedding/kernel", "patch", "u v c d"),
 )
 """vit_jax, scenic and big_vision, with `scan=True` (layers stacked along axis 0) and without.
 

@@ -264,6 +264,11 @@ def test_embeddings_from_the_tokens_of_a_file(tmp_path, capsys):
             expected = rewrite(jax.random.key(3), weights, schemes.Cooccurrence(2), **options)
         np.testing.assert_allclose(np.load(out)[name], expected[name], atol=1e-6)
     assert "embedding  (40, 32)  t d" in capsys.readouterr().out
+    many = np.arange(3000) % 120
+    np.save(tmp_path / "many.npy", many)
+    np.savez(path, **{**weights, name: random.normal(size=(120, D))})
+    files.check_file([str(path), "--rules=PYTORCH", f"--tokens={tmp_path / 'many.npy'}"])
+    assert "of the ten nearest neighbors" in capsys.readouterr().out
     np.savez(path, **{name: weights[name][:36]})
     with pytest.raises(InputError, match="token 36 is not one of 36 tokens, from 0"):
         files.rewrite_file(
