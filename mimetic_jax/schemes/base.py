@@ -18,10 +18,6 @@ from mimetic_jax.weights.checks import is_finite
 REGISTRY: dict[str, type[Scheme]] = {}
 """Every scheme by its name."""
 
-LATER: Mapping[str, Any] = {"later": True}
-"""Metadata of a field that a scheme got after results were stored: at its default it is left out
-of stored data, so that the results' digests stay."""
-
 
 _PER_LAYER = "a value per layer"
 

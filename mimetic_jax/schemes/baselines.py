@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.schemes.base import LATER, attention_kernels
+from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.kernels import (
     OUTPUTS,
     Shape,
@@ -110,7 +110,7 @@ class ZeroOut(_Kernels):
     Initialization (Zhang, Dauphin and Ma 2019).
     """
 
-    mlp: bool = dataclasses.field(default=False, metadata=LATER)
+    mlp: bool = False
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return (dense_kernels(roles) if self.mlp else attention_kernels(roles)) & OUTPUTS

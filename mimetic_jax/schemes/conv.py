@@ -112,12 +112,5 @@ def _covariance_root(size: int, sigma: float) -> jax.Array:
     # Gaussians are separable: in two dimensions they are Kronecker products.
     plane = np.kron(line, line)
     halves = plane[:, None] * (np.kron(shifted, shifted) - plane / 2)
-    root = _root((halves + halves.T) / 2)
-    # In float32 in between, as it is in the draws of results/.
-    return jnp.asarray(_root(np.asarray(root @ root, np.float32)), jnp.float32)
-
-
-def _root(covariance: np.ndarray) -> np.ndarray:
-    spectrum, basis = np.linalg.eigh(np.asarray(covariance, np.float64))
-    root: np.ndarray = (basis * np.sqrt(spectrum.clip(min=0))) @ basis.T
-    return root
+    spectrum, basis = np.linalg.eigh((halves + halves.T) / 2)
+    return jnp.asarray((basis * np.sqrt(spectrum.clip(min=0))) @ basis.T, jnp.float32)

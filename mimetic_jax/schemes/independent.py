@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 import jax
 
-from mimetic_jax.schemes.base import LATER, attention_kernels
+from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.kernels import OUTPUTS, Shape, _Kernels, dense_kernels, fans, uniform
 from mimetic_jax.weights.checks import NOT_NEGATIVE
 
@@ -52,7 +52,7 @@ class Independent(_Kernels):
     depth: float = 0.0
     spectral: bool = False
     uniform: bool = False
-    mlp: bool = dataclasses.field(default=True, metadata=LATER)
+    mlp: bool = True
 
     @property
     def by_depth(self) -> bool:  # type: ignore[override]

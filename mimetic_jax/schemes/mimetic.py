@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import (
-    LATER,
     Block,
     Context,
     PerLayer,
@@ -62,7 +61,7 @@ class Mimetic(Scheme):
     noise: Noise = "normal"
     zero_bias: bool = True
     orientation: Orientation = "paper"
-    per_head: bool = dataclasses.field(default=False, metadata=LATER)
+    per_head: bool = False
 
     @classmethod
     def port(cls) -> Self:
@@ -107,9 +106,8 @@ class Mimetic(Scheme):
                 noise=self.noise,
             )
         if "value" in written and self.per_head:
-            # The key of the block itself, as results/ has draws of it.
             new["value"], new["out"] = _value_out_by_head(
-                jax.random.clone(key), scheme, pair_sizes(block, "out", "value"), self.noise
+                key_vo, scheme, pair_sizes(block, "out", "value"), self.noise
             )
         elif "value" in written:
             new["value"], new["out"] = weights.value_out(

@@ -12,7 +12,7 @@ import jax
 
 from mimetic_jax.base.errors import InputError, error_text, unknown
 from mimetic_jax.base.typed import shown
-from mimetic_jax.schemes.base import LATER, REGISTRY, ByDepth, Scheme, as_tuple
+from mimetic_jax.schemes.base import REGISTRY, ByDepth, Scheme, as_tuple
 
 _BY_DEPTH = "by_depth"
 
@@ -24,8 +24,6 @@ def to_dict(scheme: Scheme) -> dict[str, Any]:
     >>> to_dict(SinCos(scale=2.0))
     {'scheme': 'SinCos', 'scale': 2.0, 'temperature': 10000.0, 'axes': 2}
 
-    Fields that are `LATER` are left out at their defaults.
-
     Raises:
         InputError: if a field is a function or traced.
     """
@@ -33,7 +31,6 @@ def to_dict(scheme: Scheme) -> dict[str, Any]:
     fields = {
         field.name: _to_data(f"{name}.{field.name}", getattr(scheme, field.name))
         for field in dataclasses.fields(scheme)
-        if field.metadata != LATER or getattr(scheme, field.name) != field.default
     }
     return {"scheme": name, **fields}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from typing import Annotated, ClassVar
 
 import jax
@@ -11,22 +12,6 @@ from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Block, Context, Scheme
-
-_KINDS = (
-    (
-        *("key", "key_bias", "out", "out_bias", "query", "query_bias", "value", "value_bias"),
-        *("relative_bias", "shared_bias"),
-    ),
-    ("mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias", "mlp_gate"),
-    ("token_in", "token_in_bias", "token_out", "token_out_bias"),
-    ("depthwise", "depthwise_bias"),
-    ("position", "embedding", "unembedding", "unembedding_bias", "patch"),
-    (
-        *("attention_gain", "attention_scale", "mlp_gain", "mlp_scale", "shared_gain"),
-        *("query_gain", "key_gain", "post_norm"),
-    ),
-)
-"""The roles of each kind of layer, in the order of their keys in a control."""
 
 _CHANNELS = {
     **{"key": 0, "query": 0, "out": -1, "mlp_out": -1, "token_out": -1},
@@ -67,25 +52,14 @@ class _Control(_Wrapper):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         target = self.like(key, block, context)
-        stream, numbers = jax.random.fold_in(key, self._stream), _numbers(block)
+        stream = jax.random.fold_in(key, self._stream)
         return {
             # A norm's gain has no structure, and with other signs it would be another model's.
             role: array
             if role.endswith("_gain")
-            else self._like(jax.random.fold_in(stream, numbers[role]), array)
+            else self._like(jax.random.fold_in(stream, zlib.crc32(role.encode())), array)
             for role, array in target.items()
         }
-
-
-def _numbers(block: Block) -> dict[str, int]:
-    """The number of each role's key, whichever roles are written: of a kind that a block lacks none
-    are kept free, so that the layers of a model have the same numbers in blocks of their own."""
-    numbers: dict[str, int] = {}
-    first = 0
-    for kind in _KINDS:
-        numbers |= {role: first + place for place, role in enumerate(kind)}
-        first += 0 if block.shapes.keys().isdisjoint(kind) else len(kind)
-    return numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,8 +123,7 @@ class Permuted(_Wrapper):
     """
 
     def validate(self) -> None:
-        every = frozenset(role for kind in _KINDS for role in kind)
-        if not self.like.writes(every) & _CHANNELS.keys():
+        if not self.like.writes(_PARTNERS.union(_CHANNELS)) & _CHANNELS.keys():
             name = type(self.like).__name__
             raise InputError(
                 f"Permuted({name}) would be {name} itself, which writes none of "

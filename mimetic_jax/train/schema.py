@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import inspect
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -173,22 +171,6 @@ def affecting(config_json: Mapping[str, Any], what: str) -> dict[str, Any]:
         for name, value in leaves(config_json)
         if what in (known[name].affects if name in known else RESULT)
     }
-
-
-def digest(config_json: Mapping[str, Any]) -> str:
-    """What results of an arm, or of a comparison's arms, depend on, as 12 hexadecimal digits.
-
-    Fields that are empty or zero don't count, so that a field which a later version adds, and
-    which is off, changes nothing. In a scheme a zero does count.
-    """
-    fields = {
-        name: value
-        for name, value in affecting(config_json, "result").items()
-        if value or name == "scheme"
-    }
-    arms = {"arms": config_json["arms"]} if config_json.get("arms") else {}
-    text = json.dumps({**fields, **arms}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def documented(owner: Any) -> dict[str, str]:

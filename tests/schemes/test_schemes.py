@@ -94,12 +94,6 @@ def test_a_users_own_scheme_is_stored_by_its_name():
     np.testing.assert_array_equal(rewrite(KEY, tree, again)["attn"]["out"]["kernel"], 1.0)
 
 
-def test_a_field_that_came_later_is_stored_where_it_is_used():
-    """Results of schemes without it keep their digests."""
-    assert schemes.to_dict(schemes.ZeroOut()) == {"scheme": "ZeroOut"}
-    assert schemes.to_dict(schemes.ZeroOut(mlp=True))["mlp"]
-
-
 @pytest.mark.parametrize("content", ["", "{}", "[]", '[{"scheme": "Mimetik"}]'])
 def test_a_file_of_schemes_that_is_none_is_one_line(content, tmp_path):
     path = tmp_path / "x.json"
