@@ -13,6 +13,9 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Block, Context, Scheme
 
+_PARTNERS = frozenset({"value", "query_bias", "key_bias", "mlp_in", "token_in", "position"})
+"""What schemes look for beside the roles of channels."""
+
 _CHANNELS = {
     **{"key": 0, "query": 0, "out": -1, "mlp_out": -1, "token_out": -1},
     "embedding": 0,
