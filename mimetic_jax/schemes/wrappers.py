@@ -135,12 +135,16 @@ class Permuted(_Wrapper):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         new = self.like(key, block, context)
+        roles = new.keys() & _CHANNELS.keys()
+        if "key" in new:  # its channels alone: two permutations of one product are one
+            roles -= {"query"}
         # Far from the small numbers that give `like` its keys: fold_in(key, i) is split(key, n)[i].
         stream = jax.random.fold_in(key, 2**31)
-        keys = dict(zip(_CHANNELS, jax.random.split(stream, len(_CHANNELS)), strict=True))
-        permuted = new.keys() & _CHANNELS.keys() - ({"query"} if "key" in new else set())
         return new | {
-            role: _in_random_order(keys[role], role, new[role]) for role in sorted(permuted)
+            role: _in_random_order(
+                jax.random.fold_in(stream, zlib.crc32(role.encode())), role, new[role]
+            )
+            for role in sorted(roles)
         }
 
 

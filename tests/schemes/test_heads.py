@@ -46,7 +46,10 @@ def test_each_head_has_a_product_of_its_own():
     rests = [(product + 0.5 * np.eye(dim)).ravel() for product in (first, second)]
     assert abs(np.corrcoef(rests)[0, 1]) < 0.1  # independent noise
     narrow = PER_HEAD(KEY, ones(kernels(dim, 4, 2, 12)), Context())
-    query, key = weights.query_key(KEY, dim, 4, head_dim=12, num_kv_heads=2, alpha=0.3, beta=-0.5)
+    _, second = jax.random.split(KEY)
+    query, key = weights.query_key(
+        second, dim, 4, head_dim=12, num_kv_heads=2, alpha=0.3, beta=-0.5
+    )
     expected = np.einsum("dhk,ehk->hed", query, np.repeat(key, 2, axis=1)) / 2
     np.testing.assert_allclose(value_out(narrow["value"], narrow["out"]), expected, atol=1e-4)
 
