@@ -7,12 +7,11 @@ import dataclasses
 import pathlib
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.train.rates import goodness
+from mimetic_jax.train.rates import Choice, goodness
 from mimetic_jax.train.record import CONTROLS, Record
 from mimetic_jax.train.report import BASELINES, ArmResult, compared
 from mimetic_jax.train.statistics import Difference, holm
@@ -50,13 +49,6 @@ class Line(Record):
     remark: str = ""
 
 
-class Chosen(NamedTuple):
-    """The rate that an arm chose; at an edge its best may be beyond what it tried."""
-
-    rate: float
-    is_edge: bool
-
-
 class Results:
     """The lines of a folder; those of a row are checked when they are asked for."""
 
@@ -89,6 +81,17 @@ class Results:
                 found.setdefault(line.seed, line)
         return found
 
+    def check_recipe(self, row: Row) -> None:
+        """Refuse to add to lines that were trained otherwise than the row is today."""
+        trials = row.ladder.trials if row.ladder else ()
+        for line in self.lines(row):
+            alike = line.rate == row.rate and (line.seed in trials) == row.is_trial
+            if alike and line.recipe != row.recipe:
+                raise InputError(
+                    f"its lines were trained as {line.recipe}, and it is {row.recipe} now: give it "
+                    "another label, or delete its lines"
+                )
+
     def tried(self, row: Row, arm: str) -> dict[float, float]:
         """How well an arm did at the rates of which it has all trials; more is better."""
         assert row.ladder is not None
@@ -100,15 +103,12 @@ class Results:
                 found[rate] = float(np.mean(list(trials)))
         return found
 
-    def choices(self, row: Row) -> dict[str, Chosen]:
+    def choices(self, row: Row) -> dict[str, Choice]:
         """The rate of each arm that tried the first rates of the row's ladder."""
-        found = {}
-        for arm in row.arms if row.ladder else ():
-            tried = self.tried(row, arm)
-            if best := row.ladder.best(tried):  # type: ignore[union-attr]
-                rate, neighbors = best
-                found[arm] = Chosen(rate, len(neighbors) < 2 or not tried.keys() >= set(neighbors))
-        return found
+        if row.ladder is None:
+            return {}
+        choices = {arm: row.ladder.choice(self.tried(row, arm)) for arm in row.arms}
+        return {arm: choice for arm, choice in choices.items() if choice}
 
     def reached(self, row: Row) -> dict[str, ArmResult]:
         """What each arm of a row reached, compared; of a ladder at its own best rate.

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from mimetic_jax.command import shipped
 from mimetic_jax.command.assign import assign
+from mimetic_jax.train import rates
 from papers import FIGURES, TABLES
 from papers.record import FILE, FIRST_STAGE, Row, Small
 
@@ -61,13 +62,16 @@ def _numbered(name: str, every: Sequence[Row], scale: Small | None, small: bool)
 
 
 def load(row: Row) -> ConfigDict:
-    """The configuration of a row with its arms; with those of the config, if it names none."""
+    """The configuration of a row with its arms; with those of the config, if one of the two names
+    none."""
     given = {
         name: row.file if row.file and value in (FILE, FIRST_STAGE) else value
         for name, value in row.arguments.items()
     }
     assert row.config is not None
-    config = shipped.configuration(row.config, given | ({"init": row.arms} if row.arms else {}))
+    if row.arms and "init" in shipped.arguments_of(row.config):
+        given["init"] = row.arms
+    config = shipped.configuration(row.config, given)
     for name, value in row.fields.items():
         assign(config, name, value)
     return config
@@ -86,19 +90,9 @@ def folder(row: Row) -> str:
     if row.is_small:
         parts.append("small")
     if row.rate is not None:
-        parts.append(f"rate_{shown_rate(row.rate)}")
-        if row.ladder and row.seeds == row.ladder.trials:
+        parts.append(f"rate_{rates.shown(row.rate)}")
+        if row.is_trial:
             parts.append("trials")
     if row.file:
         parts.append(f"from_{pathlib.Path(row.file).stem}")
     return f"{table.replace('/', '_')}/{'_'.join(parts)}"
-
-
-def shown_rate(rate: float) -> str:
-    """A learning rate as people write it.
-
-    >>> shown_rate(0.016), shown_rate(0.00025)
-    ('1.6e-2', '2.5e-4')
-    """
-    digits, power = f"{rate:.6e}".split("e")
-    return f"{float(digits):g}e{int(power)}"

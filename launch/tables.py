@@ -20,8 +20,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from launch.results import Line, Results
-from launch.rows import rows, shown_rate
+from launch.rows import rows
 from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.train import rates
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.report import COMPARED, DEFAULT, markdown, trimmed
 from papers import FIGURES, PAPERS, TABLES
@@ -66,7 +67,7 @@ def side_by_side(row: Row, results: Results, *, every: bool = False) -> Iterator
             return ()
         rate = ""
         if arm in chosen:
-            rate = shown_rate(chosen[arm].rate) + ("†" if chosen[arm].is_edge else "")
+            rate = rates.shown(chosen[arm].rate) + ("†" if chosen[arm].is_edge else "")
         return rate, f"{result.shown()} ({len(result.reached)})", *result.compared()
 
     scores = {arm: printed(score) for arm, score in row.published.items()}

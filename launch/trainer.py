@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from launch.results import Line, Results, is_control
-from launch.rows import folder, load, shown_rate
+from launch.rows import folder, load
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.home import INSTALLED
+from mimetic_jax.train import rates
 from mimetic_jax.train.config import arms_of
 from mimetic_jax.train.report import DEFAULT, shows
 from mimetic_jax.train.store.files import AnyPath
@@ -64,7 +65,6 @@ class Trainer:
         self.results, self.workdir, self.command, self.say = results, workdir, command, say
         self.failures: dict[str, list[str]] = defaultdict(list)
         self._seeds, self._only, self._data_dir = tuple(seeds), only, data_dir
-        self._worse: dict[tuple[object, str], set[float]] = defaultdict(set)
         self.rows = []
         for row in rows:
             if row.missing_file:
@@ -119,7 +119,8 @@ class Trainer:
         if job.seed is not None:
             return job.seed in self.results.runs(job.row, job.arm)
         chosen = self.results.choices(job.row).get(job.arm)
-        if chosen is None or self._untried(job.row, job.arm):
+        assert job.row.ladder is not None
+        if chosen is None or job.row.ladder.untried(self.results.tried(job.row, job.arm)):
             return False
         runs = self.results.runs(job.row.at(chosen.rate), job.arm)
         return runs.keys() >= set(job.row.seeds)
@@ -136,25 +137,20 @@ class Trainer:
     def _train_at_own_rates(self, row: Row, arms: Sequence[str]) -> None:
         """Each arm climbs the ladder by its trials, then trains what is compared at its best."""
         assert row.ladder is not None
-        going = True
-        while going and (wanted := {arm: x for arm in arms if (x := self._untried(row, arm))}):
-            for rate in sorted({rate for rates in wanted.values() for rate in rates}):
-                trying = [arm for arm, rates in wanted.items() if rate in rates]
+        for wanted in rates.climb(row.ladder, arms, functools.partial(self.results.tried, row)):
+            for rate, trying in wanted.items():
                 runs = [(arm, seed) for seed in row.ladder.trials for arm in trying]
-                going = going and self._train(row.at(rate, trial=True), runs)
+                if not self._train(row.at(rate, trial=True), runs):
+                    return
         chosen = self.results.choices(row)
-        ready = sorted((arm for arm in arms if arm in chosen), key=lambda arm: arm != DEFAULT)
-        for arm in ready if going else ():
-            self.say(f"{row.label}: {arm} is compared at {shown_rate(chosen[arm].rate)}")
+        for arm in sorted(arms, key=lambda arm: arm != DEFAULT):
+            if arm not in chosen:
+                self.failures["diverged"].append(f"{row.table}, {row.label}, {arm} at each rate")
+                continue
+            self.say(f"{row.label}: {arm} is compared at {rates.shown(chosen[arm].rate)}")
             self._train(row.at(chosen[arm].rate), [(arm, seed) for seed in row.seeds])
             if arm == DEFAULT and (shown := self._sensitivity(row)):
                 self.say(shown)
-
-    def _untried(self, row: Row, arm: str) -> list[float]:
-        """The rates that an arm tries next; one whose loss ceased to be finite is the worst."""
-        assert row.ladder is not None
-        worst = dict.fromkeys(self._worse[row.key, arm], -np.inf)
-        return row.ladder.untried(worst | self.results.tried(row, arm))
 
     def _sensitivity(self, row: Row) -> str:
         """What a row can show, from its default's spread: to be read before the others run."""
@@ -174,7 +170,9 @@ class Trainer:
             return True
         workdir = self.folder(row)
         try:
+            self.results.check_recipe(row)
             comparison = Comparison(self.config(row), self.say)
+            comparison.is_trial = row.is_trial
             comparison.claim_runs(workdir)
             self.say(f"{row.table}: {row.label}, {row.recipe}")
             diverged = comparison.train_all(
@@ -186,11 +184,8 @@ class Trainer:
                 self.say(f"{row.table}, {row.label}: {error}")
             self.failures[str(error)].append(f"{row.table}, {row.label}")
             return False
-        for arm, _, seed in (run.partition(" seed ") for run in diverged):
-            if row.ladder and row.rate and int(seed) in row.ladder.trials:
-                self._worse[row.key, arm].add(row.rate)
-            else:
-                self.failures["diverged"].append(f"{row.table}, {row.label}, {arm} seed {seed}")
+        for run in () if row.is_trial else diverged:
+            self.failures["diverged"].append(f"{row.table}, {row.label}, {run}")
         return True
 
     def _collect(self, row: Row, config: ConfigDict, run: Run) -> None:

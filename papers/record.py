@@ -31,6 +31,8 @@ from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any, TypeAlias
 
+from mimetic_jax.train.rates import HELD_OUT, Ladder
+
 Arguments: TypeAlias = Mapping[str, Any]
 """Arguments of the `get_config` of a file of configs/, by name; arms are none of them."""
 
@@ -78,61 +80,6 @@ class Small:
             for name, value in arguments.items()
         }
         return {**given, **self.arguments}
-
-
-@dataclasses.dataclass(frozen=True)
-class Ladder:
-    """Learning rates from low to high, of which each arm takes its own best, by trials.
-
-    An arm tries the rates that are `first`. As long as its best has a neighbor that it didn't try,
-    that is next: until the best lies between two worse ones, or the ladder ends.
-
-    Attributes:
-        trials: seeds of each rate, none of which is compared.
-    """
-
-    rates: tuple[float, ...]
-    first: tuple[float, ...]
-    trials: tuple[int, ...] = tuple(range(100, 105))
-
-    @classmethod
-    def around(cls, rate: float, trials: int = 5) -> Ladder:
-        """Factors of two, sixteen to both sides of a rate, which is first with its neighbors.
-
-        >>> Ladder.around(1e-3).first
-        (0.0005, 0.001, 0.002)
-        """
-        first = rate / 2, rate, rate * 2
-        rates = tuple(rate * 2.0**power for power in range(-4, 5))
-        return cls(rates, first, tuple(range(100, 100 + trials)))
-
-    def best(self, goodness: Mapping[float, float]) -> tuple[float, list[float]] | None:
-        """The best rate, and its neighbors; None before the first rates are tried.
-
-        `goodness` has the rates that were tried, more is better; of equal ones the rate next to the
-        middle of the first ones counts.
-        """
-        if not goodness.keys() >= set(self.first):
-            return None
-        middle = sum(map(self.rates.index, self.first)) / len(self.first)
-        at = max(
-            map(self.rates.index, goodness),
-            key=lambda at: (goodness[self.rates[at]], -abs(at - middle)),
-        )
-        return self.rates[at], [*self.rates[max(at - 1, 0) : at], *self.rates[at + 1 : at + 2]]
-
-    def untried(self, goodness: Mapping[float, float]) -> list[float]:
-        """The rates to try next; none once the best lies between worse ones, or at an end.
-
-        >>> ladder = Ladder.around(1e-3)
-        >>> ladder.untried({0.0005: 3, 0.001: 2, 0.002: 1})
-        [0.00025]
-        >>> ladder.untried({0.00025: 2, 0.0005: 3, 0.001: 2, 0.002: 1})
-        []
-        """
-        found = self.best(goodness)
-        wanted = found[1] if found else self.first
-        return [rate for rate in wanted if rate not in goodness]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,6 +154,11 @@ class Row:
         return " ".join([f"{stem}:{given}".rstrip(":"), *fields])
 
     @property
+    def is_trial(self) -> bool:
+        """Whether it has the seeds that choose the rate, which aren't compared."""
+        return self.ladder is not None and self.seeds == self.ladder.trials
+
+    @property
     def missing_file(self) -> str:
         """What it starts from, if that isn't given."""
         return "" if self.file else self.needs
@@ -223,7 +175,7 @@ class Row:
         and sequences are drawn without end.
         """
         assert self.ladder is not None
-        split = {"data.held_out": 0.2} if trial and self.score == "accuracy %" else NOTHING
+        split = {"data.held_out": HELD_OUT} if trial and self.score == "accuracy %" else NOTHING
         fields = {**self.fields, "optimizer.learning_rate": rate, **split}
         seeds = self.ladder.trials if trial else self.seeds
         return dataclasses.replace(self, fields=fields, rate=rate, seeds=seeds)

@@ -31,8 +31,8 @@ def describe(comparison: Comparison, target: Target | None = None) -> str:
         f"{target.chip if target else jax.devices()[0].device_kind} device(s)",
         *filter(None, [comparison.shows()]),
     ]
-    if rates.tries(config):
-        lines.append(rates.about_trial(config, len(comparison.arms)))
+    if rates.first(config):
+        lines.append(rates.about_trials(config, len(comparison.arms)))
     found = {name: _lines(arm) for name, arm in comparison.arms.items()}
     shared = [line for line in next(iter(found.values())) if all(line in x for x in found.values())]
     lines += ["", "every arm" if len(found) > 1 else "the run", *shared]
@@ -121,7 +121,7 @@ def on_target(comparison: Comparison, target: Target) -> str:
     """How long a comparison trains on other hardware and what it holds there, by their peaks."""
     config, chip = comparison.config, CHIPS[target.chip]
     programs = [arm.program for arm in comparison.arms.values()]
-    runs = len(config.seeds) + rates.tries(config)  # of each arm
+    runs = len(config.seeds) + len(rates.first(config))  # of each arm
     flops = runs * sum(program.steps * program.flops_per_step for program in programs)
     seconds = flops / (_UTILIZATION * chip.flops * target.chips)
     held = max(bytes_per_device(one.shapes) + one.feed.data_bytes() for one in programs)

@@ -46,7 +46,7 @@ def estimate(comparison: Comparison) -> str:
         costs = {mark: _costs(arm) for mark, arm in {id(arm.program): arm for arm in arms}.items()}
     except InputError as error:
         return paragraph(f"time: not estimated, {error}", "      ")
-    tries = rates.tries(comparison.config)  # with one seed; a rate is a program of its own
+    tries = len(rates.first(comparison.config))  # with one seed; a rate is a program of its own
     seeds = len(comparison.config.seeds) + tries
     runs = len(arms) * seeds
     seconds = sum(compiled for compiled, _ in costs.values()) * (2 * tries or 1)

@@ -99,7 +99,7 @@ def _reading(module: ModuleType) -> Iterator[None]:
         raise InputError(f"config file {module.__file__} can't be read ({reason})") from error
 
 
-def _defaults(module: ModuleType) -> dict[str, Any]:
+def arguments_of(module: ModuleType) -> dict[str, Any]:
     """The arguments of `get_config`, with their defaults."""
     signature = inspect.signature(module.get_config)
     return {
@@ -117,7 +117,7 @@ def parsed(module: ModuleType, text: str) -> dict[str, Any]:
     >>> parsed(module_of(path_of("recall")), "copying,rate=1e-3,init=default+mimetic")
     {'data': 'copying', 'rate': 0.001, 'init': ('default', 'mimetic')}
     """
-    defaults, values = _defaults(module), dict[str, Any]()
+    defaults, values = arguments_of(module), dict[str, Any]()
     for item in filter(None, text.split(",")):
         name, equals, value = item.partition("=")
         if not (equals or values or name in defaults) and defaults:
@@ -141,7 +141,7 @@ def explained(file: pathlib.Path) -> str:
     """What a configuration trains, and its arguments with their defaults."""
     module = module_of(file)
     title = (module.__doc__ or "").strip().partition("\n")[0]
-    defaults = _defaults(module).items()
+    defaults = arguments_of(module).items()
     given = [f"  {k}={'+'.join(v) if isinstance(v, tuple) else v}" for k, v in defaults]
     said = inspect.getdoc(getattr(module.get_config, "func", module.get_config)) or ""
     about = [paragraph(" ".join(part.split()), "") for part in said.split("\n\n")]

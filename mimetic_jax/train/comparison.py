@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import time
@@ -85,6 +86,7 @@ class Comparison:
         model: Any = None,
         devices: Sequence[jax.Device] | None = None,
         on_metrics: OnMetrics | None = None,
+        _sources: dict[str, ArmData] | None = None,
     ) -> None:
         self._on_metrics, self._given, self.is_trial = on_metrics, data, False
         check_settings()
@@ -100,15 +102,15 @@ class Comparison:
         self.say: Say = say if is_first() else lambda line: None
         self.arms: dict[str, Arm] = {}
         self._programs: dict[tuple[str, Any], Program] = {}
-        data_sets: dict[str, ArmData] = {}
+        self._sources = {} if _sources is None else _sources  # by what data depends on
         for name, arm in configs.arms_of(config).items():
             with blaming(f"arm {name}" if config.arms else ""):
                 check_declared(arm)
                 if (arm.task, arm.data.name) != (config.task, config.data.name):
                     raise InputError("it trains on other data: arms of a comparison share them")
-                if (key := _key(arm, "data")) not in data_sets:
-                    data_sets[key] = ArmData(arm, data)
-                self.arms[name] = self._arm(name, arm, data_sets[key])
+                if (key := _key(arm, "data")) not in self._sources:
+                    self._sources[key] = ArmData(arm, data)
+                self.arms[name] = self._arm(name, arm, self._sources[key])
         for line in dict.fromkeys(self._without_effect()):
             self.say(line)
 
@@ -161,11 +163,18 @@ class Comparison:
         Train each before the next is asked for.
         """
         workdir = path_of(workdir)
-        if self.config.rates and (arms := rates.undecided(self.config, _recorded(workdir))):
-            self.say(rates.about_trial(self.config, len(arms)))
-            trial = self._alike(rates.trial(self.config, arms))
-            trial.is_trial = True
-            yield trial, workdir / rates.FOLDER
+        folder = workdir / rates.FOLDER
+        if rates.first(self.config):
+            arms = rates.undecided(self.config, _recorded(workdir))
+            tried = functools.partial(rates.tried, self.config, folder)
+            for number, wanted in enumerate(rates.climb(rates.ladder(self.config), arms, tried)):
+                if number:
+                    self.say(rates.about_beyond(wanted))
+                else:
+                    self.say(rates.about_trials(self.config, len(arms)))
+                trial = self._alike(rates.trial(self.config, wanted))
+                trial.is_trial = True
+                yield trial, folder
         yield self.at_own_rates(workdir), workdir
 
     def at_own_rates(self, workdir: AnyPath | str) -> Comparison:
@@ -177,11 +186,12 @@ class Comparison:
         if not self.config.rates:
             return self
         recorded, folder = _recorded(path_of(workdir)), path_of(workdir) / rates.FOLDER
-        found = rates.known(self.config, recorded)
-        if arms := rates.undecided(self.config, recorded):
-            found |= {arm: rates.choose(self.config, arm, folder) for arm in arms}
-            self.say(rates.about_chosen(self.config, found))
-        return self._alike(rates.chosen(self.config, found))
+        of_arms = rates.known(self.config, recorded)
+        arms = rates.undecided(self.config, recorded)
+        if choices := {arm: rates.choose(self.config, folder, arm) for arm in arms}:
+            self.say(rates.about_chosen(choices))
+            of_arms |= {arm: choice.rate for arm, choice in choices.items()}
+        return self._alike(rates.chosen(self.config, of_arms))
 
     def _alike(self, config: ConfigDict) -> Comparison:
         """A comparison of another configuration, on the same data and devices."""
@@ -191,6 +201,7 @@ class Comparison:
             data=self._given,
             devices=self._devices,
             on_metrics=self._on_metrics,
+            _sources=self._sources,
         )
 
     def claim_runs(self, workdir: AnyPath | str) -> list[Run]:
@@ -291,6 +302,8 @@ class Comparison:
                 group = Group(runs, self.arms, note, self._on_metrics)
                 held.callback(group.checkpoints.close)
                 diverged = train(group, note)
+                if self.is_trial:
+                    group.journal.give_up(diverged)
         except OSError as error:
             raise InputError(
                 f"{label}: {error}; once that is fixed, the same command continues from the "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -157,6 +157,13 @@ class Journal:
                 record = {"record": self._finished(i, found[i].count)} if last else {}
                 self._record(i, {**line, **record})
         return self._shown(found, averaged), wrong
+
+    def give_up(self, diverged: Collection[Run]) -> None:
+        """Finish runs whose loss isn't finite: trials, which needn't be trained again."""
+        for i, (run, made) in enumerate(zip(self.runs, self._made, strict=True)):
+            if run in diverged and not run.finished():
+                record = Record.lost(self._program.task.score, Origin.here(), made)
+                self._record(i, {"record": record.to_json()})
 
     def _going(self) -> list[int]:
         return [i for i, finite in enumerate(self.finite) if finite]

@@ -156,6 +156,7 @@ class Record(Origin, Trained):
         train_examples, classes: the numbers of images that it trained on and of their classes; 0
             for other data, and in lines that are older than these numbers.
         seconds: the time of training, without compilation.
+        diverged: whether a trial's loss ceased to be finite: `value` is 0 then, and says nothing.
     """
 
     score: str
@@ -168,6 +169,7 @@ class Record(Origin, Trained):
     classes: int = 0
     steps: int = 0
     seconds: Annotated[float, NOT_NEGATIVE] = 0.0
+    diverged: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -185,9 +187,6 @@ class Record(Origin, Trained):
         50.0
         """
         steps, values = evaluations[-1]
-        fields |= {
-            field.name: getattr(trained, field.name) for field in dataclasses.fields(Trained)
-        }
         return cls(
             score=score.name,
             value=score.value(evaluations),
@@ -195,9 +194,14 @@ class Record(Origin, Trained):
             elsewhere=score.elsewhere(evaluations),
             loss=values["loss"],
             steps=steps,
-            **dataclasses.asdict(origin),
+            **_given(origin, trained),
             **fields,
         )
+
+    @classmethod
+    def lost(cls, score: Score, origin: Origin, trained: Trained) -> Record:
+        """The record of a trial that diverged."""
+        return cls(score=score.name, value=0.0, diverged=True, **_given(origin, trained))
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON holds it.
@@ -212,6 +216,11 @@ class Record(Origin, Trained):
     def from_json(cls, data: Any, where: str) -> Self:
         """The record of parsed JSON; unknown fields are ignored, and errors start with `where`."""
         return from_json(cls, data, where, unknown_fields=True)
+
+
+def _given(origin: Origin, trained: Trained) -> dict[str, Any]:
+    about = {field.name: getattr(trained, field.name) for field in dataclasses.fields(Trained)}
+    return {**dataclasses.asdict(origin), **about}
 
 
 @functools.cache

@@ -202,7 +202,7 @@ class Results:
         for arm in recorded_arms(claim.config):
             runs: dict[int, Record] = {}
             for run in (Run.of(workdir, arm, seed) for seed in claim.config["seeds"]):
-                if record := run.record():
+                if (record := run.record()) and not record.diverged:
                     data, where = claim.data.get(arm, record.data), f"{run} of workdir {workdir}"
                     check_fingerprint(where, "data", record.data, data)
                     runs[run.seed] = record

@@ -48,7 +48,7 @@ def initial_state(arm: Arm, seed: int, say: Callable[[str], None]) -> TrainState
         parts, heads = config.init_parts, config.init_heads
         variables = warm_start(variables, source, say, parts=parts, heads=heads)
     began = time.perf_counter()
-    seen = arm.program.task.seen(config.scheme, arm.source.load())
+    seen = arm.program.task.seen(config.scheme, arm.source.load)
     if seen and (seconds := time.perf_counter() - began) >= 0.1:
         say(f"{' and '.join(seen)} of the training data in {seconds:.1f} s")
     return arm.program.initial_state(seed, config.scheme, variables, **seen)

@@ -26,9 +26,10 @@ from launch.rows import folder, load
 from launch.trainer import Trainer
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.cluster import preemption
+from mimetic_jax.train.rates import Ladder
 from mimetic_jax.train.store.files import Lines, path_of
 from papers import record
-from papers.record import Ladder, Row, Small, Table
+from papers.record import Row, Small, Table
 from tests.launch import tiny
 from tests.typical import typical
 
@@ -281,20 +282,24 @@ def add(found, entry, arm, scores):
     table, label, small = entry.key
     for seed, value in zip(entry.seeds, scores, strict=True):
         about = {"table": table, "row": label, "small": small, "score": "accuracy"}
+        about["recipe"] = entry.recipe
         found.append(Line(arm=arm, seed=seed, value=value, rate=entry.rate, **about))
+
+
+def untried(found, entry, arm):
+    return entry.ladder.untried(found.tried(entry, arm))
 
 
 def test_an_arm_climbs_until_its_best_lies_between_two_worse_ones(tmp_path):
     found, entry = Results(tmp_path), climbing()
-    call = Trainer([entry], found, tmp_path, say=lambda line: None)
-    assert call._untried(entry, "mimetic") == [2e-3, 4e-3]
+    assert untried(found, entry, "mimetic") == [2e-3, 4e-3]
     for rate, score in ((2e-3, 80.0), (4e-3, 70.0)):
         assert "mimetic" not in found.choices(entry)
         add(found, entry.at(rate, trial=True), "mimetic", [score, score + 1])
-    assert call._untried(entry, "mimetic") == [1e-3]
+    assert untried(found, entry, "mimetic") == [1e-3]
     assert found.choices(entry)["mimetic"] == (2e-3, True)
     add(found, entry.at(1e-3, trial=True), "mimetic", [79.0, 79.0])
-    assert call._untried(entry, "mimetic") == []
+    assert untried(found, entry, "mimetic") == []
     assert found.choices(entry) == {"mimetic": (2e-3, False)}
     # What is compared has seeds of its own, at that rate.
     assert "mimetic" not in found.reached(entry)
@@ -308,7 +313,7 @@ def test_at_the_end_of_a_ladder_the_best_is_marked(tmp_path):
     found, entry = Results(tmp_path), climbing()
     for rate, score in ((2e-3, 80.0), (4e-3, 81.0), (8e-3, 82.0)):
         add(found, entry.at(rate, trial=True), "default", [score, score])
-    assert Trainer([entry], found, tmp_path)._untried(entry, "default") == []
+    assert untried(found, entry, "default") == []
     add(found, entry.at(8e-3), "default", [85.0])
     assert "| 8e-3†   | 85.00 (1)" in tables.table([entry], found)
 
@@ -327,6 +332,20 @@ def test_the_arms_of_a_ladder_are_its_jobs(tmp_path):
     assert [(job.arm, job.seed) for job in call.jobs()] == [("default", None), ("mimetic", None)]
     assert [job.arm for job in call.jobs(1, 2)] == ["mimetic"]
     assert call.rows[0].seeds == (5, 6)
+
+
+def test_lines_of_another_recipe_are_not_added_to(tmp_path):
+    """Trials have a recipe of their own, and rates too."""
+    found, entry = Results(tmp_path), climbing()
+    for at in (entry.at(2e-3, trial=True), entry.at(2e-3), entry.at(4e-3)):
+        add(found, at, "default", [80.0] * len(at.seeds))
+        found.check_recipe(at)
+    changed = dataclasses.replace(entry, arguments={"width": 9})
+    call = Trainer([changed], found, tmp_path, say=lambda line: None)
+    call.train(call.jobs())
+    (reason,) = call.failures
+    assert "width=9 --config.optimizer.learning_rate=0.002" in reason
+    assert f"were trained as {entry.at(2e-3, trial=True).recipe}, and it is" in reason
 
 
 @pytest.mark.slow
@@ -352,7 +371,8 @@ def test_a_ladder_is_climbed_in_one_call_and_not_again(tmp_path):
     (chosen,) = (rate for rate, seed in runs if seed == 0)
     assert first.results.choices(entry)["default"].rate == chosen
     if chosen == 4e-3:
-        assert any("the loss is nan" in line for line in said)
+        (lost,) = (line for line in first.results.lines(entry) if line.diverged)
+        assert (lost.rate, lost.seed) == (1e30, 100)
     again = call()
     assert all(job.arm == "default" for job in again.jobs())
     before = len(again.results.lines(entry))

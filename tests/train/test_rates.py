@@ -1,16 +1,16 @@
 """Learning rates that arms choose by a trial: told before, on other data, kept for good."""
 
 import json
+import math
 
 import pytest
 
 from mimetic_jax import InputError
-from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train import rates
 from mimetic_jax.train.store.runs import Run
 from tests.training import quiet
 
-BOTH = {"default": {}, "mimetic": {"scheme": (SinCos(), Mimetic())}}
+BOTH = {"default": {}, "fast": {"optimizer": {"learning_rate": 0.1}}}
 
 
 @pytest.fixture
@@ -21,34 +21,61 @@ def config(tiny):
 
 
 def test_each_arm_trains_at_the_best_of_the_rates_it_tried(config, tmp_path):
-    """The seed and the images of the trial are its own; what was chosen stays."""
+    """The seed and the images of the trial are its own; what was chosen, or set, stays."""
     said = []
     results = quiet(config, said.append).train(tmp_path)
-    assert "each of 2 arms tries the learning rates 1e-2, 1e-9 with one seed, tested on" in said[0]
+    assert "the arm tries the learning rates 1e-9, 1e-2 with one seed, tested on" in said[0]
     found = json.loads((tmp_path / "config.json").read_text())["config"]
     assert (found["rates"], list(results.arms["default"].runs)) == ([], [0])
-    for arm, overrides in found["arms"].items():
-        tried = {
-            rate: Run.of(tmp_path / "rates", f"{arm}-{name}", 100).record()
-            for rate, name in ((1e-9, "1e-9"), (1e-2, "1e-2"))
-        }
-        best = max(tried, key=lambda rate: tried[rate].value)
-        assert overrides["optimizer"]["learning_rate"] == best
-        end = "lowest" if best == 1e-9 else "highest"
-        assert any(f"{arm} {best:.0e} (the {end}".replace("e-0", "e-") in line for line in said)
-        assert {(run.train_examples, run.examples) for run in tried.values()} == {(1150, 287)}
+    chosen = found["arms"]["default"]["optimizer"]["learning_rate"]
+    assert any(f"default {rates.shown(chosen)}" in line for line in said)
+    records = {
+        rate: Run.of(tmp_path / "rates", f"default-{rates.shown(rate)}", 100).record()
+        for rate in rates.ladder(config).rates
+    }
+    trained = {rate: run for rate, run in records.items() if run and not run.diverged}
+    assert trained[chosen].value == max(run.value for run in trained.values())
+    assert records[1e5 if chosen >= 1e-2 else 1e-16]  # one step beyond the best of the first two
+    assert {(run.train_examples, run.examples) for run in trained.values()} == {(1150, 287)}
+    assert found["arms"]["fast"]["optimizer"]["learning_rate"] == 0.1
     assert results.arms["default"].runs[0].train_examples == 1437
 
     assert quiet(config).train(tmp_path).to_dicts() == results.to_dicts()
-    config.arms.fast = {"optimizer": {"learning_rate": 0.1}}  # sets its own, and needs no trial
     assert [folder for _, folder in quiet(config).stages(tmp_path)] == [tmp_path]
 
 
 def test_an_arm_that_diverges_at_a_rate_takes_another(config, tmp_path):
+    """Its trial is finished by that, and isn't trained again."""
     config.rates, config.arms = (1e-3, 1e30), {}
     results = quiet(config).train(tmp_path)
     assert list(results.arms["run"].runs) == [0]
-    assert not Run.of(tmp_path / "rates", "run-1e+30", 100).finished()
+    run = Run.of(tmp_path / "rates", "run-1e30", 100)
+    assert run.record().diverged
+    assert rates.goodness(run.record()) == -math.inf
+    (tmp_path / "config.json").unlink()  # as if it had been stopped after the trials
+    assert [folder for _, folder in quiet(config).stages(tmp_path)] == [tmp_path]
+
+
+def test_a_ladder_goes_down_until_something_trains():
+    """Where all first rates diverged the next lower one is tried, and none is chosen at the end."""
+    ladder = rates.Ladder((1, 2, 4, 8), first=(4, 8))
+    lost = dict.fromkeys((4, 8), -math.inf)
+    assert ladder.untried(lost) == [2]
+    assert ladder.choice(lost) is None
+    assert ladder.choice({**lost, 2: 5.0}) == (2, True)
+    assert ladder.choice({**lost, 2: 5.0, 1: 4.0}) == (2, False)
+    every = dict.fromkeys((1, 2, 4, 8), -math.inf)
+    assert (ladder.untried(every), ladder.choice(every)) == ([], None)
+
+
+def test_a_climb_ends_where_nothing_is_trained():
+    ladder = rates.Ladder((1, 2, 4, 8), first=(2, 4))
+    tried = {"a": {}, "b": {2: 1.0, 4: 2.0}}
+    climb = rates.climb(ladder, ["a", "b"], tried.get)
+    assert next(climb) == {2: ["a"], 4: ["a"], 8: ["b"]}
+    tried["b"] |= {8: 1.0}
+    assert next(climb) == {2: ["a"], 4: ["a"]}
+    assert list(climb) == []
 
 
 def test_one_rate_is_no_trial(config, tmp_path):
@@ -56,12 +83,12 @@ def test_one_rate_is_no_trial(config, tmp_path):
     ((stage, folder),) = quiet(config).stages(tmp_path)
     assert folder == tmp_path
     found = {name: arm.config.optimizer.learning_rate for name, arm in stage.arms.items()}
-    assert found == {"default": 2e-3, "mimetic": 2e-3}
+    assert found == {"default": 2e-3, "fast": 0.1}
 
 
 def test_what_gives_no_rate_is_one_line(config, tmp_path):
     with pytest.raises(
-        InputError, match=r"arm default has no learning rate in .*none of 1e-2, 1e-9"
+        InputError, match=r"arm default has no learning rate in .*1e-9, 1e-2 wasn't trained"
     ):
         quiet(config).table(tmp_path)
     config.data.held_out = 0.1
@@ -71,4 +98,4 @@ def test_what_gives_no_rate_is_one_line(config, tmp_path):
 
 def test_the_seed_of_the_trial_is_never_compared(config):
     config.seeds = tuple(range(256))
-    assert rates.trial(config, ["default"]).seeds == (256,)
+    assert rates.trial(config, {1e-2: ["default"]}).seeds == (256,)

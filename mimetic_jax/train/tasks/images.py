@@ -160,17 +160,19 @@ class ImageTask(Task):
             over_devices,
         )
 
-    def seen(self, schemes: Iterable[Scheme], dataset: Any = None) -> dict[str, Any]:
+    def seen(
+        self, schemes: Iterable[Scheme], load: Callable[[], Any] | None = None
+    ) -> dict[str, Any]:
         """The covariance of the patches of up to 10,000 training images, as the model gets them.
 
         Images that stream from disk have none: `Whitened` then takes that of natural images.
         """
         patch = getattr(self.model.module, "patch", None)
-        if patch is None or dataset is None or self.info.streamed:
+        if patch is None or load is None or self.info.streamed:
             return {}
         if not any(isinstance(scheme, Whitened) for scheme in inside(schemes)):
             return {}
-        return {"covariance": _covariance(self, dataset, patch)}
+        return {"covariance": _covariance(self, load(), patch)}
 
     def loss(
         self, params: Any, model_state: Any, batch: tuple[jax.Array, jax.Array], key: jax.Array

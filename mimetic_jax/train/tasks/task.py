@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import jax
@@ -176,9 +176,11 @@ class Task:
         """(h, w) of the patches, if the model has a grid."""
         return self.model.grid(self.input_shape)
 
-    def seen(self, schemes: Iterable[Scheme], dataset: Any = None) -> dict[str, Any]:
-        """What schemes take from the training data, as arguments of `rewrite`; of a data set that
-        isn't loaded a stand-in, for `plan`."""
+    def seen(
+        self, schemes: Iterable[Scheme], load: Callable[[], Any] | None = None
+    ) -> dict[str, Any]:
+        """What schemes take from the training data, as arguments of `rewrite`: `load` gives the
+        data, if it is needed; without it a stand-in, for `plan`."""
         return {}
 
     def unrolled(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import jax
@@ -74,14 +74,14 @@ class TextTask(Task):
         return cls(config, info, mesh), feed
 
     def seen(
-        self, schemes: Iterable[Scheme], dataset: texts.Corpus | None = None
+        self, schemes: Iterable[Scheme], load: Callable[[], texts.Corpus] | None = None
     ) -> dict[str, Any]:
         """The counts of tokens near each other in the training text."""
         if (window := window_of(schemes)) is None:
             return {}
-        if dataset is None:
+        if load is None:
             return {"counts": scipy.sparse.csr_array(2 * (self.info.vocabulary,))}
-        return {"counts": _counts(dataset, window)}
+        return {"counts": _counts(load(), window)}
 
     def loss(
         self, params: Any, model_state: Any, batch: Examples, key: jax.Array
