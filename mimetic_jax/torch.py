@@ -16,16 +16,19 @@ import numpy as np
 
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, blaming, error_text
+from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.rules.rule import Rule, find_rule
 from mimetic_jax.schemes import Scheme
+from mimetic_jax.tree.checks import check_described
 from mimetic_jax.tree.rewrite import Plan, rewrite_in_place
+from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.checks import check_key
 
 if TYPE_CHECKING:
     import torch
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
-_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "kv_heads")
 
 _GLOBAL = re.compile(r"GLOBAL ([\w.]+) was not an allowed")
 
@@ -63,9 +66,8 @@ def initialize(
     with blaming("initialize(module, key, scheme)"):
         check_key(key)
         tensors = _parameters(module)
-        if options.get("num_heads") is None:
-            given = {name: value for name, value in options.items() if value is not None}
-            options = _heads(module, tensors, given.get("rules")) | given
+        given = {name: value for name, value in options.items() if value is not None}
+        options = _stated(module, tensors, given) | given
     return _initialize(tensors, key, scheme, **options)
 
 
@@ -149,12 +151,13 @@ def _parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return dict(module.named_parameters())
 
 
-def _heads(
-    module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], rules: Sequence[Rule] | None
+def _stated(
+    module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], given: dict[str, Any]
 ) -> dict[str, Any]:
-    """The numbers of heads that the modules above the leaves of attention say, as options.
+    """The rules of the module's type and its numbers of heads, as options beside those given.
 
-    If these differ, as between the stages of a Swin, they are in rules for each layer.
+    If the numbers differ, as between the stages of a Swin, they are put in rules for each layer,
+    which replace those given.
     """
     try:
         shapes = {
@@ -163,8 +166,13 @@ def _heads(
         }
     except RuntimeError:  # of a parameter without values, which is refused later
         return {}
-    rules = zoo.rules_of(shapes) if rules is None else rules
     modules = dict(module.named_modules())
+    options: dict[str, Any] = {}
+    if "rules" not in given and (by_type := _rules_of_type(shapes, modules)):
+        options["rules"] = by_type
+    if "num_heads" in given:
+        return options
+    rules = given.get("rules") or options.get("rules") or zoo.rules_of(shapes)
     said: dict[tuple[str, Rule], tuple[int, int]] = {}
     for path in shapes:
         described = find_rule(path, rules, shapes.keys())
@@ -174,13 +182,30 @@ def _heads(
             if numbers := next(filter(None, map(_numbers, above)), None):
                 said[described[1], described[0]] = numbers
     if len(set(said.values())) == 1:
-        return dict(zip(("num_heads", "num_kv_heads"), next(iter(said.values())), strict=True))
+        numbers = next(iter(said.values()))
+        return options | dict(zip(("num_heads", "num_kv_heads"), numbers, strict=True))
     each = (
         dataclasses.replace(rule, heads=heads, within=f"^{re.escape(block)}$")
         for (block, rule), (heads, groups) in said.items()
         if heads == groups
     )
-    return {"rules": (*each, *rules)} if said else {}
+    if not said:
+        return options
+    if not given.get("rules") and not options:
+        check_described(Tree(shapes))  # before these rules seem to be the caller's
+    given.pop("rules", None)
+    return {"rules": (*each, *rules)}
+
+
+def _rules_of_type(
+    shapes: Mapping[str, jax.ShapeDtypeStruct], modules: Mapping[str, Any]
+) -> tuple[Rule, ...] | None:
+    """The rules of the first of some modules whose class is one of Hugging Face's."""
+    for module in modules.values():
+        if hasattr(config := getattr(module, "config", None), "to_dict"):
+            stated = ModelConfig.of(config)
+            return zoo.rules_of_type(shapes, stated.model_type, grouped=stated.grouped)
+    return None
 
 
 def _numbers(module: Any) -> tuple[int, int] | None:

@@ -121,6 +121,35 @@ def test_heads_that_differ_between_layers_are_those_of_each():
         assert products.min() > 0.7 * products.mean() > 0.1
 
 
+@pytest.mark.parametrize(
+    ("multi_query", "rows", "layout"),
+    [(False, 3 * D, "(h three k) d"), (True, D + 2 * D // H, "((h+2g) k) d")],
+)
+def test_the_type_of_a_model_tells_what_names_do_not(multi_query, rows, layout):
+    """GPTBigCode has nanoGPT's names, and other orders of heads."""
+    config = {"model_type": "gpt_bigcode", "n_head": H, "multi_query": multi_query}
+    heads = holder(num_heads=H, kv_heads=1 if multi_query else H)
+    module = Module(**{"": holder(config=holder(to_dict=lambda: config)), "blocks__0__attn": heads})
+    shapes = {"c_attn.weight": (rows, D), "c_attn.bias": (rows,), "c_proj.weight": (D, D)}
+    module.parameters = {
+        f"blocks.0.attn.{name}": Parameter(np.ones(shape, np.float32))
+        for name, shape in shapes.items()
+    }
+    planned = mimetic_torch.initialize(module, KEY, Mimetic())
+    assert {write.layout for write in planned if write.role == "query"} == {layout}
+
+
+def test_stages_of_other_heads_may_have_names_of_others():
+    """As TinyViT's, whose attn.qkv holds one head after the other."""
+    module = Module(blocks__0__attn=holder(num_heads=H), blocks__1__attn=holder(num_heads=2))
+    for layer in range(2):
+        for name, shape in {"qkv": (3 * D, D), "proj": (D, D), "norm": (D,)}.items():
+            array = np.ones(shape, np.float32)
+            module.parameters[f"blocks.{layer}.attn.{name}.weight"] = Parameter(array)
+    with pytest.raises(InputError, match=r"knows no attention with blocks.0.attn.norm.weight"):
+        mimetic_torch.initialize(module, KEY, Mimetic())
+
+
 def test_two_names_of_one_memory_are_refused_and_parts_of_it_are_not():
     """One draw would overwrite the other; views beside each other are tensors of their own."""
     shared = np.ones((4, D, D), np.float32)

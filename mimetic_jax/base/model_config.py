@@ -56,6 +56,11 @@ class ModelConfig:
     biases: bool = False
     others: tuple[str, ...] = ()
 
+    @property
+    def grouped(self) -> bool:
+        """Whether key and value have fewer heads than query."""
+        return self.num_kv_heads not in (None, self.num_heads)
+
     @classmethod
     def of(cls, config: Any) -> ModelConfig:
         """Read a configuration: a dictionary, an object with `to_dict`, a file or its folder.

@@ -182,7 +182,7 @@ def _add_stated(
     if given["num_heads"] is None:
         given |= {name: given[name] or count for name, count in stated.items()}
     if given["rules"] is None and config.model_type:
-        given["rules"] = zoo.rules_of_type(tensors, config.model_type)
+        given["rules"] = zoo.rules_of_type(tensors, config.model_type, grouped=config.grouped)
 
 
 def _is_pickled(path: str) -> bool:

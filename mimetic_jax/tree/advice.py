@@ -29,8 +29,8 @@ from mimetic_jax.zoo.suggestion import (
 if TYPE_CHECKING:
     from mimetic_jax.tree.tree import Tree
 
-# T5 and its kin have relative biases and don't divide logits by √K.
-_UNDIVIDED = re.compile(r"(^|[/.])(relative_attention_bias|relpos_bias)[/.]")
+UNDIVIDED = re.compile(r"(^|[/.])(relative_attention_bias|relpos_bias|pre_mlp_layer_norm)[/.]")
+"""Leaves of T5 and its kin, such as flaxformer, which don't divide logits by √K."""
 
 
 def rules_without(tree: Tree, *parts: str, keep: bool = False) -> str:
@@ -126,7 +126,7 @@ def suggested(
         )
         beside = tree.name_of_rules if any(map(attention_kernels, fitting)) else ""
     among = [path for path in among if not _rule_without_role(tree, path)]
-    undivided = any(map(_UNDIVIDED.search, tree.paths))
+    undivided = any(map(UNDIVIDED.search, tree.paths))
     described = set(itertools.chain(*tree.blocks.values()))
     wanted = scheme.writes(frozenset(ROLES)) - described if scheme else ()
     others = other_calls([*shapes.items()], wanted)

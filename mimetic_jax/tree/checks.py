@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,11 +12,12 @@ import jax
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import shown
 from mimetic_jax.rules import paths
-from mimetic_jax.rules.layout import own_rules
+from mimetic_jax.rules.layout import grouped_advice, own_rules
 from mimetic_jax.rules.rule import ATTENTION
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.tree.advice import (
+    UNDIVIDED,
     advice_on_groups,
     hint,
     hint_of_heads,
@@ -39,6 +40,10 @@ _SCALES = re.compile(
     r"(?i)(weight_|kernel_|w_|input_)?(scales?(_inv)?|zeros|zero_?points?|absmax|scb|quant_state)"
     r"([/._].*)?"
 )
+
+_STOCK = ("zoo.FLAX", "zoo.FLAX_STACKED")
+# GPTBigCode, whose c_attn has a bias, has the names of a nanoGPT with biases.
+_BIGCODE = re.compile(r"(^|[/.])attn[/.]c_attn[/.]bias$")
 
 _SAME_SIZES = (
     ("query", "query_bias", "hk"),
@@ -74,6 +79,10 @@ def check_fits(tree: Tree, block: str, leaf: Leaf) -> None:
         near = [path for path in tree.paths if path.replace(".", "/").startswith(inside)]
         if call := suggested(tree, near):
             raise InputError(leaf.problem.replace(own_rules(), f"give {call}"))
+    if "three" in leaf.rule.layout and grouped_advice() in leaf.problem:
+        near = [path for path in tree.paths if paths.parent(path).startswith(block)]
+        if "grouped=True" in (call := suggested(tree, near, beside="")):
+            raise InputError(leaf.problem.replace(grouped_advice(), f"give {call}"))
     leaf.check()
 
 
@@ -151,17 +160,27 @@ def check_one_width(tree: Tree, blocks: Iterable[tuple[str, Iterable[Leaf]]]) ->
         if kernels and kernels[-1].rule.heads is None:
             leaf = kernels[-1]  # query or value, if these are written
             flat = leaf.rule.stored.flattens("h") or leaf.rule.stored.flattens("g")
-            divided += [leaf] * (flat and "relative_bias" not in tree.blocks[block])
-    for leaf in divided:
-        first = divided[0]
-        if leaf.axes["d"] != first.axes["d"]:
-            raise InputError(
-                f"{first.path} has width {first.axes['d']} and {leaf.path} width "
-                f"{leaf.axes['d']}, which may have other numbers of heads than "
-                f"{tree.heads['h']}: leave one of them out with "
-                f"{rules_without(tree, part_of(leaf.path, first.path), keep=True)}, or give a "
-                "rule for each with its own heads=…"
+            if flat and "relative_bias" not in tree.blocks[block]:
+                gain = tree.blocks[block].get("query_gain")  # as wide as a head
+                divided.append((leaf, gain is not None and gain.fits))
+    for leaf, sure in divided:
+        first, first_sure = divided[0]
+        one, other = first.axes, leaf.axes
+        if one["d"] != other["d"]:
+            widths = f"width {one['d']} and {leaf.path} width {other['d']}, which"
+        elif one["k"] != other["k"] and not (sure and first_sure):
+            widths = (
+                f"heads of width {one['k']} and {leaf.path} of width {other['k']}: one of them may "
+                "have had heads pruned, so that it"
             )
+        else:
+            continue
+        raise InputError(
+            f"{first.path} has {widths} may have other numbers of heads than "
+            f"{tree.heads['h']}: leave one of them out with "
+            f"{rules_without(tree, part_of(leaf.path, first.path), keep=True)}, or give a "
+            "rule for each with its own heads=…"
+        )
 
 
 def check_heads(tree: Tree, block: str, written: frozenset[str]) -> None:
@@ -170,6 +189,7 @@ def check_heads(tree: Tree, block: str, written: frozenset[str]) -> None:
     if not touched:
         return
     leaves = {role: leaf for role, leaf in tree.blocks[block].items() if leaf.fits}
+    _check_axis_of_layers(tree, [leaf for role, leaf in leaves.items() if role in ATTENTION])
     for wide, narrow in (("query", "key"), ("out", "value")):
         if not touched & {wide, narrow} or not {wide, narrow} <= leaves.keys():
             continue
@@ -190,6 +210,19 @@ def check_heads(tree: Tree, block: str, written: frozenset[str]) -> None:
                     f"have different heads by their layouts {one.rule.layout!r} and "
                     f"{other.rule.layout!r}{hint_of_heads(tree, leaves.values())}"
                 )
+
+
+def _check_axis_of_layers(tree: Tree, kernels: Collection[Leaf]) -> None:
+    """Raise InputError if nothing shows along which axis stock layers are stacked: L = D = H."""
+    stacked = [leaf for leaf in kernels if leaf.rule.stored.stacked]
+    if not stacked or tree.name_of_rules not in _STOCK:
+        return
+    if all(leaf.shape[0] == leaf.shape[1] for leaf in stacked):
+        raise InputError(
+            f"{stacked[0].path} of shape {stacked[0].shape} may stack layers along its first or "
+            "its second axis: give rules=attention_rules(stacked=True) or "
+            "rules=attention_rules(stacked=True, axis=1)"
+        )
 
 
 def _check_no_gate(tree: Tree, block: str, leaves: Mapping[str, Leaf]) -> None:
@@ -242,16 +275,22 @@ def _check_no_stranger(tree: Tree, block: str) -> None:
     names, with other orders of heads or scales."""
     kernels = attention_kernels(frozenset(tree.blocks[block]))
     table = tree.name_of_rules
-    if not kernels or table in ("rules", "zoo.FLAX", "zoo.FLAX_STACKED"):
+    if not kernels or table == "rules":
         return
-    for path in tree.strangers(block):
+    # Leaves that are known, of attention and beside it, and that others of these names have.
+    shared = _BIGCODE if table == "zoo.PYTORCH_NANOGPT" else UNDIVIDED
+    known = [leaf.path for leaf in tree.blocks[block].values()] + tree.paths * (table in _STOCK)
+    unsure = [path for path in known if shared.search(path)]
+    for path in unsure or (() if table in _STOCK else tree.strangers(block)):
         leaf = tree.blocks[block][max(kernels & {"query"} or kernels)]
         leaves = tree.blocks[block].values()
         fused = {one.index: one for one in leaves if "three" in one.rule.layout}
         others = ", ".join(other_order(one, block) for one in fused.values() or [leaf])
+        inside = path in {one.path for one in leaves}
+        knows = "isn't the only one" if inside else "knows no attention"
         raise InputError(
-            f"{table} knows no attention with {path} beside {leaf.path}, and others of its names "
-            f"store heads in another order or scale: give rules={table} if {stated(leaf)}, or "
+            f"{table} {knows} with {path} beside {leaf.path}, and others of its names store "
+            f"heads in another order or scale: give rules={table} if {stated(leaf)}, or "
             f"rules=({others}, *{table}) if not"
         )
 

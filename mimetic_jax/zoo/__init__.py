@@ -57,7 +57,7 @@ from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_LLAMA
 from mimetic_jax.zoo.named import named_rules
 from mimetic_jax.zoo.nanochat import NANOCHAT
 from mimetic_jax.zoo.nanodo import NANODO
-from mimetic_jax.zoo.pytorch import BY_TYPE, PYTORCH, PYTORCH_PLUS_ONE
+from mimetic_jax.zoo.pytorch import BY_TYPE, GROUPED_BY_TYPE, PYTORCH, PYTORCH_PLUS_ONE
 from mimetic_jax.zoo.t5x import T5X
 from mimetic_jax.zoo.tunix import TUNIX
 from mimetic_jax.zoo.vit_jax import BIG_VISION
@@ -114,7 +114,6 @@ NOTES: Mapping[str, str] = {
     "MAXTEXT": "models that divide logits by √K or normalize queries; others are MAXTEXT_LLAMA",
     "MAXTEXT_LLAMA": _UNDIVIDED,
     "T5X": _UNDIVIDED,
-    "PYTORCH_NANOGPT": "GPTBigCode has these names and shapes, but stores one head after the other",
     "EQUINOX": _SAME_CLASS,
     "EQUINOX_STACKED": _SAME_CLASS,
     "HAIKU": _SAME_CLASS,
@@ -162,10 +161,15 @@ def rules_of(params: Any) -> tuple[Rule, ...]:
     return TABLES[name] if name else FLAX
 
 
-def rules_of_type(params: Any, model_type: str) -> tuple[Rule, ...] | None:
-    """The rules of a model by its type in Hugging Face's config.json, where names don't tell."""
-    if model_type in BY_TYPE:
-        return BY_TYPE[model_type]
+def rules_of_type(
+    params: Any, model_type: str, *, grouped: bool = False
+) -> tuple[Rule, ...] | None:
+    """The rules of a model by its type in Hugging Face's config.json, where names don't tell.
+
+    `grouped`: whether it has fewer heads of key and value than of query.
+    """
+    if found := (GROUPED_BY_TYPE if grouped else {}).get(model_type) or BY_TYPE.get(model_type):
+        return found
     if PLUS_ONE.fullmatch(model_type):
         return TABLES.get(f"{detect(params)}_PLUS_ONE")
     return None

@@ -67,8 +67,8 @@ PYTORCH_NANOGPT: tuple[Rule, ...] = _gpt2("weight", "weight", transposed=True)
 
 The names are those of `PYTORCH_GPT2`, which stores weights the other way round; the shapes of
 attention tell them apart. Give `num_heads`. Positions are wpe.weight [N, D], for text:
-`SinCos(axes=1)`. Nothing tells it from Hugging Face's GPTBigCode, whose c_attn holds one head after
-the other: give that the rules of docs/your_model.md.
+`SinCos(axes=1)`. Hugging Face's GPTBigCode has the names of a nanoGPT with biases, and its c_attn
+holds one head after the other: the error prints both calls, unless config.json tells.
 
 Read from: karpathy/nanoGPT model.py (0011cd4).
 """

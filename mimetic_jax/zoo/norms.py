@@ -149,9 +149,11 @@ def hugging_face_norms(leaf: str, kernel: str) -> tuple[Rule, ...]:
             for rule in before("norm1", "norm2", f"{mark}/{kernel}")
         ),
         *scales("layer_scale1/lambda1", "layer_scale2/lambda1"),
-        # Whisper, mBART, OPT by the last norm of a side; BART by the norm of its embeddings.
+        # Whisper, mBART, OPT by the last norm of a side; BART by the norm of its embeddings, which
+        # BigBird-Pegasus, without biases of attention, has after its layers.
         *before(*whisper, *at("../../layer_norm")),
         *before(*whisper, *at("../../final_layer_norm")),
+        *before(*whisper, *at("../../layernorm_embedding"), "!self_attn/q_proj/bias"),
         other("post_norm", "(?:self_attn|final)_layer_norm", *at("../../layernorm_embedding")),
         other((), "encoder_attn_layer_norm"),
         # BERT, DistilBERT; RoBERTa-PreLayerNorm, ESM; T5.

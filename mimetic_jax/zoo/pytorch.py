@@ -12,6 +12,7 @@ from mimetic_jax.rules.tables import (
     torch_attention,
     torch_mlp,
 )
+from mimetic_jax.zoo.gpt2 import PYTORCH_NANOGPT
 from mimetic_jax.zoo.hugging_face import EXCLUDED, QKV_OUT, hugging_face
 from mimetic_jax.zoo.norms import adding_one, gains, hugging_face_norms, scales
 
@@ -119,11 +120,16 @@ swin_transformer,convit,xcit,cait,edgenext}.py; transformers 5.24 models/*/model
 1.1.0 models/vit.py and layers/attention.py.
 """
 
+_c_attn = functools.partial(torch_attention, fused="attn/c_attn", out="attn/c_proj")
 BY_TYPE: Mapping[str, tuple[Rule, ...]] = {
     "exaone": (*torch_attention(**layer_names("attn/attention/{}_proj", QKV_OUT)), *PYTORCH),
+    "gpt_bigcode": (*_c_attn(by_head=True), *PYTORCH_NANOGPT),
     "gpt_neox": (*_GPT_NEOX, *PYTORCH),
+    "qwen": PYTORCH_NANOGPT,
 }
 """The rules of models whose names others have, by their type in config.json."""
+GROUPED_BY_TYPE = {"gpt_bigcode": (*_c_attn(grouped=True), *PYTORCH_NANOGPT)}
+"""Those of models that hold their heads in another way if key and value have fewer."""
 
 PYTORCH_PLUS_ONE: tuple[Rule, ...] = adding_one(PYTORCH)
 """`PYTORCH` for models that have Llama's names and store w of their gain 1 + w.

@@ -133,7 +133,8 @@ MODELS = {
     ),
     "swin v2": timm(after=(0, 1), others={"attn.logit_scale": (H, 1, 1)}, **APART),
     "whisper": encoder(others={TOP: (D,)}),
-    "bart": encoder(others={EMBEDDED: (D,)}, **APART),
+    "bart": encoder(others={EMBEDDED: (D,), "self_attn.q_proj.bias": (D,)}, **APART),
+    "bigbird-pegasus": encoder(others={EMBEDDED: (D,)}),
     "mbart": encoder(others={TOP: (D,), EMBEDDED: (D,)}),
     # What can't be told apart: timm's ResPostBlock and a Block without bias; torch.nn's flag.
     "respost": timm(**APART),

@@ -153,6 +153,36 @@ def test_a_weight_norm_is_refused():
         rewrite(KEY, torch, Mimetic(), num_heads=H)
 
 
+def test_pruned_heads_are_not_divided_as_if_none_were_missing():
+    """Three heads of 16 have the columns of six of 8."""
+    tree = {
+        f"layers.{layer}.self_attn.{name}_proj.weight": np.ones((96, 96) if name == "o" else shape)
+        for layer, shape in enumerate([(96, 96), (48, 96)])
+        for name in "qkvo"
+    }
+    tree["layers.1.self_attn.o_proj.weight"] = np.ones((96, 48))
+    for act in (lambda: plan(tree, Mimetic(), num_heads=6), lambda: check(tree, num_heads=6)):
+        with pytest.raises(InputError, match=r"width 16 and .*width 8: .* heads pruned"):
+            act()
+    # A norm over the columns of a head shows its width: Gemma 4's global layers have other heads.
+    tree |= {
+        f"layers.{layer}.self_attn.{name}_norm.weight": np.ones(width)
+        for layer, width in enumerate([16, 8])
+        for name in "qk"
+    }
+    assert len(plan(tree, Mimetic(), num_heads=6)) == 8
+
+
+def test_layers_that_may_be_stacked_along_either_axis_are_asked_for():
+    tree = {name: {"kernel": np.ones((8, 8, 8, 1))} for name in ("query", "key", "value")}
+    tree = {"blocks": {"attention": tree | {"out": {"kernel": np.ones((8, 8, 1, 8))}}}}
+    with pytest.raises(InputError, match=r"first or its second axis: give rules=.*axis=1\)"):
+        plan(tree, Mimetic())
+    for axis in (0, 1):
+        rules = mimetic_jax.attention_rules(stacked=True, axis=axis)
+        assert len(plan(tree, Mimetic(), rules=rules)) == 4
+
+
 @pytest.mark.parametrize("names", [("student", "teacher"), ("online", "target"), ("model", "ema")])
 def test_a_copy_of_another_part_is_refused(names):
     """A teacher starts as a copy of its student; two draws would differ."""

@@ -107,6 +107,19 @@ SHARED = {
         LLAMA | {"self_attn.g_proj.weight": (D, D)},
         "if its logits are divided by √K, or .*undivided=True",
     ),
+    "GPTBigCode, or nanoGPT with biases": (
+        "transformer.h.0.attn.",
+        {"c_attn.weight": (3 * D, D), "c_attn.bias": (3 * D,), "c_proj.weight": (D, D)},
+        BY_HEAD,
+    ),
+    **{
+        f"flaxformer by {mark}": (
+            "encoder/layers_0/",
+            {f"attention/{name}/kernel": shape for name, shape in STOCK.items()} | {mark: (H, 32)},
+            "if its logits are divided by √K, or .*undivided=True",
+        )
+        for mark in ("relpos_bias/rel_embedding", "pre_mlp_layer_norm/scale")
+    },
     "a scale of logits": ("layers.0.", LLAMA | {"self_attn.scale": (1,)}, "undivided=True"),
 }
 
