@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import re
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "kv_heads")
 
+# Flat copies in float32 of DeepSpeed, Megatron and apex.
+_MASTERS = re.compile(r"(?i)fp32|master|main_param")
 _GLOBAL = re.compile(r"GLOBAL ([\w.]+) was not an allowed")
 
 
@@ -90,23 +91,40 @@ def rewrite_saved(
 ) -> None:
     """Copy files that `torch.save` wrote, with a scheme in their state dict; all else stays.
 
+    Copies of what is written, beside it, are an error.
+
     `copies` has the new path of each file, and `join` makes one state dict of theirs.
     """
     import torch
 
     loaded = {path: _load(path) for path in copies}
     states = {path: _state_dict(path, one) for path, one in loaded.items()}
-    _initialize(join(states), key, scheme, **options)
+    own = {tensor.data_ptr() for state in states.values() for tensor in state.values()}
+    beside = {
+        (path, name): tensor
+        for path, one in loaded.items()
+        for name, tensor in _walk(one)
+        if tensor.data_ptr() not in own
+    }
+    _initialize(join(states), key, scheme, beside, **options)
     for path, copy in copies.items():
         torch.save(loaded[path], copy)
 
 
 def _initialize(
-    tensors: Mapping[str, torch.Tensor], key: jax.Array, scheme: Any, **options: Any
+    tensors: Mapping[str, torch.Tensor],
+    key: jax.Array,
+    scheme: Any,
+    beside: Mapping[tuple[str, str], torch.Tensor] | None = None,
+    **options: Any,
 ) -> Plan:
-    """Rewrite tensors in place, wherever their memory is."""
+    """Rewrite tensors in place, wherever their memory is; `beside` are others of their files."""
     arrays = _arrays(tensors)
-    apart = functools.partial(_check_apart, tensors)
+
+    def apart(planned: Plan) -> None:
+        _check_apart(tensors, planned)
+        _check_no_copy(tensors, planned, beside or {})
+
     planned = rewrite_in_place(key, arrays, scheme, check=apart, **options)
     for path in {write.path for write in planned}:
         tensor = tensors[path]
@@ -141,6 +159,38 @@ def _check_apart(tensors: Mapping[str, torch.Tensor], planned: Plan) -> None:
             )
         if (device, stop) > end:
             end, before = (device, stop), name
+
+
+def _check_no_copy(
+    tensors: Mapping[str, torch.Tensor],
+    planned: Plan,
+    beside: Mapping[tuple[str, str], torch.Tensor],
+) -> None:
+    """Raise InputError if a file holds a copy of a tensor to write: float32 masters of an optimizer
+    in mixed precision, or a moving average."""
+    written = {write.path: tensors[write.path] for write in planned}
+    for (path, name), other in beside.items():
+        for kernel, tensor in written.items():
+            same = other.shape == tensor.shape and bool((other.to(tensor.dtype) == tensor).all())
+            if (same and bool(tensor.min() < tensor.max())) or _MASTERS.search(name):
+                raise InputError(
+                    f"{path}: {name} is a copy of {kernel} as optimizers in mixed precision and "
+                    "moving averages keep it, from which the old weights would come back: save the "
+                    "state dict alone"
+                )
+
+
+def _walk(value: Any, above: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in nested containers, by the keys that lead to them."""
+    inside: Iterable[tuple[Any, Any]] = ()
+    if hasattr(value, "data_ptr"):
+        yield above[1:], value
+    elif isinstance(value, Mapping):
+        inside = value.items()
+    elif isinstance(value, list | tuple):
+        inside = enumerate(value)
+    for key, one in inside:
+        yield from _walk(one, f"{above}.{key}")
 
 
 def _parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:

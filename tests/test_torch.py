@@ -169,7 +169,8 @@ def test_two_names_of_one_memory_are_refused_and_parts_of_it_are_not():
 
 def saved_blocks(torch):
     shapes = {"qkv": (3 * D, D), "proj": (D, D)}
-    return {f"blocks.0.attn.{name}.weight": torch.ones(shape) for name, shape in shapes.items()}
+    torch.manual_seed(0)
+    return {f"blocks.0.attn.{name}.weight": torch.randn(shape) for name, shape in shapes.items()}
 
 
 @pytest.mark.parametrize("key", ["model", "model_state_dict", "student", "params_ema", "module"])
@@ -182,10 +183,30 @@ def test_a_state_dict_under_any_key(tmp_path, key, suffix):
     files.rewrite_file([path, out, f"--heads={H}"])
     new = torch.load(out, weights_only=True)
     assert new["epoch"] == 3
-    assert not (new[key]["blocks.0.attn.qkv.weight"] == 1).any()
+    name = "blocks.0.attn.qkv.weight"
+    assert not (new[key][name] == saved_blocks(torch)[name]).any()
     torch.save({"model": saved_blocks(torch), "model_ema": saved_blocks(torch)}, path)
     with pytest.raises(InputError, match="several state dicts, model, model_ema, of which one"):
         files.check_file([path, f"--heads={H}"])
+
+
+def test_float32_masters_beside_a_state_dict_are_refused(tmp_path):
+    """Training that goes on would copy them back over what was written."""
+    torch = pytest.importorskip("torch")
+    path, out = str(tmp_path / "in.pt"), str(tmp_path / "out.pt")
+    masters = [torch.randn(3 * D, D), torch.randn(D, D)]
+    names = saved_blocks(torch)
+    model = {name: x.to(torch.bfloat16) for name, x in zip(names, masters, strict=True)}
+    moments = {"state": {0: {"exp_avg": torch.zeros(3 * D, D), "step": torch.tensor(3)}}}
+    flat = torch.cat([x.flatten() for x in masters])
+    for kept in ({"groups": [{"params": masters}]}, {"fp32_flat_groups": [flat]}):
+        torch.save({"model": model, "optimizer": moments | kept}, path)
+        with pytest.raises(InputError, match=r"in.pt: optimizer.* is a copy of blocks.0.attn.qkv"):
+            files.rewrite_file([path, out, f"--heads={H}"])
+        assert not pathlib.Path(out).exists()
+        files.check_file([path, f"--heads={H}"])
+    torch.save({"model": model, "optimizer": moments}, path)
+    files.rewrite_file([path, out, f"--heads={H}"])
 
 
 def test_an_index_says_which_file_holds_a_tensor(tmp_path):
