@@ -90,9 +90,6 @@ def _wikitext(steps: int) -> Row:
     return Row(f"WikiText-2 by byte pairs (4,096), {steps:,} steps", arguments)
 
 
-_WHITENED = ("sincos", "norm_matched_whitened", "permuted_whitened", "whitened")
-
-
 def _large(steps: int, first: tuple[float, ...], *arms: str) -> Row:
     """A language model of today at its own rate, which one trial seed chose."""
     rates = tuple(1e-3 * 2.0**power for power in range(-3, 4))
@@ -148,21 +145,21 @@ TABLES = {
         doubt="one rate for all arms, that of configs/text.py",
     ),
     "first_images": Table(
-        "patches whitened: 10,000 images of CIFAR-10, crop and flip, width 64, depth 4, 4 heads, "
+        "patches whitened, at own rates: 10,000 images of CIFAR-10, crop and flip, width 64, depth 4, 4 heads, "
         "64 tokens, mean pooling, Flax's initialization, 312 steps of 64",
         cifar10_vit,
         (
             Row(
                 "312 steps",
                 {"width": 64, "depth": 4, "heads": 4, "patch": 4, "epochs": 2, "randaugment": ""},
-                arms=(*_WHITENED, "mimetic", "whitened_mimetic"),
-                fields={"model.base": "flax", "batch": 64, "optimizer.learning_rate": 2e-3},
+                arms=("sincos", "norm_matched_whitened", "permuted_whitened", "whitened"),
+                fields={"model.base": "flax", "batch": 64},
             ),
         ),
         fields=_RECIPE,
         controls=(),
         seeds=tuple(range(5)),
-        doubt="one rate for all arms, the best of the default's by one trial seed",
+        ladder=Ladder((1e-3, 2e-3, 4e-3, 8e-3), first=(2e-3, 4e-3), trials=(100,)),
     ),
     "bases": _on_images(
         f"three defaults with sin-cos positions, at own rates: {_IMAGES}, 64 tokens, 2 epochs",
