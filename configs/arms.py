@@ -332,18 +332,17 @@ def positional(layers: int, heads: int, length: int) -> Arms:
 
     `self` looks at the token itself in all heads; in `half` the last half of the heads has no such
     part; `bare` has no biases of query, key and value.
-    Controls beside norm_matched_positional: random phases, and distances of `length` at random.
+    Controls: norm_matched_positional, permuted_positional with random phases, and distances of
+    `length` at random.
     """
     scheme = s.PositionalHeads(10_000, sharpness=8.0)
-    half = heads // 2
-    some = dataclasses.replace(scheme, sharpness=(8.0,) * half + (0.0,) * (heads - half))
+    some = dataclasses.replace(scheme, sharpness=None)
     drawn = np.random.default_rng(0).integers(length, size=(layers, heads))
     distances = tuple(map(tuple, drawn.tolist()))
     bare = {"model": {"bias_free": True}}
     return {
         "default": {},
         "positional": (scheme,),
-        "random_phases": (dataclasses.replace(scheme, random_phases=True),),
         "random_distances": (dataclasses.replace(scheme, offsets=distances),),
         "self": (dataclasses.replace(scheme, offsets=(0,)),),
         "half": (some,),

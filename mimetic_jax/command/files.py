@@ -26,12 +26,13 @@ from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.data.home import existing
 from mimetic_jax.data.text.token_files import token_ids
 from mimetic_jax.schemes import as_tuple
+from mimetic_jax.schemes.base import inside
 from mimetic_jax.schemes.first_layer import Cooccurrence, window_of
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
-from mimetic_jax.trained.positional import Rotary
 from mimetic_jax.tree.rewrite import blocks, plan, rewrite_in_place
 from mimetic_jax.weights import cooccurrence
+from mimetic_jax.weights.rotary import Rotary
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file"
 _INDEX = ".index.json"
 _PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
-_SHOWN_BY_CHECK = {"query", "value", "embedding", "patch"}
+_SHOWN_BY_CHECK = {"query", "query_bias", "value", "embedding", "patch"}
 
 
 def rewrite_file(argv: Sequence[str]) -> None:
@@ -89,7 +90,9 @@ def rewrite_file(argv: Sequence[str]) -> None:
         out = os.path.join(out, os.path.basename(options.file))
     print(f"{options.out}:", flush=True)
     if _SHOWN_BY_CHECK & {write.role for write in planned}:
-        print(check(read(out), counts=given.get("counts"), **described))
+        turning = [one.rotary for one in inside(as_tuple(scheme)) if hasattr(one, "rotary")]
+        described |= {"counts": given.get("counts"), "rotary": turning[-1] if turning else None}
+        print(check(read(out), **described))
 
 
 def _check_fresh(file: str, tensors: Mapping[str, Any], described: Mapping[str, Any]) -> None:

@@ -53,8 +53,10 @@ ROLES = {
     "query_gain": "k",
     "key_gain": "k",
     "attention_gain": "d",
+    "attention_shift": "d",
     "attention_scale": "d",
     "mlp_gain": "d",
+    "mlp_shift": "d",
     "mlp_scale": "d",
     "shared_gain": "d",
     "post_norm": "d",
@@ -71,6 +73,7 @@ indexed by query − key, `shared_bias` is indexed by key − query.
 
 A block computes x + λ ∘ f(γ ∘ x̂), where x̂ is normalized: `attention_gain` and `mlp_gain` are γ, the
 scale of the norm before attention and before the MLP, `shared_gain` that of one norm before both;
+`attention_shift` and `mlp_shift` the biases beside them, which no rule needs to describe;
 `attention_scale` and `mlp_scale` are λ, that of LayerScale or of a norm after them, before the sum.
 A `post_norm` comes after the sum and multiplies no product. No scheme writes them; `blocks` shows
 the four γ and λ in the layer's block, and `check` and `fit` multiply them into the products.
@@ -110,8 +113,10 @@ class Rule:
         beside: paths of other leaves, from that of the block on, without which the rule describes
             nothing: the name alone may be that of any layer. Each "../" goes up from the block; "!"
             in front is of a leaf that must be absent.
-        undivided: whether the model doesn't divide logits by √K, as T5. Query kernels and biases
-            are then stored divided by √K, so that a scheme gives the logits of other models.
+        undivided: whether the model doesn't divide logits by √K, as T5; a number, if it multiplies
+            them by that, as Granite. Query kernels and biases are then stored divided by √K times
+            the number, so that a scheme gives the logits of other models.
+        root_width: whether the model multiplies this embedding by √D, as Gemma.
         plus_one: whether the model adds 1 to the stored gain, as Gemma does.
         read_only: whether only `check` reads the leaf, and schemes leave it as it is.
 
@@ -130,7 +135,8 @@ class Rule:
     exclude: str = ""
     partner: str = ""
     beside: str | tuple[str, ...] = ""
-    undivided: bool = False
+    undivided: bool | float = False
+    root_width: bool = False
     plus_one: bool = False
     read_only: bool = False
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias
 
 import jax
 import numpy as np
@@ -14,6 +14,9 @@ import numpy as np
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import check_fields, field_types, shown
 from mimetic_jax.weights.checks import is_finite
+
+if TYPE_CHECKING:
+    from mimetic_jax.schemes.network import Network
 
 REGISTRY: dict[str, type[Scheme]] = {}
 """Every scheme by its name."""
@@ -84,6 +87,7 @@ class Context:
         counts: how often tokens stand near each other in the text, of `weights.cooccurrence`; None
             if they aren't given.
         covariance: of the patches of the images, of `weights.patch_covariance`; likewise.
+        surveyed: what the scheme's own `survey` returned.
     """
 
     layer: int = 0
@@ -93,6 +97,7 @@ class Context:
     text: bool | None = False
     counts: Any = None
     covariance: Any = None
+    surveyed: Any = None
 
 
 class Block(Mapping[str, jax.Array]):
@@ -166,6 +171,8 @@ class Scheme:
     type `PerLayer`."""
     gated: ClassVar[bool] = False
     """Whether the scheme writes the kernels of gated MLPs, too."""
+    controls: ClassVar[frozenset[str]] = frozenset()
+    """The wrappers whose draw is `controlled`, by name."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -197,6 +204,19 @@ class Scheme:
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         """Raise InputError if a whole tree lacks a role that the scheme needs, or has a wrong one,
         by the roles of all blocks and those among them that it writes."""
+
+    def survey(self, network: Callable[[], Network]) -> Any:
+        """What draws use of the whole tree, arrays in a dictionary: None unless a scheme asks.
+
+        Calling `network` raises InputError if the tree isn't one decoder of tokens.
+        """
+        return None
+
+    def controlled(
+        self, kind: str, key: jax.Array, block: Block, context: Context
+    ) -> dict[str, jax.Array]:
+        """The draw of one of `controls`, from the key of the wrapper."""
+        raise NotImplementedError
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         """New canonical arrays for exactly the roles `writes(frozenset(block))`.

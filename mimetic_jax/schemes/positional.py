@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import jax
@@ -14,6 +16,8 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.mimetic import pair_sizes
+from mimetic_jax.schemes.network import Arrays, Network
+from mimetic_jax.weights.baselines import norm_matched
 from mimetic_jax.weights.checks import NOT_NEGATIVE, POSITIVE
 from mimetic_jax.weights.rotary import AXES, BASE, SHARE, Pairs, Rotary
 
@@ -71,16 +75,18 @@ class PositionalHeads(_Turning):
 
     *Without* (Llama, Mistral, Qwen 3, Gemma), `channel` names one of the D channels that is made
     constant, as trained models do with one or two: rows of the embedding get the norm √D σ, σ that
-    of their entries, and τ √D σ in the channel c, τ = ½; out and mlp_out don't write it, value,
-    mlp_in, mlp_gate and an untied unembedding don't read it, and W_Q[c] = b_Q / y, W_K[c] = b_K / y
-    with y = τ √D / √(1 + τ²), its value after RMSNorm of gain 1. That is exact in the first block.
-    Deeper, y falls as 1/rms of the activations, and S with its square: in a GPT of 12 layers and
-    width 384 y is .93 of that after the first block and .62 after the last, with embeddings a
-    quarter as large .71 and .28.
+    of their entries, and τ √D σ in the channel c; out and mlp_out don't write it, value, mlp_in,
+    mlp_gate and an untied unembedding don't read it, and W_Q[c] = b_Q / y, W_K[c] = b_K / y. y is
+    what the layer's own norm leaves of the channel: random tokens that pass through the kernels
+    show it (`schemes.network`). τ is the smallest from ½ to 1.5 by which a fifth of the energy that
+    the last attention reads is constant, as ½ gives the first: more would drown the content of
+    the first layers. `check` prints the share that each layer has, and S as it is reached. A layer
+    without a network around it, as of `initializers`, takes y = τ √D / √(1 + τ²), τ = ½.
 
     *With QK norm* a query of norm ‖q‖ is multiplied by γ √K / ‖q‖. Its gain, if the tree has it,
-    becomes γ_q = √((S √K + ‖W_Q‖²) / K), ‖W_Q‖² the mean over heads, so that S stays what it is and
-    content what it is without the norm; with γ = 1 logits can't exceed √K.
+    becomes γ_q = √((S √K + ‖W_Q‖²) / K), the mean over heads, so that S stays what it is and
+    content what it is without the norm; with γ = 1 logits can't exceed √K. If some heads have no
+    constant part, the others reach less than S, and these see their content enlarged.
 
     Attributes:
         base, turned, pairs, axes: the model's rotary positions, see `Rotary`; the base is
@@ -89,11 +95,13 @@ class PositionalHeads(_Turning):
             Or a tuple of such tuples, from the first layer to the last of a network of any depth:
             each layer takes the nearest.
         sharpness: S, likewise: one number, numbers in turn, or a tuple of these by depth. A head
-            with 0 has no constant part: by default four of every eight heads look 0 to 3 tokens
-            back, since in a model of 12 layers and 8 heads 8 for all was worse than none.
+            with 0 has no constant part. Unless given, 8 in the first half of a layer's heads: in a
+            model of 12 layers and 8 heads 8 for all was worse than none.
         slowest: the lowest rate in use, in radians per token.
         channel: c, for models whose query and key have no biases; None for those with biases.
-        random_phases: the control: the same A_f, with a random phase for each pair of each head.
+
+    Its controls keep all else, the constant channel too: `Permuted` gives each pair of each head a
+    random phase, `NormMatched` each head's constant parts as noise of their norms.
 
     Example:
         >>> roles = frozenset({"query", "key", "value", "query_bias", "key_bias"})
@@ -105,11 +113,11 @@ class PositionalHeads(_Turning):
     """
 
     gated = True
+    controls = frozenset({"Permuted", "NormMatched"})
     offsets: Annotated[_Offsets, _TOKENS] = (0, 1, 2, 3)
-    sharpness: Annotated[_Sharpness, NOT_NEGATIVE] = (8.0,) * 4 + (0.0,) * 4
+    sharpness: Annotated[_Sharpness, NOT_NEGATIVE] | None = None
     _: dataclasses.KW_ONLY
     channel: Annotated[int, Range(0)] | None = None
-    random_phases: bool = False
 
     @property
     def by_depth(self) -> bool:  # type: ignore[override]
@@ -155,34 +163,66 @@ class PositionalHeads(_Turning):
                 "rule describes: put Rule(path, 'embedding', 't d') in front of the rules"
             )
 
+    def survey(self, network: Callable[[], Network]) -> Any:
+        """τ, and y by layer, if a channel is to be constant."""
+        if self.channel is None:
+            return None
+        found = network()
+        _, tau = self._passed(found, _TAU)
+        y, _ = self._passed(found, tau)
+        return {"tau": tau, "y": jnp.stack(y)}
+
+    def _passed(self, network: Network, tau: jax.Array | float) -> tuple[list[Any], jax.Array]:
+        """y by layer with this τ; and the τ by which the last has enough."""
+        found: list[jax.Array] = []
+
+        def new(kind: str, block: Block, read: jax.Array) -> Arrays:
+            arrays = {role: block[role] for role in block}
+            written, parts = self.writes(frozenset(block) & network.writable), None
+            if kind == "attention":
+                found.append(read[:, self.channel].mean())
+                parts = self._constant_parts(block, Context(len(found) - 1, len(network.layers)))
+            return arrays | _rewritten(self, written, arrays, parts, tau, found[-1:])
+
+        *_, (last, _) = network.read_by_attention(self.rotary, new)
+        constant = jnp.mean(last[:, self.channel] ** 2)
+        content = jnp.mean(jnp.sum(last**2, axis=1)) - constant
+        most, least = (share / (1 - share) for share in (_MOST, _LEAST))
+        enough = least * content / constant * tau**2
+        return found, jnp.sqrt(jnp.clip(enough, _TAU**2, most))
+
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        written = self.writes(frozenset(block))
-        new: dict[str, jax.Array] = {}
-        if self.channel is not None:
-            for role in sorted(written - {"query_gain", "key_gain"}):
-                new[role] = self._with_constant_channel(role, block[role])
-        if not {"query", "key"} <= block.keys():
-            return new
-        constant = self._constant_parts(key, block, context)
-        for role, part in constant.items():
-            if self.channel is None:
-                new[f"{role}_bias"] = part
-            else:
-                y = constant_after_norm(block.shapes[role][0])
-                new[role] = new[role].at[self.channel].set(part / y)
-            if f"{role}_gain" in written:
-                new[f"{role}_gain"] = _gain(block[role], part)
-        return new
+        return self._drawn(block, context, lambda parts: parts)
+
+    def controlled(
+        self, kind: str, key: jax.Array, block: Block, context: Context
+    ) -> dict[str, jax.Array]:
+        change = self._other_phases if kind == "Permuted" else _noise
+        return self._drawn(block, context, functools.partial(change, key))
+
+    def _drawn(
+        self, block: Block, context: Context, change: Callable[[Arrays], Arrays]
+    ) -> dict[str, jax.Array]:
+        written, surveyed = self.writes(frozenset(block)), context.surveyed or {"tau": _TAU}
+        attends = {"query", "key"} & block.keys()
+        arrays = {role: block[role] for role in sorted(written | attends) if role in block}
+        parts = change(self._constant_parts(block, context)) if attends else None
+        y = [surveyed["y"][context.layer]] if attends and "y" in surveyed else []
+        return _rewritten(self, written, arrays, parts, surveyed["tau"], y)
 
     def heads(self, count: int, layer: int = 0, num_layers: int = 1) -> list[tuple[Any, float]]:
         """(δ, S) of each of so many query heads of a layer.
 
         >>> PositionalHeads(10_000, offsets=(0, 1)).heads(3)
-        [(0.0, 8.0), (1.0, 8.0), (0.0, 8.0)]
+        [(0.0, 8.0), (1.0, 8.0), (0.0, 0.0)]
         """
-        depth = layer / max(num_layers - 1, 1)
-        rows = _rows(self.offsets, self.axes), _rows(self.sharpness, 1)
-        offsets, sharpness = (row[round(depth * (len(row) - 1))] for row in rows)
+        if (given := self.sharpness) is None:
+            given = tuple(_SHARPNESS * (2 * h < count) for h in range(count))
+        # The layer is traced where nothing depends on it.
+        offsets, sharpness = (
+            row[round(layer / max(num_layers - 1, 1) * (len(row) - 1))] if len(row) > 1 else row[0]
+            for row in (_rows(self.offsets, self.axes), _rows(given, 1))
+        )
         return [(offsets[h % len(offsets)], sharpness[h % len(sharpness)]) for h in range(count)]
 
     def every_offset(self) -> set[tuple[float, ...]]:
@@ -190,9 +230,7 @@ class PositionalHeads(_Turning):
         rows = _rows(self.offsets, self.axes)
         return {at if isinstance(at, tuple) else (at,) for row in rows for at in row}
 
-    def _constant_parts(
-        self, key: jax.Array, block: Block, context: Context
-    ) -> dict[str, jax.Array]:
+    def _constant_parts(self, block: Block, context: Context) -> dict[str, jax.Array]:
         """b_Q [H, K] and b_K [G, K], by the role of their kernel."""
         _, heads, width, groups = pair_sizes(block, "query", "key")
         rates_FxA, fast_F = self.rotary.rates(width), self.rotary.fast(width, self.slowest)
@@ -202,21 +240,16 @@ class PositionalHeads(_Turning):
                 f"pair turns by {np.abs(rates_FxA).max():.3g} per token"
             )
         offsets, sharpness = zip(*self.heads(heads, context.layer, context.num_layers), strict=True)
-        if self.random_phases:
-            angles: Any = jax.random.uniform(key, (heads, len(fast_F)), maxval=2 * math.pi)
-        else:
-            angles = np.reshape(offsets, (heads, self.axes)) @ rates_FxA.T % (2 * math.pi)
+        angles = np.reshape(offsets, (heads, self.axes)) @ rates_FxA.T % (2 * math.pi)
         # The largest S of the heads that share a key is in the key, the rest in the queries.
         sharpness_GxR = np.reshape(sharpness, (groups, -1))
         largest_Gx1 = sharpness_GxR.max(axis=1, keepdims=True)
         key_GxF = np.sqrt(largest_Gx1 * np.sqrt(width) / fast_F.sum()) * fast_F
         share_GxR = sharpness_GxR / np.where(largest_Gx1 > 0, largest_Gx1, 1)
         query_HxF = (share_GxR[..., None] * key_GxF[:, None]).reshape(heads, -1)
-        angles_HxF = jnp.asarray(angles, jnp.float32)
+        turned_HxF = query_HxF * np.exp(-1j * angles)
         return {
-            "query": self._columns(
-                query_HxF * jnp.cos(angles_HxF), -query_HxF * jnp.sin(angles_HxF), width
-            ),
+            "query": self._columns(turned_HxF.real, turned_HxF.imag, width),
             "key": self._columns(key_GxF, np.zeros(key_GxF.shape), width),
         }
 
@@ -227,26 +260,74 @@ class PositionalHeads(_Turning):
             columns = columns.at[..., place].set(part)
         return columns
 
-    def _with_constant_channel(self, role: str, array: jax.Array) -> jax.Array:
-        """A kernel or bias that neither reads nor writes the channel, or the embedding with it."""
-        width = array.shape[0 if role in _READERS | {"query", "key"} else -1]
-        if self.channel is None or self.channel >= width:
-            raise InputError(f"channel {self.channel} is not one of {width} channels, from 0")
-        if role in _READERS:
-            return array.at[self.channel].set(0)
-        if role in ("query", "key"):
-            return array
-        array = array.at[..., self.channel].set(0)
-        if role == "embedding":
-            norms_Tx1 = jnp.linalg.norm(array, axis=-1, keepdims=True)
-            norm = jnp.sqrt(jnp.mean(norms_Tx1**2))
-            array = array * (norm / jnp.where(norms_Tx1 > 0, norms_Tx1, 1))
-            array = array.at[:, self.channel].set(_TAU * norm)
+    def _other_phases(self, key: jax.Array, parts: Arrays) -> Arrays:
+        """The parts of the queries turned by random angles, one for each pair of each head."""
+        query_HxK = parts["query"]
+        real, imaginary = self.rotary.places(query_HxK.shape[-1])
+        sizes = jnp.hypot(query_HxK[:, real], query_HxK[:, imaginary])
+        angles = jax.random.uniform(key, sizes.shape, maxval=2 * math.pi)
+        turned = sizes * jnp.cos(angles), sizes * jnp.sin(angles)
+        return {**parts, "query": self._columns(*turned, query_HxK.shape[-1])}
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _rewritten(
+    scheme: PositionalHeads,
+    written: frozenset[str],
+    arrays: Arrays,
+    parts: Arrays | None,
+    tau: jax.Array | float,
+    constant: list[jax.Array],
+) -> dict[str, jax.Array]:
+    """The arrays that are written, with these parts of query and key; y if it is known."""
+    new = {}
+    if (channel := scheme.channel) is not None:
+        for role in sorted(written - {"query_gain", "key_gain"}):
+            new[role] = _with_constant_channel(role, arrays[role], channel, tau)
+    for role, part in (parts or {}).items():
+        kernel, content = arrays[role], jnp.ones(())
+        if channel is None:
+            new[f"{role}_bias"] = part
+        else:
+            [y] = constant or [jnp.float32(constant_after_norm(len(kernel)))]
+            new[role] = kernel.at[channel].set(part / y)
+            kernel = kernel.at[channel].set(0)
+            content = (len(kernel) - y**2) / max(len(kernel) - 1, 1)
+        if f"{role}_gain" in written:
+            squares = content * jnp.square(kernel).sum(axis=(0, 2))
+            size = jnp.mean(squares + jnp.square(part).sum(axis=1))
+            width = part.shape[-1]
+            new[f"{role}_gain"] = jnp.full(width, jnp.sqrt(size / width))
+    return new
+
+
+def _with_constant_channel(
+    role: str, array: jax.Array, channel: int, tau: jax.Array | float
+) -> jax.Array:
+    """A kernel or bias that neither reads nor writes the channel, or the embedding with it."""
+    width = array.shape[0 if role in _READERS | {"query", "key"} else -1]
+    if channel >= width:
+        raise InputError(f"channel {channel} is not one of {width} channels, from 0")
+    if role in _READERS:
+        return array.at[channel].set(0)
+    if role in ("query", "key"):
         return array
+    array = array.at[..., channel].set(0)
+    if role == "embedding":
+        norms_Tx1 = jnp.linalg.norm(array, axis=-1, keepdims=True)
+        norm = jnp.sqrt(jnp.mean(norms_Tx1**2))
+        array = array * (norm / jnp.where(norms_Tx1 > 0, norms_Tx1, 1))
+        array = array.at[:, channel].set(tau * norm)
+    return array
 
 
+_SHARPNESS = 8.0
 _TAU = 0.5
-"""τ: the constant channel has τ²/(1 + τ²), a fifth, of the energy of the first activations."""
+"""The least τ: the constant channel has τ²/(1 + τ²), a fifth, of the energy of the first
+activations."""
+_LEAST, _MOST = 0.2, 0.7
+"""The share that the last attention should have, and the most that the first may: trained models
+have .51 to .70."""
 
 
 def constant_after_norm(dim: int) -> float:
@@ -262,11 +343,13 @@ _READERS = frozenset({"value", "mlp_in", "mlp_gate"})
 _WRITERS = frozenset({"out", "mlp_out"})
 
 
-def _gain(kernel_DxHxK: jax.Array, bias_HxK: jax.Array) -> jax.Array:
-    """γ [K] of a norm that keeps the average size of queries or keys."""
-    squares = jnp.square(kernel_DxHxK).sum(axis=(0, 2)) + jnp.square(bias_HxK).sum(axis=1)
-    width = bias_HxK.shape[-1]
-    return jnp.full(width, jnp.sqrt(squares.mean() / width))
+def _noise(key: jax.Array, parts: Arrays) -> Arrays:
+    """Normal noise with the norms of each head's parts."""
+    keys = dict(zip(sorted(parts), jax.random.split(key, len(parts)), strict=True))
+    return {
+        role: jax.vmap(norm_matched)(jax.random.split(keys[role], len(part)), part)
+        for role, part in parts.items()
+    }
 
 
 def _nesting(value: Any) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from typing import Annotated, ClassVar
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar
 
 import jax
 
@@ -12,6 +13,7 @@ from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.schemes.network import Network
 
 _PARTNERS = frozenset({"value", "query_bias", "key_bias", "mlp_in", "token_in", "position"})
 """What schemes look for beside the roles of channels."""
@@ -42,6 +44,9 @@ class _Wrapper(Scheme):
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         self.like.check_tree(present, written)
 
+    def survey(self, network: Callable[[], Network]) -> Any:
+        return self.like.survey(network)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Control(_Wrapper):
@@ -54,8 +59,10 @@ class _Control(_Wrapper):
         raise NotImplementedError
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        target = self.like(key, block, context)
         stream = jax.random.fold_in(key, self._stream)
+        if type(self).__name__ in self.like.controls:
+            return self.like.controlled(type(self).__name__, stream, block, context)
+        target = self.like(key, block, context)
         return {
             # A norm's gain has no structure, and with other signs it would be another model's.
             role: array
@@ -70,7 +77,8 @@ class NormMatched(_Control):
     """The control: independent normal noise with the Frobenius norm that `like` gives each kernel.
 
     Attributes:
-        like: the scheme whose norms are matched. Kernels that it sets to zero become zero.
+        like: the scheme whose norms are matched. Kernels that it sets to zero become zero. Of
+            `PositionalHeads` the constant parts alone become noise, each head's of their norm.
     """
 
     _stream: ClassVar[int] = 1
@@ -108,7 +116,8 @@ class Permuted(_Wrapper):
     an MLP, over channels or tokens; W_Q → P W_Q if `like` writes no key; E → P E of an embedding of
     tokens or patches, whose rows become those of other tokens, or of other pixels and colors. Every
     entry, norm and singular value of each kernel stays; only the alignment goes. All else is that
-    of `like`, such as biases and the means of `MeanShift`.
+    of `like`, such as biases and the means of `MeanShift`. Of `PositionalHeads` each pair of each
+    head gets a random phase instead: the same sizes, no distance.
 
     Attributes:
         like: the scheme whose kernels are permuted.
@@ -126,7 +135,8 @@ class Permuted(_Wrapper):
     """
 
     def validate(self) -> None:
-        if not self.like.writes(_PARTNERS.union(_CHANNELS)) & _CHANNELS.keys():
+        roles = self.like.writes(_PARTNERS.union(_CHANNELS))
+        if "Permuted" not in self.like.controls and not roles & _CHANNELS.keys():
             name = type(self.like).__name__
             raise InputError(
                 f"Permuted({name}) would be {name} itself, which writes none of "
@@ -134,12 +144,14 @@ class Permuted(_Wrapper):
             )
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        # Far from the small numbers that give `like` its keys: fold_in(key, i) is split(key, n)[i].
+        stream = jax.random.fold_in(key, 2**31)
+        if "Permuted" in self.like.controls:
+            return self.like.controlled("Permuted", stream, block, context)
         new = self.like(key, block, context)
         roles = new.keys() & _CHANNELS.keys()
         if "key" in new:  # its channels alone: two permutations of one product are one
             roles -= {"query"}
-        # Far from the small numbers that give `like` its keys: fold_in(key, i) is split(key, n)[i].
-        stream = jax.random.fold_in(key, 2**31)
         return new | {
             role: _in_random_order(
                 jax.random.fold_in(stream, zlib.crc32(role.encode())), role, new[role]
@@ -180,6 +192,11 @@ class Layers(_Wrapper):
     first: Annotated[float, _DEPTH] = 0.0
     last: Annotated[float, _DEPTH] = 1.0
 
+    @property
+    def controls(self) -> frozenset[str]:  # type: ignore[override]
+        """Those of `like`."""
+        return self.like.controls
+
     def validate(self) -> None:
         if not self.first < self.last:
             raise InputError(
@@ -188,7 +205,13 @@ class Layers(_Wrapper):
             )
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        return self.like(key, block, context) if self._has(context) else {}
+
+    def controlled(
+        self, kind: str, key: jax.Array, block: Block, context: Context
+    ) -> dict[str, jax.Array]:
+        return self.like.controlled(kind, key, block, context) if self._has(context) else {}
+
+    def _has(self, context: Context) -> bool:
         depth = (context.layer + 0.5) / context.num_layers
-        if context.num_layers == 1 or self.first <= depth < self.last:
-            return self.like(key, block, context)
-        return {}
+        return context.num_layers == 1 or self.first <= depth < self.last

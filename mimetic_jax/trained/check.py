@@ -15,9 +15,8 @@ from mimetic_jax.rules.rule import Rule
 from mimetic_jax.trained.first_layer import Neighbors, Spectrum, neighbors, spectrum
 from mimetic_jax.trained.pairs import Layer, LayerNorms, LayerPairs, Pair, layer_pairs
 from mimetic_jax.trained.picture import alignments_figure, first_layer_figure, heads_figure
-from mimetic_jax.trained.positional import LayerHeads, as_rotary, heads_table, positional_heads
+from mimetic_jax.trained.positional import HeadReader, LayerHeads, Turning, heads_table
 from mimetic_jax.tree.tree import Tree
-from mimetic_jax.weights.rotary import Rotary
 
 _CLEAR = 4.0
 """An alignment counts as +I or -I beyond so many standard deviations of that of noise.
@@ -225,7 +224,7 @@ def check(
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] | None = None,
     effective: bool = True,
-    rotary: Rotary | float | None = None,
+    rotary: Turning | None = None,
     counts: Any = None,
 ) -> Check:
     """How closely the products of a tree's layers are aligned with the identity.
@@ -251,7 +250,8 @@ def check(
             diag(γ) W_Q W_Kᵀ diag(γ), diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ), if
             the rules know γ and λ. The table ends with a line that says what was folded into each
             product and what the layers hold besides. False: of the kernels alone.
-        rotary: positions of the model, or their base alone: also read at which distance each head
+        rotary: positions of the model, or their base alone; a sequence, if attention layers
+            differ, with None for those without positions: also read at which distance each head
             looks by the part of query and key that doesn't depend on the token, see
             `trained.positional.LayerHeads`.
         counts: of a text, [V, V] by `weights.cooccurrence`: also how many of the nearest neighbors
@@ -286,12 +286,12 @@ def check(
     """
     tree = Tree(params, rules, num_heads, num_kv_heads)
     views = tree.views(read_only=True)
-    turning = None if rotary is None else as_rotary(rotary)
+    reader = None if rotary is None else HeadReader(tree, views, rotary)
     layers, heads = [], []
     for layer in layer_pairs(tree, views, effective=effective):
         with blaming(layer.name or "attention"):
             layers.append(_checked(layer))
-            if turning and (found := positional_heads(layer, turning)):
+            if reader and (found := reader.read(layer)):
                 heads.append(found)
     patches = [spectrum(path, block["patch"]) for path, _, block in views if "patch" in block]
     tokens = [

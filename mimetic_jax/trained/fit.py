@@ -16,10 +16,9 @@ from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, PositionalHeads, Scheme
 from mimetic_jax.trained.pairs import Layer, Pair, layer_pairs
-from mimetic_jax.trained.positional import as_rotary, fitted, positional_heads
+from mimetic_jax.trained.positional import HeadReader, Turning, fitted
 from mimetic_jax.tree.advice import part_of, without
 from mimetic_jax.tree.tree import Tree
-from mimetic_jax.weights.rotary import Rotary
 from mimetic_jax.weights.truncation import actual_constants, expected_singular_values
 
 # Below this share of β, α is float rounding: α = 0 is another scheme, which truncates to the first
@@ -88,17 +87,25 @@ class Fit(Listing[LayerFit]):
     Attributes:
         rules: the name of the rules by which the layers were found, as `rules=` takes it.
         positional: the distances at which heads look, if rotary positions were given.
+        biased: whether query and key have biases that aren't 0, which `scheme` doesn't have.
     """
 
     rules: str = "rules"
     positional: PositionalHeads | None = None
+    biased: bool = False
 
     def __str__(self) -> str:
         try:
             schemes = self.schemes
         except InputError as error:
             return f"{self.table()}\n{error}"
-        return f"{self.table()}\n{', '.join(map(_call, schemes))}"
+        lines = [self.table(), ", ".join(map(_call, schemes))]
+        if self.biased and not self.positional:
+            lines.append(
+                "biases of query and key aren't 0: with rotary positions heads may look at a "
+                "distance by them, which fit reads if it is given the base"
+            )
+        return "\n".join(lines)
 
     def table(self) -> str:
         """A line per layer: α, β and ρ with standard errors, and residuals of the pairs."""
@@ -204,7 +211,7 @@ def fit(
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] | None = None,
     effective: bool = True,
-    rotary: Rotary | float | None = None,
+    rotary: Turning | None = None,
 ) -> Fit:
     """The initialization that trained weights look like, layer by layer.
 
@@ -231,8 +238,8 @@ def fit(
         params: a parameter tree; layers may be stacked, kernels fused, heads grouped.
         num_heads, num_kv_heads, rules: as for `plan`.
         effective: as in `check`.
-        rotary: positions of the model, or their base alone: also read the distances at which heads
-            look, see `trained.positional.fitted`.
+        rotary: as in `check`: also read the distances at which heads look, see
+            `trained.positional.fitted`.
 
     Returns:
         A tuple with a `LayerFit` per layer; its `schemes` have these constants, and it prints as a
@@ -255,7 +262,7 @@ def fit(
 
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 1-7 and figure 3.
     """
-    layers = []
+    layers, biased = [], False
     tree = Tree(params, rules, num_heads, num_kv_heads)
     for layer in layer_pairs(tree, tree.views(), effective=effective):
         with blaming(layer.name or "attention"):
@@ -263,17 +270,21 @@ def fit(
                 _fitted(pair) if pair else None for pair in (layer.query_key, layer.value_out)
             )
             mlp = _fitted_mlp(layer.mlp) if layer.mlp else None
+            biased = biased or any(part.any() for part in layer.biases or ())
             layers.append(LayerFit(layer.path, layer.index, query_key, value_out, mlp))
     if not layers:
         shown = ", ".join(tree.paths[:8]) + (", …" if len(tree.paths) > 8 else "")
         raise InputError(f"there is no attention or MLP to fit among the paths {shown or '(none)'}")
     positional = None
     if rotary is not None:
-        turning = as_rotary(rotary)
-        every = layer_pairs(tree, tree.views(read_only=True), effective=effective)
-        heads = [positional_heads(layer, turning) for layer in every]
-        positional = fitted([layer for layer in heads if layer], turning)
-    return Fit(layers, rules=tree.name_of_rules, positional=positional)
+        views = tree.views(read_only=True)
+        reader = HeadReader(tree, views, rotary)
+        heads = [reader.read(layer) for layer in layer_pairs(tree, views, effective=effective)]
+        turns = list(dict.fromkeys(filter(None, reader.turns)))
+        if len(turns) != 1 or None in reader.turns:
+            raise InputError("layers differ in their rotary positions: no PositionalHeads has that")
+        positional = fitted([layer for layer in heads if layer], turns[0])
+    return Fit(layers, rules=tree.name_of_rules, positional=positional, biased=biased)
 
 
 def _fitted(pair: Pair) -> PairFit:

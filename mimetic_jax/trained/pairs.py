@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeAlias
 
 import jax
 import numpy as np
@@ -18,10 +17,8 @@ from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.rules import paths
 from mimetic_jax.schemes import Block
 from mimetic_jax.schemes.mimetic import pair_sizes
+from mimetic_jax.tree.layers import KERNELS, PRODUCTS, View, paired
 from mimetic_jax.tree.tree import Tree
-
-View: TypeAlias = tuple[str, int | None, Block]
-"""(path, layer, block), as `Tree.views` lists them: arrays are read when they are asked for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +91,8 @@ class LayerPairs(LayerNorms):
             one.
         gate: the gate [D, F] of a gated MLP.
         biases: those of query and of key, [H, K] each, if there are both.
+        shifted: what the bias β of the norm before adds to both, β W_Q and β W_K, likewise.
+        gains: those of norms over the columns of queries and keys, [K] each or None.
     """
 
     query_key: Pair | None = None
@@ -102,6 +101,8 @@ class LayerPairs(LayerNorms):
     mlp: Pair | None = None
     gate: np.ndarray | None = None
     biases: tuple[np.ndarray, np.ndarray] | None = None
+    shifted: tuple[np.ndarray, np.ndarray] | None = None
+    gains: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
 
     @property
     def pairs(self) -> dict[str, Pair]:
@@ -123,22 +124,8 @@ def layer_pairs(tree: Tree, views: Iterable[View], *, effective: bool) -> Iterat
     >>> layer.query_key.left.shape, layer.query_key.right.shape, layer.query_key.draws
     ((2, 8, 4), (2, 8, 4), 1)
     """
-    for parts in _layers(views):
+    for parts in paired(views):
         yield _read(tree, parts, effective)
-
-
-def _layers(views: Iterable[View]) -> list[dict[str, View]]:
-    """Each attention with the MLP of its block, and MLPs of other blocks alone, sorted by path."""
-    attention = [view for view in views if _has_product("attention", view[2])]
-    mlps = {view[:2]: view for view in views if _has_product("mlp", view[2])}
-    by_place = {(place, at[1]): at for at in mlps for place in paths.above(at[0])[:2]}
-    layers = []
-    for view in attention:
-        near = (by_place.get((place, view[1])) for place in paths.above(view[0])[:3])
-        beside = next((at for at in near if at in mlps), None)
-        layers.append({"attention": view} | ({"mlp": mlps.pop(beside)} if beside else {}))
-    layers += [{"mlp": view} for view in mlps.values()]
-    return sorted(layers, key=lambda parts: paths.natural_order(_location(parts).name))
 
 
 def _location(parts: Mapping[str, View]) -> Layer:
@@ -150,13 +137,14 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
     found: dict[str, Pair] = {}
     around: dict[str, np.ndarray] = {}  # gains and scales
     beside: dict[str, bool] = {}
-    gate = biases = None
+    gate = biases = shifted = None
+    of_columns: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     for kind, (path, index, block) in parts.items():
         with blaming(path):
             pairs = {
                 name: _pair(name, block)
-                for name in _PRODUCTS[kind]
-                if block.keys() >= set(_KERNELS[name])
+                for name in PRODUCTS[kind]
+                if block.keys() >= set(KERNELS[name])
             }
             widths = {pair.left.shape[1] for pair in pairs.values()}
             around |= _scales(kind, block, widths) if effective else {}
@@ -165,6 +153,16 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
             found[name] = pair.scaled(before, before if name == "query_key" else after)
         if kind == "mlp" and "mlp_gate" in block:
             gate = values(block, "mlp_gate")
+        if "query_key" in pairs:
+            query, key = (
+                values(block, role) if role in block else None
+                for role in ("query_gain", "key_gain")
+            )
+            of_columns = query, key
+            if effective and "attention_shift" in block:
+                shift, pair = values(block, "attention_shift"), pairs["query_key"]
+                first, second = (np.einsum("d,hdk->hk", shift, x) for x in (pair.left, pair.right))
+                shifted = first, second
         if {"query", "query_bias", "key_bias"} <= block.keys():
             query, key = (values(block, f"{role}_bias") for role in ("query", "key"))
             biases = query, key.repeat(len(query) // len(key), axis=0)
@@ -179,6 +177,8 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
         **found,
         gate=gate,
         biases=biases,
+        shifted=shifted,
+        gains=of_columns,
         folded=frozenset(around),
         negative=float((np.concatenate(gains) <= 0).mean()) if gains else 0.0,
         post_norm=any(beside.values()),
@@ -211,17 +211,8 @@ def values(block: Block, role: str) -> np.ndarray:
     return np.asarray(array, float)
 
 
-_PRODUCTS = {"attention": ("query_key", "by_head"), "mlp": ("mlp",)}
-"""The pairs of each kind of layer."""
-_KERNELS = {
-    "query_key": ("query", "key"),
-    "by_head": ("value", "out"),
-    "mlp": ("mlp_in", "mlp_out"),
-}
-
-
 def _pair(name: str, block: Block) -> Pair:
-    roles = _KERNELS[name]
+    roles = KERNELS[name]
     if name == "mlp":
         first, second = (values(block, role) for role in roles)
         return Pair(first[None], second.T[None], 1)
@@ -242,10 +233,3 @@ def _sum(heads: Pair) -> Pair:
     right_GxDxK = heads.right.reshape(heads.draws, -1, dim, width).sum(axis=1)
     left, right = (x.swapaxes(0, 1).reshape(1, dim, -1) for x in (left_GxDxK, right_GxDxK))
     return Pair(left, right, 1)
-
-
-def _has_product(kind: str, block: Block) -> bool:
-    if not any(block.keys() >= set(_KERNELS[name]) for name in _PRODUCTS[kind]):
-        return False
-    # The layers of a classifier may have the names of an MLP's.
-    return kind != "mlp" or block.shapes["mlp_out"] == block.shapes["mlp_in"][::-1]

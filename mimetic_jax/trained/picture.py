@@ -72,9 +72,10 @@ def heads_figure(layers: Sequence[LayerHeads]) -> Any:
     """The distance of each head, a column per layer and a row per head."""
     if not layers:
         raise InputError("no distances were read: give check(params, rotary=base)")
-    if isinstance(layers[0].offsets[0], tuple):
+    if any(isinstance(offset, tuple) for layer in layers for offset in layer.offsets):
         raise InputError("distances on a grid have no picture: see the table that check prints")
-    near_HxL = np.array([layer.offsets for layer in layers]).T.clip(max=_NEAR)
+    # None becomes NaN, which has no color.
+    near_HxL = np.array([layer.offsets for layer in layers], float).T.clip(max=_NEAR)
     heads, depth = near_HxL.shape
     figure = _picture(max(4.8, 0.24 * depth + 1.4), 0.24 * heads + 1.0)
     axes = figure.subplots()

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -17,10 +17,16 @@ from mimetic_jax.base.typed import converted
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.schemes.positional import PositionalHeads, constant_after_norm
 from mimetic_jax.trained.pairs import Layer, LayerPairs
+from mimetic_jax.tree.layers import View, network
+from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.rotary import Rotary
 
 LENGTH = 64
 """Distances from 0 to this are looked at; on a grid offsets of up to an eighth of it, both ways."""
+
+
+VISIBLE = 0.05
+"""A head whose constant part adds less to every logit has none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,14 +37,17 @@ class LayerHeads(Layer):
     Δ has Σ_f Re(q_f k̄_f e^{iθ_f Δ}) / √K, whatever the tokens.
 
     Attributes:
-        offsets: for each head the distance where that is largest; pairs of (rows, columns) on a
-            grid.
-        sharpness: S of each head: the sum there over the pairs that `PositionalHeads` uses. Without
-            biases of a constant direction with a fifth of the activations' energy, as the scheme
-            makes it; SmolLM2's has half to two thirds, and S grows with it.
+        offsets: for each head the distance where that is largest, None if it has no such part;
+            pairs of (rows, columns) on a grid.
+        sharpness: S of each head as the layer reaches it: the sum there over the pairs that
+            `PositionalHeads` uses. Without biases it is that of the constant share of the energy
+            if this is known, else of a fifth; SmolLM2's layers have half to two thirds, and S grows
+            with it.
         channel: without biases, the channel that leads the constant direction; else None.
         share: its share of the direction, u_c².
         runner_up: the second eigenvalue over the first: near 1, no direction stands out.
+        energy: the constant share of the energy that the layer reads, as random tokens have it
+            there; None if the rules don't describe the embedding and all layers.
     """
 
     offsets: tuple[Any, ...]
@@ -46,6 +55,54 @@ class LayerHeads(Layer):
     channel: int | None = None
     share: float = 0.0
     runner_up: float = 0.0
+    energy: float | None = None
+
+
+Turning: TypeAlias = Rotary | float | Sequence[Rotary | None]
+"""Rotary positions, or their base; of each attention layer, None if it has none, if they differ."""
+
+
+class HeadReader:
+    """Reads the layers of a tree one after the other."""
+
+    def __init__(self, tree: Tree, views: Sequence[View], given: Turning) -> None:
+        attention = [block for _, _, block in views if {"query", "key"} <= block.keys()]
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            turns = [one if one is None else as_rotary(one) for one in given]
+        else:
+            turns = [as_rotary(given)] * len(attention)
+        if len(turns) != len(attention):
+            raise InputError(f"{len(turns)} rotary positions for {len(attention)} attention layers")
+        self.turns: Sequence[Rotary | None] = turns
+        self._left = iter(self.turns)
+        biased = all({"query_bias", "key_bias"} <= block.keys() for block in attention)
+        self._constants = {} if biased else _constants(tree, self.turns)
+
+    def read(self, layer: LayerPairs) -> LayerHeads | None:
+        """None for a layer without query and key, or without positions."""
+        if layer.query_key is None or (turning := next(self._left)) is None:
+            return None
+        return positional_heads(layer, turning, self._constants.get((layer.path, layer.index)))
+
+
+def _constants(tree: Tree, turns: Sequence[Rotary | None]) -> dict[Any, np.ndarray]:
+    """The constant part [D] of what each attention reads, before the gain of its norm; nothing if
+    the rules don't describe the embedding and all layers."""
+    try:
+        decoder = network(tree)
+    except InputError:
+        return {}
+    if any(layer.mlp is None for layer in decoder.layers):
+        return {}
+    found = {}
+    passed = decoder.read_by_attention(turns)
+    for layer, (activations_NxD, _) in zip(decoder.layers, passed, strict=True):
+        x_NxD = np.asarray(activations_NxD, float)
+        if "attention_shift" in layer.attention:
+            x_NxD = x_NxD - x_NxD.mean(axis=1, keepdims=True)
+        sizes = np.sqrt(np.mean(x_NxD**2, axis=1, keepdims=True))
+        found[layer.at] = np.mean(x_NxD / np.maximum(sizes, np.finfo(float).tiny), axis=0)
+    return found
 
 
 def as_rotary(given: object) -> Rotary:
@@ -55,78 +112,120 @@ def as_rotary(given: object) -> Rotary:
     return Rotary(converted("rotary", float, given))
 
 
-def positional_heads(layer: LayerPairs, rotary: Rotary) -> LayerHeads | None:
+def positional_heads(
+    layer: LayerPairs, rotary: Rotary, constant: np.ndarray | None = None
+) -> LayerHeads | None:
     """Where the heads of a layer look by their constant parts; None without query and key.
 
-    These are the biases of query and key; without biases uW_Q and uW_K of the direction u that
-    query and key read most, and value and MLP least, √D u with a fifth of the energy:
+    These are the biases of query and key; without biases yuW_Q and yuW_K of the direction u that
+    query and key read most, and value and MLP least,
 
         u = argmax (‖uW_Q‖²/‖W_Q‖² + ‖uW_K‖²/‖W_K‖²) / (‖uW_V‖²/‖W_V‖² + ‖uW_1‖²/‖W_1‖²),
 
-    W_1 of a gated MLP its `up`; gains of norms are folded in.
+    W_1 of a gated MLP its `up`. y is what u has of `constant`, the constant part of the activations
+    that the layer normalizes, or √D u with a fifth of the energy if it isn't known. Added to both
+    is what the bias of the norm adds. Gains are folded in, those of query and key norms too.
     """
-    if layer.query_key is None:
+    if (pair := layer.query_key) is None:
         return None
-    width = layer.query_key.left.shape[-1]
-    rates_FxA = rotary.rates(width)
+    dim, width = pair.left.shape[1:]
     about: dict[str, Any] = {}
-    constant = layer.biases
-    if constant is None:
+    parts, content = layer.biases, 1.0
+    if parts is None:
         direction, about = _direction(layer)
-        y = constant_after_norm(len(direction))
-        query, key = (
-            np.einsum("d,hdk->hk", direction, factor)
-            for factor in (layer.query_key.left, layer.query_key.right)
-        )
-        constant = y * query, y * key
+        y = constant_after_norm(dim) if constant is None else float(direction @ constant)
+        content = max(0.0, 1 - y**2 / dim)
+        about["energy"] = None if constant is None else 1 - content
+        query, key = (np.einsum("d,hdk->hk", y * direction, x) for x in (pair.left, pair.right))
+        parts = query, key
+    if layer.shifted is not None:
+        parts = parts[0] + layer.shifted[0], parts[1] + layer.shifted[1]
+    query_HxK, key_HxK = (
+        _normalized(*each, content)
+        for each in zip(parts, (pair.left, pair.right), layer.gains, strict=True)
+    )
     real, imaginary = rotary.places(width)
-    query_HxF, key_HxF = (part[:, real] + 1j * part[:, imaginary] for part in constant)
+    query_HxF, key_HxF = (part[:, real] + 1j * part[:, imaginary] for part in (query_HxK, key_HxK))
     products_HxF = query_HxF * key_HxF.conj() / math.sqrt(width)
-    offsets = _offsets(rotary.axes)
+    rates_FxA, offsets = rotary.rates(width), _offsets(rotary.axes)
     waves_FxN = np.exp(1j * rates_FxA @ offsets.T)
-    peaks = (products_HxF @ waves_FxN).real.argmax(axis=1)
+    curves_HxN = (products_HxF @ waves_FxN).real
+    peaks = curves_HxN.argmax(axis=1)
     fast = rotary.fast(width, min(PositionalHeads.slowest, np.abs(rates_FxA).max()))
     heights = (products_HxF[:, fast] * waves_FxN[fast][:, peaks].T).real.sum(axis=1)
     where = [tuple(map(float, offsets[at])) for at in peaks]
-    distances = tuple(at if rotary.axes > 1 else at[0] for at in where)
+    distances = tuple(
+        (at if rotary.axes > 1 else at[0]) if size >= VISIBLE else None
+        for at, size in zip(where, np.abs(curves_HxN).max(axis=1), strict=True)
+    )
     return LayerHeads(layer.path, layer.index, distances, tuple(map(float, heights)), **about)
+
+
+def _normalized(
+    part_HxK: np.ndarray, kernel_HxDxK: np.ndarray, gain_K: np.ndarray | None, content: float
+) -> np.ndarray:
+    """After the norm over columns, if it has this gain, of what is constant and of content."""
+    if gain_K is None:
+        return part_HxK
+    squares = content * np.square(kernel_HxDxK).sum(axis=(1, 2)) + np.square(part_HxK).sum(axis=1)
+    sizes = np.sqrt(np.maximum(squares, np.finfo(float).tiny) / len(gain_K))
+    return part_HxK / sizes[:, None] * gain_K
 
 
 def heads_table(layers: Sequence[LayerHeads]) -> str:
     """A line per layer and a sentence: the distance of each head, and the largest S among them."""
     directions = any(layer.channel is not None for layer in layers)
-    rows = [
-        ("layer", *(("constant channel", "second") if directions else ()), "distance by head", "S")
-    ]
-    for layer in layers:
-        constant = (f"{layer.channel}, {layer.share:.0%}", f"{layer.runner_up:.2f}")
-        distances = " ".join(map(_shown, layer.offsets))
-        height = f"{max(layer.sharpness):.2g}"
-        rows.append((layer.name, *(constant if directions else ()), distances, height))
-    every = [offset for layer in layers for offset in layer.offsets]
-    counts = Counter(every)
-    near = ", ".join(f"{_shown(offset)} in {count}" for offset, count in counts.most_common(4))
-    chance = len(every) / len(_offsets(2 if isinstance(every[0], tuple) else 1))
-    return "\n".join(
-        [
-            *aligned(rows, wrapped=len(rows[0]) - 2),
-            f"constant parts of query and key peak at distance {near} of {len(every)} heads "
-            f"(by chance {chance:.1f} each)",
-        ]
-    )
+    known = any(layer.energy is not None for layer in layers)
+    columns = {
+        "layer": [layer.name for layer in layers],
+        "constant channel": [f"{x.channel}, {x.share:.0%}" for x in layers if directions],
+        "second": [f"{x.runner_up:.2f}" for x in layers if directions],
+        "energy": ["" if x.energy is None else f"{x.energy:.1%}" for x in layers if known],
+        "distance by head": [" ".join(map(_shown, layer.offsets)) for layer in layers],
+        "S": [f"{max(layer.sharpness):.2g}" for layer in layers],
+    }
+    shown = {name: cells for name, cells in columns.items() if cells}
+    rows = [tuple(shown), *zip(*shown.values(), strict=True)]
+    every = [offset for layer in layers for offset in layer.offsets if offset is not None]
+    heads = sum(len(layer.offsets) for layer in layers)
+    lines = aligned(rows, wrapped=len(shown) - 2)
+    if every:
+        near = ", ".join(
+            f"{_shown(offset)} in {count}" for offset, count in Counter(every).most_common(4)
+        )
+        chance = len(every) / len(_offsets(2 if isinstance(every[0], tuple) else 1))
+        lines.append(
+            f"constant parts of query and key peak at distance {near} of {heads} heads (by chance "
+            f"{chance:.1f} each)"
+        )
+    if without := heads - len(every):
+        lines.append(f"{without} of {heads} heads have no constant part (-)")
+    if directions and not known:
+        lines.append(
+            "S is that of a constant fifth of the energy: what layers reach shows if rules "
+            "describe the embedding of tokens and every MLP"
+        )
+    return "\n".join(lines)
 
 
 def fitted(layers: Sequence[LayerHeads], rotary: Rotary) -> PositionalHeads:
     """The scheme with the distances and sharpness of these layers, by relative depth.
 
-    Heads whose constant part is negative at its peak get none.
+    Heads without a constant part, or one that is negative at its peak, get none.
     """
     if len({(len(layer.offsets), layer.channel is None) for layer in layers}) != 1:
         raise InputError("layers differ in their number of heads, or only some have biases")
+    nowhere: Any = 0.0 if rotary.axes == 1 else (0.0,) * rotary.axes
     return PositionalHeads(
         rotary.base,
-        tuple(layer.offsets for layer in layers),
-        tuple(tuple(max(0.0, float(f"{x:.4g}")) for x in layer.sharpness) for layer in layers),
+        tuple(tuple(nowhere if x is None else x for x in layer.offsets) for layer in layers),
+        tuple(
+            tuple(
+                0.0 if at is None else max(0.0, float(f"{x:.4g}"))
+                for x, at in zip(layer.sharpness, layer.offsets, strict=True)
+            )
+            for layer in layers
+        ),
         turned=rotary.turned,
         pairs=rotary.pairs,
         axes=rotary.axes,
@@ -170,5 +269,7 @@ def _offsets(axes: int) -> np.ndarray:
     return np.stack(np.meshgrid(reach, reach, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
-def _shown(offset: float | tuple[float, ...]) -> str:
+def _shown(offset: float | tuple[float, ...] | None) -> str:
+    if offset is None:
+        return "-"
     return f"{offset:g}" if isinstance(offset, float) else ",".join(f"{x:+g}" for x in offset)

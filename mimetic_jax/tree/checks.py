@@ -132,6 +132,8 @@ def check_partner(tree: Tree, block: str, leaf: Leaf) -> None:
 
 def check_unscaled(tree: Tree, block: str, leaf: Leaf) -> None:
     """Raise InputError for a kernel that is stored as a multiple of its scales."""
+    if leaf.role.endswith("_shift"):
+        return  # the norm's gain beside it is no scale of it
     if scale := tree.scaled.get(leaf.path):
         raise InputError(
             f"{leaf.path} is scaled by {scale}, as by a weight norm: its stored length has no "

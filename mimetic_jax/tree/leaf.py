@@ -108,15 +108,23 @@ class Leaf:
 
     @property
     def layout(self) -> str:
-        """The stored axes, and the factor of a query that is stored divided by √K."""
-        return f"{self.rule.layout}{' / √K' if self._divisor != 1 else ''}"
+        """The stored axes, and what the leaf is stored divided by."""
+        if self._divisor == 1:
+            return self.rule.layout
+        if self.rule.root_width:
+            return f"{self.rule.layout} / √D"
+        times = "" if self.rule.undivided is True else f" / {self.rule.undivided:g}"
+        return f"{self.rule.layout} / √K{times}"
 
     @property
     def _divisor(self) -> np.float32 | int:
-        """√K for the query of a model that doesn't divide logits by it, else 1."""
+        """√K for the query of a model that doesn't divide logits by it, √D for an embedding that
+        is multiplied by it, else 1."""
+        if self.rule.root_width and self.role == "embedding":
+            return np.float32(math.sqrt(self.sizes["d"]))
         if not (self.rule.undivided and self.role in ("query", "query_bias")):
             return 1
-        return np.float32(math.sqrt(self.sizes["k"]))
+        return np.float32(math.sqrt(self.sizes["k"]) * self.rule.undivided)
 
     @property
     def _part(self) -> tuple[slice, ...] | None:

@@ -22,6 +22,7 @@ from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
 from mimetic_jax.schemes.base import depth_dependence, field_values, name_of
+from mimetic_jax.tree.layers import network
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.placement import (
     blank,
@@ -394,7 +395,7 @@ def _written(
     blocks = [block for block, _ in found]
     if of_shapes:
         _check_no_part(tree, scheme, given, found)
-    around = tree.surroundings(given)
+    around = _around(tree, scheme, given)
 
     inputs = (key, *tree.leaves, *field_values(scheme))
     concrete = not any(isinstance(x, jax.core.Tracer) for x in inputs)
@@ -427,6 +428,12 @@ def _written(
         raise _all_skipped(scheme, blocks)
     if shared:
         check_agreement(checksum)
+
+
+def _around(tree: Tree, scheme: Scheme, given: Context) -> Context:
+    """What the scheme uses beside a block."""
+    surveyed = scheme.survey(lambda: network(tree))
+    return dataclasses.replace(tree.surroundings(given), surveyed=surveyed)
 
 
 def _check_no_copies(tree: Tree, found: Sequence[tuple[str, Sequence[Leaf]]]) -> None:
@@ -523,12 +530,18 @@ def _layers_to_write(
     leaves = [jax.ShapeDtypeStruct(np.shape(x), canonical(dtype_of(x))) for x in tree.leaves]
     written = {block: tree.layers(block) for block in blocks}
 
-    def draw(block: str, layer: int | None, key: jax.Array, leaves: list[Any]) -> dict[str, Any]:
+    def surveyed(leaves: list[Any]) -> Any:
         traced = tree.with_leaves(leaves)
-        return _drawn(traced, key, scheme, traced.surroundings(given), block, [layer])[1]
+        return scheme.survey(lambda: network(traced))
 
+    def draw(block: str, layer: int | None, key: jax.Array, leaves: list[Any], found: Any) -> Any:
+        traced = tree.with_leaves(leaves)
+        around = dataclasses.replace(traced.surroundings(given), surveyed=found)
+        return _drawn(traced, key, scheme, around, block, [layer])[1]
+
+    found = jax.eval_shape(surveyed, leaves)
     for block, layer in _samples(tree, scheme, blocks):
-        if not jax.eval_shape(functools.partial(draw, block, layer), key, leaves):
+        if not jax.eval_shape(functools.partial(draw, block, layer), key, leaves, found):
             written[block].remove(layer)
     if not any(written.values()):
         raise _all_skipped(scheme, blocks)

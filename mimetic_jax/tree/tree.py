@@ -264,14 +264,15 @@ class Tree:
             checks.check_heads(self, block, kernels)
             attention += [(block, [leaves[role] for role in sorted(kernels)])]
             if any(leaf.fits for leaf in leaves.values()):
-                among = leaves | self._norms_around(block, leaves)
+                among = leaves | self.norms_around(block, leaves)
                 stack = self._stack(block, leaves.values())
                 found += [(block, layer, self._view(block, among, layer)) for layer in stack]
         checks.check_one_width(self, attention)
         return found
 
-    def _norms_around(self, block: str, roles: Collection[str]) -> dict[str, Leaf]:
-        """The gains and scales of a block by role: those of the nearest place."""
+    def norms_around(self, block: str, roles: Collection[str]) -> dict[str, Leaf]:
+        """The gains and scales of a block by role: those of the nearest place, with the biases of
+        norms as shifts."""
         kinds = [kind for kind, kernels in _KINDS.items() if not kernels.isdisjoint(roles)]
         found = {}
         for role in (f"{kind}_{what}" for kind in kinds for what in ("gain", "scale")):
@@ -280,11 +281,27 @@ class Tree:
                 if leaf := next((leaves[name] for name in names if name in leaves), None):
                     leaf.check()
                     found[role] = leaf
+                    if role.endswith("gain") and (shift := self._bias_beside(leaf)):
+                        found[role.replace("gain", "shift")] = shift
                     break
         return found
 
+    def _bias_beside(self, gain: Leaf) -> Leaf | None:
+        """The bias of the norm that has this gain."""
+        if not (layer := paths.parent(gain.path)):
+            return None
+        for path in self.held[layer]:
+            index = self.paths.index(path)
+            if _BIAS.search(path) and np.shape(self.leaves[index]) == gain.shape:
+                rule = dataclasses.replace(gain.rule, role="attention_shift", plus_one=False)
+                return dataclasses.replace(
+                    gain, index=index, path=path, role="attention_shift", rule=rule
+                )
+        return None
+
     def vectors(self, block: str, layer: int | None, width: int) -> dict[str, bool]:
-        """Other arrays [D] in the layer of a block, by path: True if they are norms after the sum.
+        """Other arrays [D] in the layer of a block, or of any length in the block itself, by path:
+        True if they are norms after the sum.
 
         False are those that no rule describes; biases aren't among them.
         """
@@ -294,8 +311,11 @@ class Tree:
         place = next(numbered, places[min(1, len(places) - 1)] if places else "")
         found = {}
         for path, leaf in zip(self.paths, self.leaves, strict=True):
-            inside = not place or path.replace(".", "/").startswith(f"{place}/")
-            if inside and np.ndim(leaf) == (1 if layer is None else 2) and width in np.shape(leaf):
+            at = path.replace(".", "/")
+            inside = not place or at.startswith(f"{place}/")
+            own = bool(block) and at.startswith(f"{block.replace('.', '/')}/")
+            known = width in np.shape(leaf) or own
+            if inside and known and np.ndim(leaf) == (1 if layer is None else 2):
                 rule = self._rule_of.get(path)
                 after = rule is not None and "post_norm" in rule.roles
                 if after or (rule is None and not _BIAS.search(path)):

@@ -67,6 +67,15 @@ class Rotary:
             return pairs, len(pairs) + pairs
         return 2 * pairs, 2 * pairs + 1
 
+    def turned_by(self, x: jax.Array, positions: np.ndarray) -> jax.Array:
+        """Heads [..., K] at positions [..., a]."""
+        real, imaginary = self.places(x.shape[-1])
+        angles = np.asarray(positions @ self.rates(x.shape[-1]).T, np.float32)
+        cos, sin = np.cos(angles), np.sin(angles)
+        first, second = x[..., real], x[..., imaginary]
+        x = x.at[..., real].set(first * cos - second * sin)
+        return x.at[..., imaginary].set(first * sin + second * cos)
+
 
 def rotary_rates(columns: int, base: float, axes: int = 1) -> jax.Array:
     """Angles θ by which the pairs of a head's columns turn per token, on each axis of positions.

@@ -46,6 +46,7 @@ EVERY = [
     schemes.OrthogonalValueOut(),
     schemes.Permuted(Mimetic()),
     schemes.PositionalHeads(10_000),
+    schemes.PositionalHeads(10_000, channel=1),
     schemes.Shuffled(schemes.Orthogonal()),
     schemes.SinCos(),
     schemes.TFixup(),
@@ -227,6 +228,28 @@ def test_through_rewrite_alone_and_for_several_keys_at_once(scheme):
     with strictly():
         half = jax.eval_shape(lambda key: rewrite(key, half, scheme, **OPTIONS), KEY)
     assert {leaf.dtype for leaf in half.values()} == {jnp.dtype("bfloat16")}
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [pytest.param(s, marks=() if hasattr(s, "channel") else pytest.mark.slow) for s in EVERY],
+    ids=str,
+)
+def test_stacked_layers_alone_and_in_a_program(scheme):
+    """As `nn.scan` stacks them: a traced stack is drawn in a loop over its layers."""
+    before = {
+        path.replace("block_0/", "blocks/"): jnp.stack([leaf, leaf[::-1]])
+        if path.startswith("block_0/")
+        else leaf
+        for path, leaf in tree_for(scheme).items()
+    }
+    alone = rewrite(KEY, before, scheme, rules=RULES)
+    inside = jax.jit(lambda params: rewrite(KEY, params, scheme, rules=RULES))(before)
+    tolerance = 1e-3 if scheme == Impulse() else 1e-5
+    for ours, theirs in zip(seen(inside), seen(alone), strict=True):
+        for role, array in ours.items():
+            scale = max(1, np.abs(array).max())
+            np.testing.assert_allclose(array, theirs[role], atol=tolerance * scale, err_msg=role)
 
 
 @every_scheme

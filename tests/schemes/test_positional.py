@@ -15,7 +15,7 @@ from mimetic_jax import InputError, Rule, attention_rules, initializers, linen, 
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.gpt import GPT, RULES
 from mimetic_jax.models.vit import ViT
-from mimetic_jax.schemes import NormMatched, PositionalHeads, from_dict, to_dict
+from mimetic_jax.schemes import NormMatched, Permuted, PositionalHeads, from_dict, to_dict
 from tests.schemes.blocks import biases, kernels
 
 KEY = jax.random.key(0)
@@ -167,19 +167,41 @@ def test_layers_take_the_nearest_row():
     )
 
 
-def test_random_phases_keep_the_sizes_alone():
-    params = initial(model())
-    ours = rewrite(KEY, params, PositionalHeads(10_000), rules=RULES)
-    control = rewrite(KEY, params, PositionalHeads(10_000, random_phases=True), rules=RULES)
-    first, second, other = (
-        tree[block]["attention"]["query"]["bias"]
-        for tree, block in ((ours, "block_0"), (control, "block_0"), (control, "block_1"))
-    )
-    for bias in (second, other):
-        sizes = (np.hypot(each[:, :8], each[:, 8:]) for each in (first, bias))
-        np.testing.assert_allclose(*sizes, atol=1e-6)
-        assert np.abs(first - bias).max() > 1
-    assert np.abs(second - other).max() > 1
+@pytest.mark.parametrize("fields", [{}, {"bias_free": True}], ids=str)
+@pytest.mark.parametrize("control", [NormMatched, Permuted])
+def test_controls_keep_sizes_and_the_channel_alone(control, fields):
+    """Each head's parts have its norm, and each pair of `Permuted` its size; the rest is equal."""
+    channel = 3 if fields else None
+    scheme = PositionalHeads(10_000, channel=channel, sharpness=(8.0, 0.0, 2.0, 4.0))
+    params = initial(model(**fields))
+    ours, drawn = (rewrite(KEY, params, x, rules=RULES) for x in (scheme, control(scheme)))
+
+    def parts(tree, name, block="block_0"):
+        layer = tree[block]["attention"][name]
+        return np.asarray(layer["kernel"][channel] if fields else layer["bias"])
+
+    for name in ("query", "key"):
+        first, second = (parts(tree, name) for tree in (ours, drawn))
+        sizes = [np.linalg.norm(x, axis=1) for x in (first, second)]
+        np.testing.assert_allclose(*sizes, rtol=1e-5)
+        if control is Permuted:
+            np.testing.assert_allclose(
+                *(np.hypot(x[:, :8], x[:, 8:]) for x in (first, second)), atol=1e-5
+            )
+        assert np.abs(first - second).max() > 0.1 or (name, control) == ("key", Permuted)
+    assert np.abs(parts(drawn, "query") - parts(drawn, "query", "block_1")).max() > 0.1
+    for (path, one), (_, other) in zip(
+        *(jax.tree_util.tree_leaves_with_path(tree) for tree in (ours, drawn)), strict=True
+    ):
+        names = jax.tree_util.keystr(path)
+        if not ("query" in names or "key" in names):
+            np.testing.assert_array_equal(one, other, err_msg=names)
+
+
+@pytest.mark.parametrize("heads", [1, 3, 4, 12])
+def test_half_of_the_heads_look_unless_told_otherwise(heads):
+    sizes = [size for _, size in PositionalHeads(10_000).heads(heads)]
+    assert sizes == [8.0] * -(-heads // 2) + [0.0] * (heads // 2)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError, check, fit, rewrite, schemes
+from mimetic_jax import InputError, Rule, attention_rules, check, fit, plan, rewrite, schemes, zoo
 from mimetic_jax.command import files
 from mimetic_jax.models.gpt import GPT, RULES
 from mimetic_jax.models.vit import ViT
@@ -29,7 +29,10 @@ SCHEMES = {
         ),
         {},
     ),
-    "a channel": (PositionalHeads(10_000, offsets=(3, 1, 0, 2), channel=9), {"bias_free": True}),
+    "a channel": (
+        PositionalHeads(10_000, offsets=(3, 1, 0, 2), sharpness=8.0, channel=9),
+        {"bias_free": True},
+    ),
 }
 
 
@@ -48,7 +51,7 @@ def test_fit_is_the_inverse(scheme, fields):
 
 def test_neighbors_that_turn_in_half_of_the_columns():
     rotary = Rotary(500.0, 0.5, "neighbors")
-    scheme = PositionalHeads(500, turned=0.5, pairs="neighbors")
+    scheme = PositionalHeads(500, sharpness=8.0, turned=0.5, pairs="neighbors")
     found = fit(rewrite(KEY, gpt(), scheme, rules=RULES), rules=RULES, rotary=rotary).positional
     assert (found.turned, found.pairs) == (0.5, "neighbors")
     assert [offset for offset, _ in found.heads(4)] == [0, 1, 2, 3]
@@ -58,7 +61,7 @@ def test_offsets_on_a_grid():
     module = ViT(num_classes=3, width=64, depth=2, heads=4, patch=4, rotary=100.0, pool="mean")
     params = module.init(KEY, np.ones((1, 8, 8, 3), np.float32))["params"]
     offsets = ((0, 0), (-1, 1), (0, 1), (1, 1))
-    params = rewrite(KEY, params, PositionalHeads(100, offsets=offsets, axes=2))
+    params = rewrite(KEY, params, PositionalHeads(100, offsets=offsets, sharpness=8.0, axes=2))
     found = fit(params, rotary=Rotary(100, axes=2)).positional
     assert [offset for offset, _ in found.heads(4)] == list(offsets)
     assert "-1,+1" in str(check(params, rotary=Rotary(100, axes=2)))
@@ -124,15 +127,110 @@ def test_the_command_prints_distances(tmp_path, capsys):
     out = str(tmp_path / "out.safetensors")
     scheme = "--scheme=PositionalHeads(100, offsets=(2, 1))"
     files.rewrite_file([str(tmp_path / "in.safetensors"), out, scheme, "--heads=2"])
-    capsys.readouterr()
+    printed = capsys.readouterr().out
     files.check_file([out, "--heads=2", "--rotary-base=100"])
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.split()[-3:] == ["2", "1", "8"] for line in lines)
+    for lines in (printed.splitlines(), capsys.readouterr().out.splitlines()):
+        assert any(line.split()[-3:] == ["2", "-", "8"] for line in lines)
+        assert "1 of 2 heads have no constant part (-)" in lines
     files.fit_file([out, "--heads=2", "--rotary-base=100"])
-    assert "PositionalHeads(base=100.0, offsets=((2.0, 1.0),)" in capsys.readouterr().out
+    assert "PositionalHeads(base=100.0, offsets=((2.0, 0.0),)" in capsys.readouterr().out
+    files.fit_file([out, "--heads=2"])
+    assert "which fit reads if it is given the base" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("rotary", [0.5, "10000", Rotary])
 def test_bad_rotary_positions(rotary):
     with pytest.raises(InputError, match=r"rotary|base"):
         check(gpt(), rules=RULES, rotary=rotary)
+
+
+def qwen3(random, base, delta, spread):
+    """A layer in Qwen 3's names, whose gain of the queries leaves every second pair a tenth."""
+    at, sizes = "model.layers.0.", {"q": (64, 48), "k": (64, 48), "v": (64, 48), "o": (48, 64)}
+    sizes = {f"self_attn.{name}_proj": size for name, size in sizes.items()}
+    sizes |= {"mlp.gate_proj": (96, 48), "mlp.up_proj": (96, 48), "mlp.down_proj": (48, 96)}
+    tensors = {name: random.normal(size=size, scale=0.02) for name, size in sizes.items()}
+    for name in ("self_attn.v_proj", "mlp.up_proj", "mlp.gate_proj"):
+        tensors[name][:, 5] = 0
+    rates = base ** (-np.arange(16) / 16)
+    odd = np.arange(16) % 2 == 1
+    query = np.where(odd, 2 * np.exp(-9j * rates), np.exp(-1j * delta * rates))
+    tensors["self_attn.q_proj"][:, 5] = np.tile([*query.real, *query.imag], 2)
+    tensors["self_attn.k_proj"][:, 5] = np.tile([1.0] * 16 + [0.0] * 16, 2)
+    tensors["self_attn.q_norm"] = np.tile(np.where(odd, spread, 2.0), 2)
+    tensors["self_attn.k_norm"] = np.ones(32)
+    tensors |= {name: np.ones(48) for name in ("input_layernorm", "post_attention_layernorm")}
+    return {f"{at}{name}.weight": array for name, array in tensors.items()}
+
+
+def test_gains_of_queries_and_keys_are_folded_in():
+    tensors = qwen3(np.random.default_rng(0), 1e4, delta=2, spread=0.05)
+    mine = (
+        Rule("q_norm/weight", "query_gain", "k"),
+        Rule("k_norm/weight", "key_gain", "k"),
+        *zoo.PYTORCH,
+    )
+    known = check(tensors, rules=mine, num_heads=2, rotary=1e4)
+    assert known.positional[0].offsets == (2.0, 2.0)
+    bare = tuple(rule for rule in zoo.PYTORCH if rule.role not in ("query_gain", "key_gain"))
+    left_out = check(tensors, rules=bare, num_heads=2, rotary=1e4)
+    assert left_out.positional[0].offsets != (2.0, 2.0)
+    assert "q_norm" in left_out.note
+    tensors["model.embed_tokens.weight"] = np.ones((4, 48), np.float32)
+    scheme, embedding = (
+        PositionalHeads(1e4, channel=0),
+        Rule("embed_tokens/weight", "embedding", "t d"),
+    )
+    with pytest.raises(InputError, match=r"no rule describes .*q_norm\.weight, on which logits"):
+        plan(tensors, scheme, rules=(embedding, *bare), num_heads=2)
+
+
+def test_the_bias_of_a_norm_is_part_of_query_and_key():
+    """β W_Q looks 3 tokens back where the bias of the query alone looks 6."""
+    rates = 100.0 ** (-np.arange(4) / 4)
+    far, near = (np.exp(-1j * delta * rates) for delta in (6, 3))
+    random = np.random.default_rng(0)
+    params = {
+        "norm1": {"scale": np.ones(16), "bias": np.eye(16)[5] * 4},
+        "attention": {
+            name: {"kernel": random.normal(size=(16, 1, 8), scale=0.02), "bias": np.zeros((1, 8))}
+            for name in ("query", "key", "value")
+        },
+    }
+    params["attention"]["out"] = {"kernel": random.normal(size=(1, 8, 16)), "bias": np.zeros(16)}
+    attention = params["attention"]
+    attention["query"]["bias"][0] = [*far.real, *far.imag]
+    attention["query"]["kernel"][5, 0] = [*near.real, *near.imag]
+    attention["key"]["bias"][0, :4] = 1
+    params = {"block_0": params}
+    (found,) = check(params, rotary=100.0).positional
+    assert found.offsets == (3.0,)
+    params["block_0"]["norm1"]["bias"][:] = 0
+    (found,) = check(params, rotary=100.0).positional
+    assert found.offsets == (6.0,)
+
+
+def test_layers_that_differ_in_their_positions():
+    scheme = PositionalHeads(500, sharpness=8.0)
+    params = rewrite(KEY, gpt(), scheme, rules=RULES)
+    found = check(params, rules=RULES, rotary=[Rotary(500.0), None, Rotary(500.0)])
+    assert [layer.path for layer in found.positional] == ["block_0/attention", "block_2/attention"]
+    assert [layer.offsets for layer in found.positional] == [(0.0, 1.0, 2.0, 3.0)] * 2
+    with pytest.raises(InputError, match="2 rotary positions for 3 attention layers"):
+        check(params, rules=RULES, rotary=[Rotary(500.0), None])
+    with pytest.raises(InputError, match="layers differ in their rotary positions"):
+        fit(params, rules=RULES, rotary=[Rotary(500.0), None, Rotary(500.0)])
+
+
+def test_a_number_that_multiplies_logits():
+    """As of Granite: a scheme gives it the logits of other models, and check reads them."""
+    layer = {
+        name: {"kernel": np.ones((16, 2, 8)), "bias": np.zeros((2, 8))} for name in ("query", "key")
+    }
+    rules = attention_rules(undivided=1 / 64)
+    new = rewrite(KEY, {"a": layer}, PositionalHeads(100, offsets=(1,)), rules=rules)
+    query, key = (np.float64(new["a"][name]["bias"][0]) for name in ("query", "key"))
+    rates = 100.0 ** (-np.arange(4) / 4)
+    products = (query[:4] + 1j * query[4:]) * (key[:4] - 1j * key[4:]) * np.exp(1j * rates)
+    assert np.sum(products).real / 64 == pytest.approx(8, rel=1e-5)
+    assert check(new, rules=rules, rotary=100.0).positional[0].sharpness[0] == pytest.approx(8)

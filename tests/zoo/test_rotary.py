@@ -53,6 +53,7 @@ ROTATIONS = {
     "GPT-J": rotate_every_two,
     "Cohere": rotate_every_two,
     "Llama as published": complex_numbers,
+    "Llama 4": complex_numbers,
     "MaxText": rotate_half,
     "llama3.1": rotate_every_two,
     "gemma, openpi": rotate_half,

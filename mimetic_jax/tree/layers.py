@@ -1,0 +1,100 @@
+"""Each attention of a tree with the MLP of its layer; a decoder's layers in their order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import numpy as np
+
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.rules import paths
+from mimetic_jax.rules.rule import ATTENTION
+from mimetic_jax.schemes import Block
+from mimetic_jax.schemes.network import Network, NetworkLayer
+from mimetic_jax.tree.tree import Tree
+
+View: TypeAlias = tuple[str, int | None, Block]
+"""(path, layer, block), as `Tree.views` lists them: arrays are read when they are asked for."""
+
+KERNELS = {
+    "query_key": ("query", "key"),
+    "by_head": ("value", "out"),
+    "mlp": ("mlp_in", "mlp_out"),
+}
+"""The two kernels of each product."""
+PRODUCTS = {"attention": ("query_key", "by_head"), "mlp": ("mlp",)}
+"""The products of each kind of layer."""
+
+
+def paired(views: Iterable[View]) -> list[dict[str, View]]:
+    """Each attention with the MLP of its block, and MLPs of other blocks alone, sorted by path."""
+    attention = [view for view in views if _has_product("attention", view[2])]
+    mlps = {view[:2]: view for view in views if _has_product("mlp", view[2])}
+    by_place = {(place, at[1]): at for at in mlps for place in paths.above(at[0])[:2]}
+    layers = []
+    for view in attention:
+        near = (by_place.get((place, view[1])) for place in paths.above(view[0])[:3])
+        beside = next((at for at in near if at in mlps), None)
+        layers.append({"attention": view} | ({"mlp": mlps.pop(beside)} if beside else {}))
+    layers += [{"mlp": view} for view in mlps.values()]
+    return sorted(layers, key=lambda parts: paths.natural_order(_name(parts)))
+
+
+def _name(parts: dict[str, View]) -> str:
+    return paths.of_layer(*next(iter(parts.values()))[:2])  # of the attention, if there is one
+
+
+def _has_product(kind: str, block: Block) -> bool:
+    if not any(block.keys() >= set(KERNELS[name]) for name in PRODUCTS[kind]):
+        return False
+    # The layers of a classifier may have the names of an MLP's.
+    return kind != "mlp" or block.shapes["mlp_out"] == block.shapes["mlp_in"][::-1]
+
+
+def network(tree: Tree) -> Network:
+    """The decoder that a tree holds.
+
+    Raises:
+        InputError: if it has no embedding of tokens or several, attention of several kinds, or
+            arrays beside attention's kernels that no rule describes.
+    """
+    views = tree.views(read_only=True)
+    embeddings = [block for _, _, block in views if "embedding" in block]
+    layers = [parts for parts in paired(views) if "attention" in parts]
+    kinds = sorted({paths.family(parts["attention"][0]) for parts in layers})
+    whole = all(parts["attention"][2].keys() >= set(ATTENTION) for parts in layers)
+    if len(embeddings) != 1 or len(kinds) != 1 or not whole:
+        found = f"{len(embeddings)} embeddings of tokens and {len(kinds)} kinds of attention"
+        raise InputError(
+            f"the tree has {found} ({', '.join(kinds[:3])}): activations are followed through one "
+            "decoder; leave the rest out by the rules' `within`"
+        )
+    for parts in layers:
+        path, index, block = parts["attention"]
+        dim, *_ = block.shapes["query"]
+        # Arrays [D] are norms of the layer, whose gain is taken for 1 if no rule describes it.
+        for name in tree.vectors(path, index, 0):
+            if dim not in np.shape(tree.leaves[tree.paths.index(name)]):
+                raise InputError(
+                    f"no rule describes {name}, on which logits depend: if it is the gain of a "
+                    "norm over a head's columns, Rule(path, 'query_gain', 'k') or 'key_gain'"
+                )
+    writable = frozenset(role for leaves in tree.blocks.values() for role in leaves)
+    return Network(embeddings[0], tuple(_layer(tree, parts) for parts in layers), writable)
+
+
+def _layer(tree: Tree, parts: dict[str, View]) -> NetworkLayer:
+    after, parallel = set(), False
+    for kind, (path, _, block) in parts.items():
+        norms = tree.norms_around(path, block.keys())
+        if kind == "mlp":
+            gain = norms.get("mlp_gain")
+            parallel = gain is not None and "shared_gain" in gain.rule.roles
+        scale = norms.get(f"{kind}_scale")
+        if scale and re.search("(?i)norm|(^|[/.])ln", scale.path):
+            after.add(kind)
+    mlp = parts["mlp"][2] if "mlp" in parts else None
+    path, index, attention = parts["attention"]
+    return NetworkLayer((path, index), attention, mlp, parallel, frozenset(after))
