@@ -80,7 +80,9 @@ def rewrite_file(argv: Sequence[str]) -> None:
     print(planned, flush=True)
     if options.dry_run:
         return
-    described = {name: given[name] for name in ("num_heads", "num_kv_heads", "rules")}
+    described: dict[str, Any] = {
+        name: given[name] for name in ("num_heads", "num_kv_heads", "rules")
+    }
     if not options.overwrite_trained:
         _check_fresh(options.file, tensors, described)
     with _beside(options.out) as unfinished:

@@ -76,12 +76,16 @@ class PositionalHeads(_Turning):
     *Without* (Llama, Mistral, Qwen 3, Gemma), `channel` names one of the D channels that is made
     constant, as trained models do with one or two: rows of the embedding get the norm √D σ, σ that
     of their entries, and τ √D σ in the channel c; out and mlp_out don't write it, value, mlp_in,
-    mlp_gate and an untied unembedding don't read it, and W_Q[c] = b_Q / y, W_K[c] = b_K / y. y is
-    what the layer's own norm leaves of the channel: random tokens that pass through the kernels
-    show it (`schemes.network`). τ is the smallest from ½ to 1.5 by which a fifth of the energy that
-    the last attention reads is constant, as ½ gives the first: more would drown the content of
-    the first layers. `check` prints the share that each layer has, and S as it is reached. A layer
-    without a network around it, as of `initializers`, takes y = τ √D / √(1 + τ²), τ = ½.
+    mlp_gate and an untied unembedding don't read it, and W_Q[c], W_K[c] are such that the mean
+    query and key of a layer are b_Q and b_K: with m [D], the mean of what the layer reads, which
+    random tokens that pass through the kernels show (`schemes.network`),
+
+        W_Q[c] = (b_Q − Σ_{d≠c} m_d W_Q[d]) / m_c.
+
+    τ is the smallest from ½ to 1.5 by which a fifth of the energy that the last attention reads is
+    constant, as ½ gives the first: more would drown the content of the first layers. `check`
+    prints the share that each layer has, and S as it is reached. A layer without a network around
+    it, as of `initializers`, takes m_c = τ √D / √(1 + τ²), τ = ½, and m_d = 0.
 
     *With QK norm* a query of norm ‖q‖ is multiplied by γ √K / ‖q‖. Its gain, if the tree has it,
     becomes γ_q = √((S √K + ‖W_Q‖²) / K), the mean over heads, so that S stays what it is and
@@ -164,32 +168,33 @@ class PositionalHeads(_Turning):
             )
 
     def survey(self, network: Callable[[], Network]) -> Any:
-        """τ, and y by layer, if a channel is to be constant."""
+        """τ, and what each layer's attention reads on average [L, D], if a channel is constant."""
         if self.channel is None:
             return None
         found = network()
         _, tau = self._passed(found, _TAU)
-        y, _ = self._passed(found, tau)
-        return {"tau": tau, "y": jnp.stack(y)}
+        means, _ = self._passed(found, tau)
+        return {"tau": tau, "means": jnp.stack(means)}
 
     def _passed(self, network: Network, tau: jax.Array | float) -> tuple[list[Any], jax.Array]:
-        """y by layer with this τ; and the τ by which the last has enough."""
-        found: list[jax.Array] = []
+        """The means by layer with this τ; and the τ by which the last layer has enough."""
+        means: list[jax.Array] = []
 
         def new(kind: str, block: Block, read: jax.Array) -> Arrays:
             arrays = {role: block[role] for role in block}
-            written, parts = self.writes(frozenset(block) & network.writable), None
+            written, parts, mean = self.writes(frozenset(block) & network.writable), None, None
             if kind == "attention":
-                found.append(read[:, self.channel].mean())
-                parts = self._constant_parts(block, Context(len(found) - 1, len(network.layers)))
-            return arrays | _rewritten(self, written, arrays, parts, tau, found[-1:])
+                mean = read.mean(axis=0)
+                parts = self._constant_parts(block, Context(len(means), len(network.layers)))
+                means.append(mean)
+            return arrays | _rewritten(self, written, arrays, parts, tau, mean)
 
         *_, (last, _) = network.read_by_attention(self.rotary, new)
         constant = jnp.mean(last[:, self.channel] ** 2)
         content = jnp.mean(jnp.sum(last**2, axis=1)) - constant
         most, least = (share / (1 - share) for share in (_MOST, _LEAST))
         enough = least * content / constant * tau**2
-        return found, jnp.sqrt(jnp.clip(enough, _TAU**2, most))
+        return means, jnp.sqrt(jnp.clip(enough, _TAU**2, most))
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         return self._drawn(block, context, lambda parts: parts)
@@ -205,10 +210,12 @@ class PositionalHeads(_Turning):
     ) -> dict[str, jax.Array]:
         written, surveyed = self.writes(frozenset(block)), context.surveyed or {"tau": _TAU}
         attends = {"query", "key"} & block.keys()
-        arrays = {role: block[role] for role in sorted(written | attends) if role in block}
         parts = change(self._constant_parts(block, context)) if attends else None
-        y = [surveyed["y"][context.layer]] if attends and "y" in surveyed else []
-        return _rewritten(self, written, arrays, parts, surveyed["tau"], y)
+        needed = written if self.channel is not None else frozenset()
+        needed |= {role for role in attends if f"{role}_gain" in written}
+        arrays = {role: block[role] for role in sorted(needed)}
+        mean = surveyed["means"][context.layer] if attends and "means" in surveyed else None
+        return _rewritten(self, written, arrays, parts, surveyed["tau"], mean)
 
     def heads(self, count: int, layer: int = 0, num_layers: int = 1) -> list[tuple[Any, float]]:
         """(δ, S) of each of so many query heads of a layer.
@@ -277,22 +284,27 @@ def _rewritten(
     arrays: Arrays,
     parts: Arrays | None,
     tau: jax.Array | float,
-    constant: list[jax.Array],
+    mean_D: jax.Array | None,
 ) -> dict[str, jax.Array]:
-    """The arrays that are written, with these parts of query and key; y if it is known."""
+    """The arrays that are written, with these parts of query and key where this mean is read."""
     new = {}
     if (channel := scheme.channel) is not None:
         for role in sorted(written - {"query_gain", "key_gain"}):
             new[role] = _with_constant_channel(role, arrays[role], channel, tau)
     for role, part in (parts or {}).items():
-        kernel, content = arrays[role], jnp.ones(())
         if channel is None:
             new[f"{role}_bias"] = part
-        else:
-            [y] = constant or [jnp.float32(constant_after_norm(len(kernel)))]
-            new[role] = kernel.at[channel].set(part / y)
+        if f"{role}_gain" in written or channel is not None:
+            kernel, content = arrays[role], jnp.ones(())
+        if channel is not None:
             kernel = kernel.at[channel].set(0)
-            content = (len(kernel) - y**2) / max(len(kernel) - 1, 1)
+            if mean_D is None:
+                mean_D = jnp.zeros(len(kernel)).at[channel].set(constant_after_norm(len(kernel)))
+            # Other channels have means, too: the mean query of a head that looks shall be `part`.
+            others = jnp.einsum("d,dhk->hk", mean_D, kernel, precision="highest")
+            looks = part.any(axis=1, keepdims=True)
+            new[role] = kernel.at[channel].set(jnp.where(looks, part - others, 0) / mean_D[channel])
+            content = (len(kernel) - mean_D[channel] ** 2) / max(len(kernel) - 1, 1)
         if f"{role}_gain" in written:
             squares = content * jnp.square(kernel).sum(axis=(0, 2))
             size = jnp.mean(squares + jnp.square(part).sum(axis=1))

@@ -16,7 +16,7 @@ from mimetic_jax.base.table import aligned
 from mimetic_jax.base.typed import converted
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.schemes.positional import PositionalHeads, constant_after_norm
-from mimetic_jax.trained.pairs import Layer, LayerPairs
+from mimetic_jax.trained.pairs import Layer, LayerPairs, Pair
 from mimetic_jax.tree.layers import View, network
 from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.rotary import Rotary
@@ -40,14 +40,14 @@ class LayerHeads(Layer):
         offsets: for each head the distance where that is largest, None if it has no such part;
             pairs of (rows, columns) on a grid.
         sharpness: S of each head as the layer reaches it: the sum there over the pairs that
-            `PositionalHeads` uses. Without biases it is that of the constant share of the energy
-            if this is known, else of a fifth; SmolLM2's layers have half to two thirds, and S grows
-            with it.
+            `PositionalHeads` uses. Without biases it is that of the mean of what random tokens make
+            the layer read, or, if the rules don't describe the embedding and all layers, of a
+            constant fifth of the energy; SmolLM2's layers have half to two thirds.
         channel: without biases, the channel that leads the constant direction; else None.
         share: its share of the direction, u_c².
         runner_up: the second eigenvalue over the first: near 1, no direction stands out.
-        energy: the constant share of the energy that the layer reads, as random tokens have it
-            there; None if the rules don't describe the embedding and all layers.
+        energy: the constant direction's share of the energy of what random tokens make the layer
+            read; None if that isn't known.
     """
 
     offsets: tuple[Any, ...]
@@ -113,44 +113,37 @@ def as_rotary(given: object) -> Rotary:
 
 
 def positional_heads(
-    layer: LayerPairs, rotary: Rotary, constant: np.ndarray | None = None
+    layer: LayerPairs, rotary: Rotary, mean_D: np.ndarray | None = None
 ) -> LayerHeads | None:
     """Where the heads of a layer look by their constant parts; None without query and key.
 
     These are the biases of query and key; without biases yuW_Q and yuW_K of the direction u that
-    query and key read most, and value and MLP least,
+    query and key read most, and value and MLP least, y² a fifth of the energy D,
 
         u = argmax (‖uW_Q‖²/‖W_Q‖² + ‖uW_K‖²/‖W_K‖²) / (‖uW_V‖²/‖W_V‖² + ‖uW_1‖²/‖W_1‖²),
 
-    W_1 of a gated MLP its `up`. y is what u has of `constant`, the constant part of the activations
-    that the layer normalizes, or √D u with a fifth of the energy if it isn't known. Added to both
-    is what the bias of the norm adds. Gains are folded in, those of query and key norms too.
+    W_1 of a gated MLP its `up`. S is that of mW_Q and mW_K, if the mean m of the normalized
+    activations is known. Added to both is what the bias of the norm adds. Gains are folded in,
+    those of query and key norms too.
     """
     if (pair := layer.query_key) is None:
         return None
     dim, width = pair.left.shape[1:]
+    assumed_D: np.ndarray | None = None
     about: dict[str, Any] = {}
-    parts, content = layer.biases, 1.0
-    if parts is None:
+    if layer.biases is None:
         direction, about = _direction(layer)
-        y = constant_after_norm(dim) if constant is None else float(direction @ constant)
-        content = max(0.0, 1 - y**2 / dim)
-        about["energy"] = None if constant is None else 1 - content
-        query, key = (np.einsum("d,hdk->hk", y * direction, x) for x in (pair.left, pair.right))
-        parts = query, key
-    if layer.shifted is not None:
-        parts = parts[0] + layer.shifted[0], parts[1] + layer.shifted[1]
-    query_HxK, key_HxK = (
-        _normalized(*each, content)
-        for each in zip(parts, (pair.left, pair.right), layer.gains, strict=True)
-    )
-    real, imaginary = rotary.places(width)
-    query_HxF, key_HxF = (part[:, real] + 1j * part[:, imaginary] for part in (query_HxK, key_HxK))
-    products_HxF = query_HxF * key_HxF.conj() / math.sqrt(width)
+        about["energy"] = None if mean_D is None else float(direction @ mean_D) ** 2 / dim
+        # Beside the norm's bias its size matters, else only for whether there is a part at all.
+        known = mean_D is not None and layer.shifted is not None
+        assumed_D = direction * (direction @ mean_D if known else constant_after_norm(dim))
     rates_FxA, offsets = rotary.rates(width), _offsets(rotary.axes)
     waves_FxN = np.exp(1j * rates_FxA @ offsets.T)
+    products_HxF = _products(layer, pair, rotary, assumed_D)
     curves_HxN = (products_HxF @ waves_FxN).real
     peaks = curves_HxN.argmax(axis=1)
+    if layer.biases is None and mean_D is not None:
+        products_HxF = _products(layer, pair, rotary, mean_D)
     fast = rotary.fast(width, min(PositionalHeads.slowest, np.abs(rates_FxA).max()))
     heights = (products_HxF[:, fast] * waves_FxN[fast][:, peaks].T).real.sum(axis=1)
     where = [tuple(map(float, offsets[at])) for at in peaks]
@@ -159,6 +152,29 @@ def positional_heads(
         for at, size in zip(where, np.abs(curves_HxN).max(axis=1), strict=True)
     )
     return LayerHeads(layer.path, layer.index, distances, tuple(map(float, heights)), **about)
+
+
+def _products(
+    layer: LayerPairs, pair: Pair, rotary: Rotary, read_D: np.ndarray | None
+) -> np.ndarray:
+    """q_f k̄_f / √K of the constant parts of heads [H, F], if they read this beside biases."""
+    both, content = (pair.left, pair.right), 1.0
+    if read_D is None:
+        parts = list(layer.biases or ())
+    else:
+        parts = [np.einsum("d,hdk->hk", read_D, factor) for factor in both]
+        content = max(0.0, 1 - read_D @ read_D / len(read_D))
+    if layer.shifted is not None:
+        parts = [part + shift for part, shift in zip(parts, layer.shifted, strict=True)]
+    width = pair.left.shape[-1]
+    real, imaginary = rotary.places(width)
+    query_HxF, key_HxF = (
+        part[:, real] + 1j * part[:, imaginary]
+        for part in (
+            _normalized(*each, content) for each in zip(parts, both, layer.gains, strict=True)
+        )
+    )
+    return query_HxF * key_HxF.conj() / math.sqrt(width)
 
 
 def _normalized(
@@ -180,15 +196,15 @@ def heads_table(layers: Sequence[LayerHeads]) -> str:
         "layer": [layer.name for layer in layers],
         "constant channel": [f"{x.channel}, {x.share:.0%}" for x in layers if directions],
         "second": [f"{x.runner_up:.2f}" for x in layers if directions],
-        "energy": ["" if x.energy is None else f"{x.energy:.1%}" for x in layers if known],
         "distance by head": [" ".join(map(_shown, layer.offsets)) for layer in layers],
+        "energy": ["" if x.energy is None else f"{x.energy:.1%}" for x in layers if known],
         "S": [f"{max(layer.sharpness):.2g}" for layer in layers],
     }
     shown = {name: cells for name, cells in columns.items() if cells}
     rows = [tuple(shown), *zip(*shown.values(), strict=True)]
     every = [offset for layer in layers for offset in layer.offsets if offset is not None]
     heads = sum(len(layer.offsets) for layer in layers)
-    lines = aligned(rows, wrapped=len(shown) - 2)
+    lines = aligned(rows, wrapped=tuple(shown).index("distance by head"))
     if every:
         near = ", ".join(
             f"{_shown(offset)} in {count}" for offset, count in Counter(every).most_common(4)

@@ -192,7 +192,7 @@ def stated(leaf: Leaf) -> str:
     """What the rule of a query says of the order of heads, or of the scale of logits."""
     if "three" in leaf.rule.layout:
         return f"{leaf.path} is {leaf.rule.layout!r}"
-    return f"its logits are {'not ' * leaf.rule.undivided}divided by √K"
+    return f"its logits are {'not ' if leaf.rule.undivided else ''}divided by √K"
 
 
 def other_order(leaf: Leaf, block: str) -> str:

@@ -181,7 +181,7 @@ def test_gains_of_queries_and_keys_are_folded_in():
         PositionalHeads(1e4, channel=0),
         Rule("embed_tokens/weight", "embedding", "t d"),
     )
-    with pytest.raises(InputError, match=r"no rule describes .*q_norm\.weight, on which logits"):
+    with pytest.raises(InputError, match=r"no rule describes .*[qk]_norm\.weight, on which logits"):
         plan(tensors, scheme, rules=(embedding, *bare), num_heads=2)
 
 
