@@ -31,7 +31,7 @@ def get_config(epochs: float = 10.0, init: arms.Names = arms.ALL) -> ConfigDict:
     config = recipes.small_images("cifar10", epochs)
     config.seeds = (0, 1, 2, 3, 4)
     config.model = model("convnext")
-    swept = "_sweep" * (init[0] in ("sweep", "baselines"))
+    swept = "_sweep" if init[0] in ("sweep", "baselines") else ""
     config.name = f"convnext_cifar{swept}_{epochs:g}"
     width = config.model.width
     every = arms.mlp(width, config.model.base)

@@ -97,7 +97,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--seeds", default="", help="such as 0,1,2 or 0-63; default: 0,1,2, or the config file's")
     add("--small", action="store_true", help="scaled to minutes of a CPU")
     add("--share", default="0/1", metavar="K/N", help="the K-th of N shares of the runs, from 0")
-    add(*("--data_dir", "--data-dir", "-d"), metavar="DIR", help="folder of the data sets")
+    add("-d", "--data-dir", "--data_dir", metavar="DIR", help="folder of the data sets")
     add("--workdir", default="runs/reproduce", help="default: %(default)s")
     add("--results", help="default: results, or WORKDIR/results")
     add("--file", help="weights that a row or a figure needs")

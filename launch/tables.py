@@ -217,7 +217,8 @@ def _published(paper: str, results: Results) -> str:
     elif bases:
         places = (f"{base} in {', '.join(names)}" for base, names in bases.items())
         said.append(_wrapped(f"The default is {'; '.join(places)}."))
-    return "\n".join([markdown(trimmed(HEAD, lines)), *(["", *said] if said else [])])
+    shown = markdown(trimmed(HEAD, lines))
+    return "\n".join([shown, "", *said] if said else [shown])
 
 
 def listing(results: Results) -> Iterator[str]:

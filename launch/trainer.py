@@ -34,10 +34,9 @@ class Job(NamedTuple):
     seed: int | None
 
     def __str__(self) -> str:
-        row = f"{self.row.table}, {self.row.label}{', scaled down' * self.row.is_small}"
-        return (
-            f"{row}: {self.arm} {'at its own rate' if self.seed is None else f'seed {self.seed}'}"
-        )
+        scale = ", scaled down" if self.row.is_small else ""
+        what = "at its own rate" if self.seed is None else f"seed {self.seed}"
+        return f"{self.row.table}, {self.row.label}{scale}: {self.arm} {what}"
 
 
 class Trainer:

@@ -1,8 +1,10 @@
-"""Installing the package as a user does, into an environment of its own."""
+"""Processes of their own: the package installed as a user does, and programs run twice."""
 
+import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import venv
 
 import pytest
@@ -30,3 +32,18 @@ def installed(folder: pathlib.Path, *options: str) -> pathlib.Path:
     subprocess.run([*pip, "--no-build-isolation", *options, source], check=True)
     shutil.rmtree(source)
     return programs
+
+
+def printed_twice(program: str) -> list[str]:
+    """What two processes print that have sets in different orders."""
+    return [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "JAX_PLATFORMS": "cpu"},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "12"
+    ]

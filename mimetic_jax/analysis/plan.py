@@ -48,8 +48,8 @@ def _seeds(seeds: Sequence[int]) -> str:
     >>> _seeds((8,)), _seeds(range(256))
     ('1 seed (8)', '256 seeds (0, 1, 2, 3, ...)')
     """
-    named = ", ".join([*map(str, seeds[:4]), *(["..."] if len(seeds) > 4 else [])])
-    return f"{len(seeds)} seed{'s' * (len(seeds) > 1)} ({named})"
+    named = ", ".join(map(str, seeds[:4])) + (", ..." if len(seeds) > 4 else "")
+    return f"{len(seeds)} {'seeds' if len(seeds) > 1 else 'seed'} ({named})"
 
 
 def _lines(arm: Arm) -> list[str]:

@@ -43,7 +43,7 @@ def draw(
             kinds = {
                 "random": ([width // size**2 for size in sizes], [0.0] * len(sizes)),
                 "impulse": ([m.mean() for m in counts], [m.std(ddof=1) for m in counts]),
-                "box": ([width * (size == 1) for size in sizes], [0.0] * len(sizes)),
+                "box": ([width if size == 1 else 0 for size in sizes], [0.0] * len(sizes)),
             }
             for number, (kind, (means, sds)) in enumerate(kinds.items()):
                 places = np.arange(len(sizes)) + 0.28 * (number - 1)
@@ -51,7 +51,8 @@ def draw(
                 if kind == "impulse":
                     axes.errorbar(places, means, sds, fmt="none", color="black", linewidth=0.8)
                 texts = [_short(mean) for mean in means]
-                axes.bar_label(bars, texts, padding=2 + 4 * (kind == "impulse"), fontsize=7)
+                padding = 6 if kind == "impulse" else 2  # above the error bars
+                axes.bar_label(bars, texts, padding=padding, fontsize=7)
                 rows += [
                     [width, size, kind, mean, sd]
                     for size, mean, sd in zip(sizes, means, sds, strict=True)

@@ -51,7 +51,8 @@ def estimate(comparison: Comparison) -> str:
     runs = len(arms) * seeds
     seconds = sum(compiled for compiled, _ in costs.values()) * (2 * tries or 1)
     seconds += seeds * sum(costs[id(arm.program)][1] for arm in arms)
-    return f"time: about {duration(seconds)} for {runs} run{'s' * (runs > 1)} on this machine"
+    some = f"{runs} runs" if runs > 1 else "1 run"
+    return f"time: about {duration(seconds)} for {some} on this machine"
 
 
 def _costs(arm: Arm) -> tuple[float, float]:

@@ -276,7 +276,7 @@ class Rule:
             axes = [f"(g {QUERY_HEADS})" if axis == "h" else axis for axis in axes]
         elif "g" not in self.stored.names:  # one head of key and of value has no axis
             axes = ["1" if axis == "g" else axis for axis in axes]
-        return " ".join([*(["l"] if self.stored.stacked else []), *axes])
+        return " ".join(["l", *axes] if self.stored.stacked else axes)
 
 
 def find_rule(

@@ -140,13 +140,14 @@ def mlp_rules(
         down/kernel mlp_out f d
         down/bias mlp_out_bias d
     """
-    leaves = (
+    leaves = [
         (_leaf(first, kernel), "mlp_in", "d f"),
         (f"{first}/{bias}", "mlp_in_bias", "f"),
         (_leaf(second, kernel), "mlp_out", "f d"),
         (f"{second}/{bias}", "mlp_out_bias", "d"),
-        *([(_leaf(gate, kernel), "mlp_gate", "d f")] if gate else []),
-    )
+    ]
+    if gate:
+        leaves.append((_leaf(gate, kernel), "mlp_gate", "d f"))
     return tuple(
         Rule(
             path,
@@ -290,9 +291,9 @@ def biases_of(roles: str | tuple[str, ...]) -> str | tuple[str, ...]:
 
 def _within(blocks: str, rules: tuple[Rule, ...], stacked: bool = False) -> tuple[Rule, ...]:
     """The rules for these blocks alone; of stacked layers, if so."""
+    layers = "l " if stacked else ""
     return tuple(
-        dataclasses.replace(rule, within=blocks, layout=f"{'l ' * stacked}{rule.layout}")
-        for rule in rules
+        dataclasses.replace(rule, within=blocks, layout=layers + rule.layout) for rule in rules
     )
 
 

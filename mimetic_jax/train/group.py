@@ -74,9 +74,10 @@ class Group:
     def evaluate(self) -> tuple[list[Evaluation], list[Evaluation]]:
         """A test of each run, and of its averaged parameters if there are any."""
         states = self._states
-        every = [states.variables, *([] if states.ema is None else [states.ema])]
-        found, *averaged = (self._together.evaluate(each, self._data) for each in every)
-        return found, averaged[0] if averaged else []
+        found = self._together.evaluate(states.variables, self._data)
+        if states.ema is None:
+            return found, []
+        return found, self._together.evaluate(states.ema, self._data)
 
     def session(self) -> Session:
         """The data of the steps that are left."""

@@ -15,14 +15,11 @@ from optax import contrib
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.rules import paths
-from mimetic_jax.rules.rule import Rule, find_rule
+from mimetic_jax.rules.rule import ATTENTION, Rule, find_rule
 
 Rules = Sequence[tuple[str, float]]
 
-_HIDDEN = {
-    *("query", "key", "value", "out", "mlp_in", "mlp_gate", "mlp_out"),
-    *("token_in", "token_out"),
-}
+_HIDDEN = {*ATTENTION, "mlp_in", "mlp_gate", "mlp_out", "token_in", "token_out"}
 """Roles of the kernels that Muon updates: not those of the first and last layer, nor filters."""
 
 _HIDDEN_NAME = re.compile(

@@ -109,7 +109,9 @@ class ArmResult:
     @property
     def baselines(self) -> dict[str, str]:
         """The arms that it is compared with, by the names of `BASELINES`."""
-        arms = {DEFAULT: DEFAULT, POSITIONS: POSITIONS * (self.arm != DEFAULT)}
+        arms = {DEFAULT: DEFAULT}
+        if self.arm != DEFAULT:
+            arms[POSITIONS] = POSITIONS
         return arms | {kind: f"{before}{self.arm}" for kind, before in CONTROLS.items()}
 
     def versus(self, other: ArmResult, spreads: Spreads) -> Difference | None:
@@ -288,7 +290,7 @@ def verdict(
         return ""
     if min(one.n for one in known) < ENOUGH:
         return "undecided"
-    undecided = "undecided" + ": few test images" * known[0].few_examples
+    undecided = "undecided: few test images" if known[0].few_examples else "undecided"
     side, structure = (one.side(higher) if one else None for one in (gain, over_noise))
     if side == -1:
         return "worse"

@@ -155,11 +155,14 @@ class Check(Listing[LayerCheck]):
         rows = [tuple(shown), *zip(*shown.values(), strict=True)]
         wrapped = list(shown).index("W_Q W_Kᵀ by head") if "W_Q W_Kᵀ by head" in shown else None
         lines = aligned(rows, wrapped=wrapped)
-        lines += [f"independent noise: ± {self[0].noise:.3f}"] if one_width else []
+        if one_width:
+            lines.append(f"independent noise: ± {self[0].noise:.3f}")
         for name, product in _PRODUCTS.items():
             if found := [(one, layer.noise) for layer in self for one in product.found(layer)]:
                 lines.append(f"{name} {_counted(found)} {product.several}")
-        return "\n".join([*lines, *([paragraph(self.note)] if self.note else [])])
+        if self.note:
+            lines.append(paragraph(self.note))
+        return "\n".join(lines)
 
     def plot(self, beside: Check | None = None) -> Any:
         """A figure of the alignments by layer, a point for each head; needs matplotlib.

@@ -69,8 +69,11 @@ def suggestion(
             described = f"{name}{layer[1]}".replace(".", "/"), kernel, shape, bias
             blocks[block].setdefault(kind, described)
     for block, layers in blocks.items():
-        options = [] if not beside else [f'within=r"^{numbered(block)}$"']
-        options += ["undivided=True"] * undivided
+        options = []
+        if beside:
+            options.append(f'within=r"^{numbered(block)}$"')
+        if undivided:
+            options.append("undivided=True")
         if set(ATTENTION) <= layers.keys():
             return _apart({role: layers[role] for role in ATTENTION}, options, beside, others)
         if {"fused", "out"} <= layers.keys():
@@ -103,12 +106,17 @@ def mlp_call(
                 continue
             kernel = found[2][1:]
             options = dict(zip(("first", "second", "gate"), (first, *others), strict=False))
-            options |= {"kernel": kernel} if kernel != "kernel" else {}
+            if kernel != "kernel":
+                options["kernel"] = kernel
+            stated = [f'{name}="{value}"' for name, value in options.items()]
             axis = stacks[second] if len(shape) == 3 else 0
-            flags = ["transposed=True"] * (shape[-2 - axis] > shape[-1])
-            flags += ["stacked=True"] * (len(shape) == 3) + ["axis=1"] * axis
-            named = [f'{name}="{value}"' for name, value in options.items()]
-            return f"mlp_rules({', '.join([*named, *flags])})"
+            if shape[-2 - axis] > shape[-1]:
+                stated.append("transposed=True")
+            if len(shape) == 3:
+                stated.append("stacked=True")
+            if axis:
+                stated.append("axis=1")
+            return f"mlp_rules({', '.join(stated)})"
     return ""
 
 
@@ -126,13 +134,14 @@ def other_calls(leaves: Sequence[tuple[str, tuple[int, ...]]], roles: Collection
     if "embedding" in roles and len(tables) == 1:
         [(path, shape)] = tables
         outputs = [
-            (name, other == shape)
+            (name, other)
             for name, other in leaves
             if _READOUT.search(name) and other in (shape, shape[::-1])
         ]
-        given = [f'"{name.replace(".", "/")}"' for name, _ in [(path, 0), *outputs[:1]]]
-        flags = ["transposed=True"] * any(transposed for _, transposed in outputs[:1])
-        found += [f"embedding_rules({', '.join([*given, *flags])})"]
+        stated = [f'"{name.replace(".", "/")}"' for name, _ in [(path, shape), *outputs[:1]]]
+        if outputs and outputs[0][1] == shape:
+            stated.append("transposed=True")
+        found.append(f"embedding_rules({', '.join(stated)})")
     return [call for call in found if call]
 
 
@@ -185,9 +194,12 @@ def _apart(
 def _leaves(layer: _Layer) -> list[str]:
     """The names of a layer's leaves, if they aren't kernel and bias."""
     _, kernel, _, bias = layer
-    return [f'kernel="{kernel}"'] * (kernel != "kernel") + [f'bias="{bias}"'] * (
-        bias not in ("", "bias")
-    )
+    stated = []
+    if kernel != "kernel":
+        stated.append(f'kernel="{kernel}"')
+    if bias not in ("", "bias"):
+        stated.append(f'bias="{bias}"')
+    return stated
 
 
 def _agreeing(rules: Iterable[Rule], shapes: Iterable[tuple[int, ...]]) -> dict[str, int]:
@@ -211,7 +223,9 @@ def _fused(
     if len(shape) != 2 or len(out_shape) != 2:
         return ""
     stated = [f'fused="{name}"', f'out="{out_name}"', *_leaves(out if out[3] else fused)]
-    stated += ["flat=True"] + ["transposed=True"] * (shape[0] > shape[1])
+    stated.append("flat=True")
+    if shape[0] > shape[1]:
+        stated.append("transposed=True")
     order = (
         "all heads of query, then those of key and of value; with by_head=True in the call if it "
         "holds query, key and value of one head after the other"
@@ -228,8 +242,10 @@ def given(calls: Sequence[str], beside: str) -> str:
     if len(calls) == 1 and not beside and not calls[0].startswith("Rule"):
         return f"rules={calls[0]}"
     every = [call if call.startswith("Rule") else f"*{call}" for call in calls]
-    every += [f"*{beside}"] if beside else []
-    return f"rules=({', '.join(every)}{',' * (len(every) == 1)})"
+    if beside:
+        every.append(f"*{beside}")
+    end = "," if len(every) == 1 else ""
+    return f"rules=({', '.join(every)}{end})"
 
 
 def _heads(*, grouped: bool) -> str:

@@ -6,10 +6,7 @@ import decimal
 import fractions
 import json
 import math
-import os
 import pathlib
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import jax
@@ -21,7 +18,7 @@ from mimetic_jax import InputError, Rule, blocks, check, fit, plan, rewrite, sch
 from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.schemes import Context, Impulse, Mimetic, NormMatched, from_dict, to_dict
 from mimetic_jax.schemes.base import REGISTRY
-from tests.installing import ROOT
+from tests.installing import printed_twice
 from tests.products import query_key, value_out
 from tests.schemes.blocks import biases, kernels, ones
 
@@ -318,16 +315,6 @@ for scheme in EVERY:
 @pytest.mark.slow
 def test_programs_are_the_same_in_every_process():
     """Else JAX's compilation cache misses in each: the order of a set differs between processes."""
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", PROGRAMS],
-            env={**os.environ, "PYTHONHASHSEED": seed, "JAX_PLATFORMS": "cpu"},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in "12"
-    ]
-    assert found[0] == found[1]
-    assert found[0].count("\n") == len(EVERY)
+    first, second = printed_twice(PROGRAMS)
+    assert first == second
+    assert first.count("\n") == len(EVERY)

@@ -1,9 +1,5 @@
 """Counts of tokens near each other, and embeddings from them, against plain loops and NumPy."""
 
-import os
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +8,7 @@ import scipy.sparse
 
 from mimetic_jax import InputError, weights
 from mimetic_jax.weights import counts as module
-from tests.installing import ROOT
+from tests.installing import printed_twice
 
 KEY = jax.random.key(0)
 
@@ -120,17 +116,7 @@ print(hashlib.sha256(np.asarray(rows).tobytes()).hexdigest())
 
 
 def test_two_processes_draw_the_same_bytes():
-    first, second = (
-        subprocess.run(
-            [sys.executable, "-c", BYTES],
-            env={**os.environ, "PYTHONHASHSEED": seed, "JAX_PLATFORMS": "cpu"},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in "12"
-    )
+    first, second = printed_twice(BYTES)
     assert first == second
     assert len(first) == 65
 

@@ -114,7 +114,7 @@ class TextTask(Task):
             values[f"{prefix}{self._unit_name}"] = self._units(loss)
             if of_bytes:  # those of the counted tokens
                 values[f"{prefix}bpb"] = total / math.log(2) / of_bytes
-        names = [*(["bpb"] if self.info.valid_bytes else []), self._unit_name]
+        names = ["bpb", self._unit_name] if self.info.valid_bytes else [self._unit_name]
         shown = ", ".join(f"{name} {values[name]:.3f}" for name in names)
         tested = ", ".join(f"{values[f'test_{name}']:.3f}" for name in names)
         shown += f" on the validation text, {tested} on the test text"

@@ -10,7 +10,7 @@ from mimetic_jax.analysis.plan import describe
 from mimetic_jax.train.store.runs import Run
 from tests.training import evaluations, killed, quiet, trained
 
-GPT = {"width": 16, "depth": 1, "heads": 2}
+GPT = {"width": 16, "depth": 1, "heads": 2, "positions": "rotary"}
 
 
 def recall(name="copying", **overrides):
@@ -35,7 +35,7 @@ def run(tmp_path_factory):
 def test_learns_and_is_tested_at_every_length(run):
     first, *_, last = evaluations(Run.of(run[0], "run", 0))
     assert first["eval_loss"] == pytest.approx(np.log(11), rel=0.1)
-    assert last["eval_loss"] < first["eval_loss"]
+    assert last["eval_recall"] > 0.8
     assert last["eval_count"] == 40 * 4
     assert 0 <= last["eval_recall_x2"] <= 1
     table = str(quiet(recall()).table(run[0]))
