@@ -79,6 +79,18 @@ def test_products_of_embeddings_are_the_law(vocab, smoothing):
     np.testing.assert_allclose(found, expected[np.ix_(seen, seen)], atol=1e-5)
 
 
+@pytest.mark.parametrize("dim", [24, 40])
+def test_a_large_vocabulary_of_which_few_tokens_occur(dim):
+    """The rank of P is below the number of vectors that are looked for."""
+    tokens, V = zipf(5000, 70), 2000
+    rows = np.asarray(weights.from_counts(KEY, weights.cooccurrence(tokens, V), dim), np.float64)
+    few = law(weights.cooccurrence(tokens, 70).toarray(), dim, 0.75)
+    seen = np.flatnonzero(few.diagonal() > 0.5)
+    norms = np.linalg.norm(rows[seen], axis=1, keepdims=True)
+    found = (rows[seen] / norms) @ (rows[seen] / norms).T
+    np.testing.assert_allclose(found, few[np.ix_(seen, seen)], atol=1e-5)
+
+
 def test_scale_and_rows_of_tokens_that_never_occur_are_those_of_the_base():
     tokens, base = zipf(2000, 40), 0.02 * jax.random.normal(KEY, (40, 16))
     counts = weights.cooccurrence(tokens, 40)
