@@ -84,10 +84,13 @@ _GPT_64 = {"width": 64, "depth": 2, "length": 64, "steps": 400}
 _FIRST = Ladder((2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2), first=(4e-3, 8e-3))
 
 
-def _wikitext(steps: int) -> Row:
+_COUNTS = ("default", "log_p", "permuted_counts", "counts")
+
+
+def _wikitext(steps: int, *arms: str) -> Row:
     """WikiText-2 by byte pairs, tested on the first 400,000 characters of its test text."""
     arguments = {"level": "bpe", "vocab": 4096, **_GPT_64, "steps": steps}
-    return Row(f"WikiText-2 by byte pairs (4,096), {steps:,} steps", arguments)
+    return Row(f"WikiText-2 by byte pairs (4,096), {steps:,} steps", arguments, arms=arms)
 
 
 def _large(steps: int, first: tuple[float, ...], *arms: str) -> Row:
@@ -138,9 +141,13 @@ TABLES = {
     "first_length": Table(
         f"embeddings from counts over the length of the training: {_TODAY}, 16 x 64 tokens a step",
         text,
-        tuple(map(_wikitext, (400, 1600))),
+        (
+            _wikitext(400, *_COUNTS, "counts_2", "counts_1"),
+            _wikitext(1600, *_COUNTS),
+            _wikitext(3200, "default", "counts"),
+        ),
         "test bits/byte",
-        controls=("default", "log_p", "permuted_counts", "counts"),
+        controls=(),
         fields={"eval.every": 0, "optimizer.learning_rate": 0.004},
         doubt="one rate for all arms, that of configs/text.py",
     ),
