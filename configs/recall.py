@@ -1,10 +1,9 @@
-"""Copying `$ s | s .`, recall `k v k v … k v` or induction `… a b … a` by a small transformer.
+"""Copying `$ s | s .`, or recall `k v k v … k v`, by a small transformer.
 
 Paper: none; the data is drawn, so there is no data set.
 Command:
     python main.py --config=configs/recall.py
     python main.py --config=configs/recall.py:positions=rotary,rate=1e-2
-    python main.py --config=configs/recall.py:data=induction,rate=1e-3,steps=1600
 Chosen by the default arm, at seeds that the tables don't have: at 1e-3, seed 10, it copies after
     350 steps with uniform embeddings and not in 600 with normal ones, which the positions drown;
     the rate is the best of four at seed 10 (results/closed/recall/copying_rates_gpt.md). Not
@@ -25,7 +24,7 @@ def get_config(
     steps: int = 400,
     init: Names = ALL,
 ) -> ConfigDict:
-    """`data` is copying or induction, of which `length` is, or associative, whose sizes are fields.
+    """`data` is copying, of which `length` is, or associative, whose sizes are fields.
 
     Arms are those of arms.language.
     """

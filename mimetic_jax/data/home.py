@@ -24,7 +24,7 @@ SPLITS = {
 INSTALLED = {
     "digits": "comes with scikit-learn",
     "python_docs": "comes with Python",
-    **dict.fromkeys(("copying", "associative", "induction"), "is drawn from a key"),
+    **dict.fromkeys(("copying", "associative"), "is drawn from a key"),
 }
 """Data sets that are read from no folder, and where they come from."""
 

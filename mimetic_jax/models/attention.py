@@ -33,8 +33,6 @@ class Attention(nn.Module):
             in front, such as a class token, don't turn. None for a sequence.
         qk_norm: each query and key is divided by its root mean square over K and multiplied by
             learned factors [K], one set for all queries and one for all keys, before it turns.
-        exclusive: what a head gathers, y, loses its component along the token's own value v:
-            y − (y · v) v / ‖v‖².
         dtype: the dtype of the computation; parameters are float32.
 
     Raises:
@@ -46,8 +44,7 @@ class Attention(nn.Module):
         >>> params["query"]["kernel"].shape, params["out"]["kernel"].shape
         ((16, 2, 8), (2, 8, 16))
 
-    Reference: Attention Is All You Need, section 3.2; `qk_norm` is that of Qwen3 and Gemma 3,
-    `exclusive` is Exclusive Self Attention (arXiv 2603.09078).
+    Reference: Attention Is All You Need, section 3.2; `qk_norm` is that of Qwen3 and Gemma 3.
     """
 
     num_heads: int
@@ -58,7 +55,6 @@ class Attention(nn.Module):
     rotary: float = 0.0
     grid: tuple[int, int] | None = None
     qk_norm: bool = False
-    exclusive: bool = False
     dtype: Any = jnp.float32
 
     @nn.compact
@@ -91,8 +87,7 @@ class Attention(nn.Module):
         if self.rotary:
             query, key = self._rotated(query), self._rotated(key)
         implementation = _implementation(query.dtype, query.shape[-1])
-        gathered = _attended(query, key, value, self.causal, implementation)
-        return _without(value, gathered) if self.exclusive else gathered
+        return _attended(query, key, value, self.causal, implementation)
 
     def _rotated(self, x: jax.Array) -> jax.Array:
         length = x.shape[1]
@@ -115,15 +110,6 @@ class Attention(nn.Module):
             dtype=self.dtype,
             name=name,
         )
-
-
-def _without(value: jax.Array, gathered: jax.Array) -> jax.Array:
-    """y − (y · v) v / ‖v‖², [..., K] from two of that shape; y if v is 0."""
-    direction = value.astype(jnp.float32)
-    squares = jnp.square(direction).sum(axis=-1, keepdims=True)
-    direction *= jax.lax.rsqrt(jnp.maximum(squares, 1e-24))
-    along = (gathered * direction).sum(axis=-1, keepdims=True)
-    return (gathered - along * direction).astype(gathered.dtype)
 
 
 def _attended(

@@ -68,8 +68,6 @@ class GPT(nn.Module):
         max_length: rows of the learned table; the longest input.
         bias_free: query, key and value have no biases, as in Llama.
         qk_norm: normalize each query and key, see `Attention`.
-        exclusive: what a head gathers loses its component along the token's own value, see
-            `Attention`.
         rms_norm: RMSNorm, x / √(mean x² + ε) ∘ scale, in place of LayerNorm.
         swiglu: the MLP is fc2(silu(fc1(x)) ∘ up(x)), which has half as many parameters again at the
             same F: an mlp_ratio of 8/3 has as many as without it at 4. Schemes leave gated MLPs as
@@ -119,7 +117,6 @@ class GPT(nn.Module):
     max_length: int = 1024
     bias_free: bool = False
     qk_norm: bool = False
-    exclusive: bool = False
     rms_norm: bool = False
     swiglu: bool = False
     dropout: float = 0.0
@@ -202,7 +199,6 @@ class Block(nn.Module):
     rotary: float
     bias_free: bool
     qk_norm: bool
-    exclusive: bool
     rms_norm: bool
     swiglu: bool
     dtype: Any

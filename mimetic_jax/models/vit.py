@@ -67,11 +67,8 @@ class ViT(nn.Module):
         layer_scale: a learned diagonal D in the attention's residual: "branch", x + D attention(…),
             which is LayerScale; "skip", D x + attention(…), the paper's own version; "" for none.
         scale_init: initial entries of D.
-        skipless: blocks without skip connections: attention(norm(x)), then mlp(norm(x)).
         learn_sum: add c · Σ_d x_d to every hidden unit of each MLP, c learned from 0 on. Behind a
             fresh LayerNorm the sum is 0, and so is the gradient of c until the norm has learned.
-        exclusive: what a head gathers loses its component along the token's own value, see
-            `Attention`.
         qkv_bias: whether query, key and value have biases.
         scan: one loop over a block: the program's size doesn't grow with L. The parameters of
             `block_0` … are stacked, L in front, under the one name `blocks`; initial values and
@@ -106,9 +103,7 @@ class ViT(nn.Module):
     attention: str = "standard"
     layer_scale: str = ""
     scale_init: float = 0.1
-    skipless: bool = False
     learn_sum: bool = False
-    exclusive: bool = False
     qkv_bias: bool = True
     scan: bool = False
     remat: bool = False
@@ -155,14 +150,8 @@ class ViT(nn.Module):
             layer_scale=("", "branch", "skip"),
         )
         check_rates(self, "dropout", "drop_path")
-        for name in ("rotary", "exclusive"):
-            if getattr(self, name) and self.attention != "standard":
-                raise InputError(f"{name} is for standard attention, not {self.attention}")
-        if self.skipless and (self.layer_scale or self.drop_path):
-            raise InputError(
-                f"skipless leaves no branch to scale or to drop: layer_scale {self.layer_scale!r}, "
-                f"drop_path {self.drop_path}"
-            )
+        if self.rotary and self.attention != "standard":
+            raise InputError(f"rotary is for standard attention, not {self.attention}")
         if not 0 <= self.token_std < math.inf:
             raise InputError(f"token_std {self.token_std} is not a finite number ≥ 0")
 
@@ -180,9 +169,7 @@ class Block(nn.Module):
     grid: tuple[int, int] = (0, 0)
     layer_scale: str = ""
     scale_init: float = 0.1
-    skipless: bool = False
     learn_sum: bool = False
-    exclusive: bool = False
     qkv_bias: bool = True
     dtype: Any = jnp.float32
 
@@ -201,8 +188,7 @@ class Block(nn.Module):
 
         x = self._residual(x, branch(self._attention(x.shape[-1])(norm("norm1")(x))))
         mlp = MLP(self.mlp_ratio, self.base, self.dtype, self.learn_sum, name="mlp")
-        y = branch(mlp(norm("norm2")(x)))
-        return by_example(y if self.skipless else x + y), None
+        return by_example(x + branch(mlp(norm("norm2")(x)))), None
 
     def _attention(self, width: int) -> Attention:
         own = {"num_heads": self.heads, "name": "attention", **base_init(self.base).of(width)}
@@ -214,8 +200,6 @@ class Block(nn.Module):
 
     def _residual(self, x: jax.Array, branch: jax.Array) -> jax.Array:
         """The skip connection around attention."""
-        if self.skipless:
-            return branch
         if not self.layer_scale:
             return x + branch
         initial = nn.initializers.constant(self.scale_init)

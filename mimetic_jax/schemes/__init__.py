@@ -13,7 +13,6 @@ from mimetic_jax.schemes.base import Block, ByDepth, Context, PerLayer, Scheme, 
 from mimetic_jax.schemes.baselines import Orthogonal, TFixup, Zero, ZeroOut
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.first_layer import Cooccurrence, Unigram, Whitened
-from mimetic_jax.schemes.heads import OrthogonalValueOut
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.independent import Independent
 from mimetic_jax.schemes.mimetic import Mimetic, mimetic_language
@@ -41,7 +40,6 @@ __all__ = [
     "Mimetic",
     "NormMatched",
     "Orthogonal",
-    "OrthogonalValueOut",
     "PerLayer",
     "Permuted",
     "PositionalHeads",

@@ -132,9 +132,9 @@ class RecallData(Section):
 
     affects: ClassVar[Affects] = DATA
 
-    name: Literal["copying", "associative", "induction"] = field("copying", "what is asked for")
+    name: Literal["copying", "associative"] = field("copying", "what is asked for")
     vocabulary: int = field(16, "tokens that are drawn", sequences.VOCABULARY)
-    length: int = field(16, "tokens to copy, or before the last of induction", sequences.LENGTH)
+    length: int = field(16, "tokens to copy", sequences.LENGTH)
     pairs: int = field(8, "of keys and values, of associative recall", sequences.PAIRS)
     queries: int = field(8, "keys that are asked for, of associative recall", sequences.PAIRS)
     test_at: tuple[int, ...] = field((1, 2, 4), "multiples of the length", sequences.TIMES)

@@ -42,10 +42,9 @@ def test_initial_values_are_the_stock_layers_bit_for_bit(kernel_init):
     jax.tree.map(np.testing.assert_array_equal, ours, expected)
 
 
-@pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
-def test_formula_in_float64(causal, exclusive):
-    layer = Attention(*(3, NORMAL, NORMAL), causal=causal, exclusive=exclusive)
+def test_formula_in_float64(causal):
+    layer = Attention(3, NORMAL, NORMAL, causal=causal)
     x = inputs()
     variables = layer.init(KEY, x)
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), variables["params"])
@@ -57,19 +56,8 @@ def test_formula_in_float64(causal, exclusive):
     if causal:
         logits = np.where(np.tri(7), logits, -np.inf)
     heads = np.einsum("bhnm,bhmk->bhnk", scipy.special.softmax(logits, axis=-1), value)
-    if exclusive:
-        unit = value / np.linalg.norm(value, axis=-1, keepdims=True)
-        heads -= np.sum(heads * unit, axis=-1, keepdims=True) * unit
     expected = np.einsum("bhnk,hkd->bnd", heads, p["out"]["kernel"]) + p["out"]["bias"]
     np.testing.assert_allclose(layer.apply(variables, x), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_exclusive_attention_trains_from_values_of_zero():
-    zero = nn.initializers.zeros
-    layer = Attention(3, zero, zero, exclusive=True)
-    variables = layer.init(KEY, inputs())
-    gradients = jax.grad(lambda v: jnp.square(layer.apply(v, inputs()) - 1).sum())(variables)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
 
 
 def test_without_qkv_bias():

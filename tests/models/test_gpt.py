@@ -116,18 +116,6 @@ def test_formula_in_float64(positions, modern):
     np.testing.assert_allclose(found, logits, rtol=1e-3, atol=1e-3)
 
 
-def test_of_the_first_token_nothing_exclusive_is_left():
-    """It attends to itself alone, so that each head gathers its own value."""
-    variables, x = noisy(), tokens()
-    inside = {"capture_intermediates": True, "mutable": ["intermediates"]}
-    for exclusive in (False, True):
-        _, state = GPT(**SMALL, exclusive=exclusive).apply(variables, x, **inside)
-        (attended,) = state["intermediates"]["block_0"]["attention"]["__call__"]
-        change = attended - variables["params"]["block_0"]["attention"]["out"]["bias"]
-        assert (np.abs(change[:, 0]).max() < 1e-5) == exclusive
-        assert np.abs(change[:, 1:]).max() > 0.1
-
-
 def test_schemes_leave_a_gated_mlp_as_it_is():
     params = noisy(**MODERN)["params"]
     for scheme in (schemes.mimetic_language(), schemes.TFixup(), schemes.Independent()):

@@ -99,25 +99,6 @@ def test_dropout_is_flaxs_and_takes_a_traced_rate(rate, axes):
     np.testing.assert_array_equal(layer.apply({}, x, rate, False), x)
 
 
-def test_blocks_without_skips_are_their_branches():
-    """mlp(norm(attention(norm(x)))): what is left of a block with skips is x and x's own sums."""
-    x = jax.random.normal(KEY, (2, 5, 24))
-    with_skips, without = (
-        Block(heads=3, mlp_ratio=2.0, base="torch", skipless=skipless) for skipless in (False, True)
-    )
-    variables = {"params": drawn(with_skips, x)}
-    shapes = jax.eval_shape(without.init, KEY, x)
-    assert jax.tree.structure(variables) == jax.tree.structure(shapes)
-    (found, _), state = without.apply(variables, x, capture_intermediates=True)
-    inner = state["intermediates"]
-    (attended,), (mixed,) = inner["attention"]["__call__"], inner["mlp"]["__call__"]
-    np.testing.assert_allclose(found, mixed, atol=1e-6)
-    zero = jax.tree.map(np.zeros_like, variables["params"]["mlp"])
-    half = {"params": {**variables["params"], "mlp": zero}}
-    np.testing.assert_allclose(with_skips.apply(half, x)[0], x + attended, atol=1e-5)
-    np.testing.assert_allclose(without.apply(half, x)[0], jnp.zeros_like(x), atol=1e-6)
-
-
 @pytest.mark.parametrize("form", ["branch", "skip"])
 def test_layer_scale_multiplies_the_branch_or_the_skip(form):
     x = jax.random.normal(KEY, (2, 5, 24))
@@ -130,17 +111,6 @@ def test_layer_scale_multiplies_the_branch_or_the_skip(form):
     (attended,), scale = state["intermediates"]["attention"]["__call__"], params[name]
     expected = x + scale * attended if form == "branch" else scale * x + attended
     np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-def test_exclusive_attention_reaches_every_block():
-    """A single patch gathers its own value: the blocks are then their MLPs."""
-    one = {**SMALL, "pool": "mean", "patch": 8}
-    variables = {"params": drawn(ViT(**one), images())}
-    found = ViT(**one, exclusive=True).apply(variables, images())
-    for block in ("block_0", "block_1"):
-        out = variables["params"][block]["attention"]["out"]
-        variables["params"][block]["attention"]["out"] = {**out, "kernel": 0 * out["kernel"]}
-    np.testing.assert_allclose(found, ViT(**one).apply(variables, images()), atol=1e-4)
 
 
 @pytest.mark.parametrize("case", ["up", "down", "finer"])

@@ -1,4 +1,4 @@
-"""Candidates for today's models: what their products are."""
+"""`Mimetic(per_head=True)`: what its products are."""
 
 import dataclasses
 
@@ -7,28 +7,11 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError, weights
-from mimetic_jax.schemes import (
-    Context,
-    Mimetic,
-    OrthogonalValueOut,
-)
+from mimetic_jax.schemes import Context, Mimetic
 from tests.products import value_out
 from tests.schemes.blocks import kernels, ones
 
 KEY = jax.random.key(0)
-SIZES = [(24, 4, 2, 6), (24, 4, 4, 9), (24, 2, 2, 5)]
-
-
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_orthogonal_value_and_out_are_an_identity_or_its_projection(sizes):
-    dim, _, groups, head_dim = sizes
-    scheme = OrthogonalValueOut(2.0, -0.3, 0.5)
-    new = scheme(KEY, ones(kernels(*sizes)), Context(0, 4))
-    product = value_out(new["value"], new["out"]).sum(axis=0)
-    rank = min(dim, groups * head_dim)
-    found = np.sort(np.linalg.eigvalsh(product))
-    np.testing.assert_allclose(found[:rank], -0.3, atol=1e-4)  # 2 · .3 / √4
-    np.testing.assert_allclose(found[rank:], 0, atol=1e-4)
 
 
 PER_HEAD = Mimetic(None, None, 0.3, -0.5, per_head=True)

@@ -1,4 +1,4 @@
-"""Copying, associative recall and induction: what a model must have remembered to go on.
+"""Copying and associative recall: what a model must have remembered to go on.
 
 A sequence is (inputs, targets), both int32 [N]: the model reads inputs 0 … n and gives target n,
 where one is asked for; −1 is not asked. Each set is tested at the length that it is trained at and
@@ -153,42 +153,7 @@ class Associative(_Sequences):
         return _asked(whole, (at >= 2 * pairs) & (at % 2 == 0))
 
 
-@dataclasses.dataclass(frozen=True)
-class Induction(_Sequences):
-    """`… a b … a`: after `length` tokens a comes again, and what followed it before is asked for.
-
-    >>> inputs, targets = Induction(vocabulary=4, length=6).example(jax.random.key(0))
-    >>> inputs.tolist(), targets.tolist()
-    ([0, 1, 3, 2, 0, 0, 3], [-1, -1, -1, -1, -1, -1, 2])
-
-    Reference: In-context Learning and Induction Heads (Olsson et al. 2022); the task of Mamba (Gu
-    and Dao 2023), section 4.1.2, whose a is always the same.
-    """
-
-    length: Annotated[int, LENGTH] = 16
-
-    def __str__(self) -> str:
-        return f"induction, {self.length} of {self.vocabulary} tokens; {self._tested()}"
-
-    def inputs(self, times: int = 1) -> int:
-        return times * self.length + 1
-
-    def example(self, key: jax.Array, times: int = 1) -> Sequence:
-        length = times * self.length
-        a_key, at_key, others_key = jax.random.split(key, 3)
-        a = jax.random.randint(a_key, (1,), 0, self.vocabulary, jnp.int32)
-        at = jax.random.randint(at_key, (), 0, length - 1, jnp.int32)
-        steps = jax.random.randint(others_key, (length,), 1, self.vocabulary, jnp.int32)
-        tokens = jnp.where(jnp.arange(length) == at, a, (a + steps) % self.vocabulary)
-        whole = jnp.concatenate([tokens, a, tokens[at + 1][None]])
-        return _asked(whole, jnp.arange(length + 1) == length)
-
-
-SETS: Mapping[str, type[_Sequences]] = {
-    "copying": Copying,
-    "associative": Associative,
-    "induction": Induction,
-}
+SETS: Mapping[str, type[_Sequences]] = {"copying": Copying, "associative": Associative}
 """The sets by name."""
 
 

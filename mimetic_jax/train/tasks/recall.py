@@ -1,4 +1,4 @@
-"""Answers that are in what comes before: copying, associative recall, induction."""
+"""Answers that are in what comes before: copying, associative recall."""
 
 from __future__ import annotations
 

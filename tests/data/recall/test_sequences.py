@@ -9,13 +9,9 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError
-from mimetic_jax.data.recall.sequences import SETS, Associative, Copying, Induction
+from mimetic_jax.data.recall.sequences import SETS, Associative, Copying
 
-SMALL = [
-    Copying(vocabulary=5, length=7),
-    Associative(vocabulary=40, pairs=5, queries=3),
-    Induction(vocabulary=6, length=9),
-]
+SMALL = [Copying(vocabulary=5, length=7), Associative(vocabulary=40, pairs=5, queries=3)]
 by_set = pytest.mark.parametrize("sequences", SMALL, ids=lambda s: type(s).__name__)
 
 
@@ -34,10 +30,6 @@ def answers(sequences: Any, inputs: list[int]) -> dict[int, int]:
         assert inputs[0] == begin
         string = inputs[1:middle]
         return {middle + i: token for i, token in enumerate([*string, end])}
-    if isinstance(sequences, Induction):
-        before = inputs[:-1]
-        assert before.count(inputs[-1]) == 1
-        return {len(before): before[before.index(inputs[-1]) + 1]}
     pairs = dict(zip(inputs[::2], inputs[1::2], strict=False))
     seen: set[int] = set()
     found = {}
@@ -57,12 +49,12 @@ def test_every_answer_follows_from_what_comes_before(sequences, times):
     for read, asked in zip(inputs[:300].tolist(), targets[:300].tolist(), strict=True):
         expected = answers(sequences, read)
         assert {at: token for at, token in enumerate(asked) if token >= 0} == expected
-        count = {Copying: 7 * times + 1, Associative: 3 * times, Induction: 1}
+        count = {Copying: 7 * times + 1, Associative: 3 * times}
         assert len(expected) == count[type(sequences)]
 
 
 def test_draws_are_uniform():
-    """Tokens of strings, answers of pairs, and places and answers of induction."""
+    """Tokens of strings, and answers of pairs."""
     copied = drawn(SMALL[0])[0][:, 1:8]
     assert np.bincount(copied.ravel(), minlength=5) / copied.size == pytest.approx(0.2, abs=0.01)
     inputs, targets = drawn(SMALL[1])
@@ -73,10 +65,6 @@ def test_draws_are_uniform():
     keys = inputs[:, :10:2]
     order = (inputs[:, 10::2][:, :, None] == keys[:, None]).argmax(-1)
     assert np.bincount(order.ravel()) / order.size == pytest.approx(0.2, abs=0.02)
-    inputs, targets = drawn(SMALL[2])
-    at = (inputs[:, :-1] == inputs[:, -1:]).argmax(-1)
-    assert np.bincount(at, minlength=8) / 4000 == pytest.approx(1 / 8, abs=0.03)
-    assert np.bincount(targets[:, -1]) / 4000 == pytest.approx(1 / 6, abs=0.03)
 
 
 @by_set
@@ -93,7 +81,7 @@ def test_other_sequences_have_another_fingerprint(sequences):
 def test_lengths_to_test_at():
     assert Copying(test_at=(4, 2)).times == (1, 2, 4)
     assert "256 test sequences of 34, 66, 130 tokens" in str(Copying())
-    assert set(SETS) == {"copying", "associative", "induction"}
+    assert set(SETS) == {"copying", "associative"}
 
 
 @pytest.mark.parametrize(
