@@ -59,7 +59,5 @@ class SinCos(Scheme):
                 "SinCos(axes=1)"
             )
         h, w = context.grid
-        if not 0 <= N - h * w <= 2:
-            raise InputError(f"a grid of {h}x{w} doesn't fit a table of {N} positions")
         table = weights.sincos_2d(h, w, D, **waves)
         return {"position": jnp.pad(table, ((N - h * w, 0), (0, 0)))}

@@ -368,6 +368,11 @@ class Tree:
         if not text:
             grid = grid or square_grid(count) or square_grid(count - 1)
         known = dataclasses.replace(given, grid=grid, text=text)
+        if grid is not None and not 0 <= count - grid[0] * grid[1] <= 2:
+            raise InputError(
+                f"a grid of {grid[0]}x{grid[1]} doesn't fit a table of {count} positions: "
+                f"{tables[0].path} has a row for each patch, after those of up to two class tokens"
+            )
         if grid is None or self.is_shape(tables[0]):
             return known
         table = self._canonical(tables[0], None)

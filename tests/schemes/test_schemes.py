@@ -159,10 +159,6 @@ def drawn(scheme, context=None, **shapes):
         (lambda: Mimetic(alpha_vo=None), "alpha_vo=None and beta_vo=-0.4"),
         (lambda: Mimetic().writes(frozenset({"query", "value"})), "only query was found"),
         (lambda: drawn(SinCos(), position=(7, 8)), "7 positions"),
-        (
-            lambda: drawn(SinCos(), Context(grid=(3, 3)), position=(7, 8)),
-            "3x3 doesn't fit a table of 7",
-        ),
     ],
 )
 def test_bad_input(call, words):

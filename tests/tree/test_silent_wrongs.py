@@ -12,7 +12,7 @@ from flax import nnx
 import mimetic_jax
 from mimetic_jax import InputError, check, plan, rewrite, zoo
 from mimetic_jax.initializers import identity_gauge
-from mimetic_jax.schemes import Mimetic, Scheme, SinCos, Zero
+from mimetic_jax.schemes import Impulse, Mimetic, Scheme, SinCos, Zero
 
 KEY = jax.random.key(0)
 D, H, K, L = 24, 2, 12, 3
@@ -171,6 +171,15 @@ def test_pruned_heads_are_not_divided_as_if_none_were_missing():
         for name in "qk"
     }
     assert len(plan(tree, Mimetic(), num_heads=6)) == 8
+
+
+@pytest.mark.parametrize("count", [28, 48, 52])
+@pytest.mark.parametrize("scheme", [SinCos(), Impulse()])
+def test_a_grid_that_does_not_fit_the_table_is_refused(scheme, count):
+    """A table has a row for each patch, after that of a class token if there is one."""
+    tree = attention() | {"pos_embed": np.ones((1, count, D))}
+    with pytest.raises(InputError, match=f"7x7 doesn't fit a table of {count} positions: pos_em"):
+        plan(tree, scheme, grid=(7, 7))
 
 
 def test_layers_that_may_be_stacked_along_either_axis_are_asked_for():
