@@ -143,12 +143,24 @@ def hint(name: str, data_dir: str | None) -> str:
     """
     if name not in REMOTE:
         return ""
-    folders = {Path(path).parent.name for remote in REMOTE[name] for path in remote.unpacked or ()}
-    root = data_dir or "DIR"
-    root = str(Path(root).parent) if Path(root).name in folders else root
-    there = [folder for folder in folders if (Path(root) / folder).is_dir()]
-    read = f" (reads the files of {there[0]})" if there else ""
+    root, there = _unpacked(name, Path(data_dir or "DIR"))
+    read = f" (reads the files of {there})" if there else ""
     return f"mimetic download {name} --data-dir={root}{read}"
+
+
+def unpacked_in(folder: Path) -> str:
+    """The data set whose published files are unpacked in a folder; "" if there is none."""
+    return next((name for name in REMOTE if _unpacked(name, folder)[1]), "")
+
+
+def _unpacked(name: str, folder: Path) -> tuple[Path, str]:
+    """The folder that holds the published files' own folder, and the name of that, if it is there.
+
+    The folder may be their own.
+    """
+    names = {Path(path).parent.name for remote in REMOTE[name] for path in remote.unpacked or ()}
+    root = folder.parent if folder.name in names else folder
+    return root, next((name for name in names if (root / name).is_dir()), "")
 
 
 def download(name: str, data_dir: str) -> Path:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
-from mimetic_jax.data.download import hint
+from mimetic_jax.data.download import hint, unpacked_in
 from mimetic_jax.data.files import array_record
 from mimetic_jax.data.files.class_folders import ClassFolders
 from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
@@ -70,7 +70,7 @@ def describe_own(
     """
     path, side, notes = _own_path(name, data_dir), size or OWN_SIDES[name], ""
     if dataset is None:
-        tree = ClassFolders(path)
+        tree = _own_folders(path)
         dataset, notes = _own_sources(tree), unread(tree.others)
     return DatasetInfo(
         name_of(path),
@@ -92,7 +92,7 @@ def load_own(name: str, data_dir: str | None, size: int) -> ImageDataset | Strea
     """
     need("reading images", "data")
     path = _own_path(name, data_dir)
-    sources = _own_sources(ClassFolders(path))
+    sources = _own_sources(_own_folders(path))
     streamed = name == "folder_streamed"
     return sources if streamed else _in_memory(name_of(path), sources, size or OWN_SIDES[name])
 
@@ -149,6 +149,18 @@ def _own_path(name: str, data_dir: str | None) -> Path:
             f"{name} needs your images: --config.data.dir=FOLDER, with CLASS/IMAGE in it"
         )
     return existing(_folder(data_dir))
+
+
+def _own_folders(path: Path) -> ClassFolders:
+    try:
+        return ClassFolders(path)
+    except InputError as error:
+        if name := unpacked_in(path):
+            raise InputError(
+                f"{error}, but the files of {name}: {hint(name, str(path))}, and train with "
+                f"--config.data.name={name}"
+            ) from error
+        raise
 
 
 def _folder(data_dir: str) -> Path:
