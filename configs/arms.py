@@ -56,8 +56,11 @@ def chosen(
     picked: Arms = {}
     for name in init:
         if name not in named and name not in together:
-            known = [*together, *arms, *noises, *permuted]
-            raise unknown("init", name, known, "configs/arms.py")
+            known = {*together, *arms, *noises, *permuted}
+            bare = name.removeprefix(CONTROLS[NOISE]).removeprefix(CONTROLS[PERMUTED])
+            where = [config for config, of in _SHARED.items() if bare in of()]
+            advice = f"; the configuration {where[0]} has it" if where else ""
+            raise InputError(f"{unknown('init', name, known, 'configs/arms.py')}{advice}")
         picked |= together.get(name) or {name: named[name]}
     return ConfigDict({name: _fields(arm) for name, arm in picked.items()}, sort_keys=False)
 
@@ -353,3 +356,11 @@ def positional(layers: int, heads: int, length: int) -> Arms:
 
 POSITIONAL = ("default", "norm_matched_positional", "positional")
 """The arms of `positional` that are compared unless others are asked for."""
+
+_SHARED = {
+    "images": few_images,
+    "cifar10_vit": vision,
+    "small_data_vit": structured,
+    "text": language,
+}
+"""The arms of configurations by the name of one that has them."""

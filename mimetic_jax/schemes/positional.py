@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.mimetic import pair_sizes
@@ -122,6 +123,34 @@ class PositionalHeads(_Turning):
     sharpness: Annotated[_Sharpness, NOT_NEGATIVE] | None = None
     _: dataclasses.KW_ONLY
     channel: Annotated[int, Range(0)] | None = None
+
+    @classmethod
+    def for_config(cls, config: Any, **fields: Any) -> PositionalHeads:
+        """The scheme for a model of Hugging Face, by its configuration.
+
+        Base, share that turns, pairs, and whether query and key have biases are those of the
+        configuration; a model without biases gets the channel 0.
+
+        Args:
+            config: a dictionary, an object with `to_dict`, or the path of a config.json or of its
+                folder.
+            **fields: other fields of the scheme.
+
+        Raises:
+            InputError: if it has no base, or if logits or positions depend on what the scheme
+                doesn't describe: scaled rates, a second base, layers without positions.
+
+        Example:
+            >>> PositionalHeads.for_config({"model_type": "llama", "rope_theta": 5e5}).channel
+            0
+        """
+        stated = ModelConfig.of(config)
+        if stated.base is None or stated.others:
+            has = f"has {', '.join(stated.others)}" if stated.others else "has no rope_theta"
+            raise InputError(f"the configuration {has}, which PositionalHeads doesn't describe")
+        given = {"turned": stated.turned, "pairs": stated.pairs}
+        given |= {"channel": None if stated.biases else 0}
+        return cls(stated.base, **given | fields)
 
     @property
     def by_depth(self) -> bool:  # type: ignore[override]
