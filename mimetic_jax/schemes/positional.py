@@ -148,8 +148,8 @@ class PositionalHeads(_Turning):
         if stated.base is None or stated.others:
             has = f"has {', '.join(stated.others)}" if stated.others else "has no rope_theta"
             raise InputError(f"the configuration {has}, which PositionalHeads doesn't describe")
-        given = {"turned": stated.turned, "pairs": stated.pairs}
-        given |= {"channel": None if stated.biases else 0}
+        given: dict[str, Any] = {"turned": stated.turned, "pairs": stated.pairs}
+        given["channel"] = None if stated.biases else 0
         return cls(stated.base, **given | fields)
 
     @property
