@@ -15,7 +15,6 @@ import numpy as np
 
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, blaming, error_text
-from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.rules.rule import Rule, find_rule
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.tree.checks import check_described
@@ -218,7 +217,7 @@ def _stated(
         return {}
     modules = dict(module.named_modules())
     options: dict[str, Any] = {}
-    if "rules" not in given and (by_type := _rules_of_type(shapes, modules)):
+    if "rules" not in given and (by_type := _rules_of_config(shapes, modules)):
         options["rules"] = by_type
     if "num_heads" in given:
         return options
@@ -247,14 +246,13 @@ def _stated(
     return {"rules": (*each, *rules)}
 
 
-def _rules_of_type(
+def _rules_of_config(
     shapes: Mapping[str, jax.ShapeDtypeStruct], modules: Mapping[str, Any]
 ) -> tuple[Rule, ...] | None:
-    """The rules of the first of some modules whose class is one of Hugging Face's."""
+    """The rules of the first of some modules that has a configuration of Hugging Face."""
     for module in modules.values():
         if hasattr(config := getattr(module, "config", None), "to_dict"):
-            stated = ModelConfig.of(config)
-            return zoo.rules_of_type(shapes, stated.model_type, grouped=stated.grouped)
+            return zoo.rules_of_config(shapes, config)
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import itertools
 import os
 import pathlib
 import re
@@ -25,11 +26,12 @@ from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.data.home import existing
 from mimetic_jax.data.text.token_files import token_ids
-from mimetic_jax.schemes import as_tuple
+from mimetic_jax.schemes import PositionalHeads, as_tuple
 from mimetic_jax.schemes.base import inside
 from mimetic_jax.schemes.first_layer import Cooccurrence, window_of
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
+from mimetic_jax.trained.positional import Turning
 from mimetic_jax.tree.rewrite import blocks, plan, rewrite_in_place
 from mimetic_jax.weights import cooccurrence
 from mimetic_jax.weights.rotary import Rotary
@@ -71,8 +73,11 @@ def rewrite_file(argv: Sequence[str]) -> None:
     key = jax.random.key(converted("--seed", Annotated[int, SEED], options.seed))
     if not options.dry_run:
         _check_new(options.file, options.out)
-    tensors = read(options.file)
-    _add_stated(given, _config_of(options.file), tensors)
+    tensors, config = read(options.file), _config_of(options.file)
+    _add_stated(given, config, tensors)
+    positional = [one for one in inside(as_tuple(scheme)) if isinstance(one, PositionalHeads)]
+    for one in positional:
+        one.check_config(config)
     given["grid"] = options.grid
     if (window := window_of(as_tuple(scheme))) and options.tokens:
         given["counts"] = _counts(options.tokens, tensors, window, given)
@@ -92,8 +97,8 @@ def rewrite_file(argv: Sequence[str]) -> None:
         out = os.path.join(out, os.path.basename(options.file))
     print(f"{options.out}:", flush=True)
     if _SHOWN_BY_CHECK & {write.role for write in planned}:
-        turning = [one.rotary for one in inside(as_tuple(scheme)) if hasattr(one, "rotary")]
-        described |= {"counts": given.get("counts"), "rotary": turning[-1] if turning else None}
+        rotary = positional[-1].rotary if positional else None
+        described |= {"counts": given.get("counts"), "rotary": rotary}
         print(check(read(out), **described))
 
 
@@ -187,7 +192,7 @@ def _add_stated(
     if given["num_heads"] is None:
         given |= {name: given[name] or count for name, count in stated.items()}
     if given["rules"] is None and config.model_type:
-        given["rules"] = zoo.rules_of_type(tensors, config.model_type, grouped=config.grouped)
+        given["rules"] = zoo.rules_of_config(tensors, config)
 
 
 def _is_pickled(path: str) -> bool:
@@ -285,20 +290,28 @@ def _add_rotary(parser: argparse.ArgumentParser) -> None:
 
 def _trained(
     options: argparse.Namespace, given: dict[str, Any]
-) -> tuple[Mapping[str, Any], Rotary | None]:
+) -> tuple[Mapping[str, Any], Turning | None]:
     """The tensors and the rotary positions of a file that is only read.
 
     What the flags don't say, and a config.json beside it does, is added to `given`.
     """
     tensors, config = read(options.file), _config_of(options.file)
     _add_stated(given, config, tensors)
-    if config.others:
-        print(f"config.json has {', '.join(config.others)}: no distance and no S counts them")
+    stated = Rotary.of_layers(config)
+    left_out = [*config.others]
+    if options.rotary_base is not None and len(stated) > 1:
+        bases = dict.fromkeys("none" if one is None else f"{one.base:g}" for one in stated)
+        left_out.append(f"local and global layers with other bases ({', '.join(bases)})")
+    if left_out:
+        print(f"config.json has {', '.join(left_out)}: no distance and no S counts them")
     if options.rotary_base is not None:
         return tensors, Rotary(options.rotary_base, options.rotary_share, options.rotary_pairs)
-    if config.base is None or config.others:
+    if not stated or config.others:
         return tensors, None
-    return tensors, Rotary(config.base, config.turned, config.pairs)
+    if len(stated) == 1:
+        return tensors, stated[0]
+    attention = [block for _, _, block in blocks(tensors, **given) if "query" in block]
+    return tensors, list(itertools.islice(itertools.cycle(stated), len(attention)))
 
 
 def _add_tokens(parser: argparse.ArgumentParser, purpose: str) -> None:

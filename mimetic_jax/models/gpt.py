@@ -31,7 +31,7 @@ from mimetic_jax.weights.position import sincos_1d
 from mimetic_jax.weights.rotary import Rotary
 
 RULES = (
-    Rule("embedding", "embedding", "t d", root_width=True),
+    Rule("embedding", "embedding", "t d", multiplied=True),
     Rule("decoder_bias", "unembedding_bias", "t"),
     *(dataclasses.replace(rule, read_only=rule.of_norm) for rule in FLAX),
 )

@@ -116,7 +116,8 @@ class Rule:
         undivided: whether the model doesn't divide logits by √K, as T5; a number, if it multiplies
             them by that, as Granite. Query kernels and biases are then stored divided by √K times
             the number, so that a scheme gives the logits of other models.
-        root_width: whether the model multiplies this embedding by √D, as Gemma.
+        multiplied: whether the model multiplies this embedding by √D, as Gemma; a number, if by
+            that, as Granite.
         plus_one: whether the model adds 1 to the stored gain, as Gemma does.
         read_only: whether only `check` reads the leaf, and schemes leave it as it is.
 
@@ -136,7 +137,7 @@ class Rule:
     partner: str = ""
     beside: str | tuple[str, ...] = ""
     undivided: bool | float = False
-    root_width: bool = False
+    multiplied: bool | float = False
     plus_one: bool = False
     read_only: bool = False
 

@@ -171,6 +171,8 @@ class Scheme:
     type `PerLayer`."""
     gated: ClassVar[bool] = False
     """Whether the scheme writes the kernels of gated MLPs, too."""
+    exact: ClassVar[bool] = False
+    """Whether leaves of attention that no rule describes are refused, as logits depend on them."""
     controls: ClassVar[frozenset[str]] = frozenset()
     """The wrappers whose draw is `controlled`, by name."""
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -29,35 +29,7 @@ _Sharpness = float | tuple[float | _Numbers, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Turning(Scheme):
-    """Base of schemes that need to know how the columns of a head turn: see `PositionalHeads`.
-
-    Pairs of columns that turn by at least `slowest` per token tell distances; slower ones keep
-    content.
-    """
-
-    base: Annotated[float, BASE] | None = None
-    _: dataclasses.KW_ONLY
-    turned: Annotated[float, SHARE] = 1.0
-    pairs: Pairs = "halves"
-    axes: Annotated[int, AXES] = 1
-    slowest: Annotated[float, POSITIVE] = 0.05
-
-    def validate(self) -> None:
-        if self.base is None:
-            raise InputError(
-                "base is missing: give the base of the model's rotary positions, rope_theta in its "
-                "configuration, such as 10000; no weight shows it"
-            )
-
-    @property
-    def rotary(self) -> Rotary:
-        """The rotary positions of the model."""
-        return Rotary(self.base or 0, self.turned, self.pairs, self.axes)
-
-
-@dataclasses.dataclass(frozen=True)
-class PositionalHeads(_Turning):
+class PositionalHeads(Scheme):
     """Each head looks at a distance δ: parts of query and key that don't depend on the token.
 
     With rotary positions nothing in the activations says where a token is, so W_Q W_Kᵀ ≈ βI can't
@@ -118,14 +90,20 @@ class PositionalHeads(_Turning):
     """
 
     gated = True
+    exact = True
     controls = frozenset({"Permuted", "NormMatched"})
+    base: Annotated[float, BASE] | None = None
     offsets: Annotated[_Offsets, _TOKENS] = (0, 1, 2, 3)
     sharpness: Annotated[_Sharpness, NOT_NEGATIVE] | None = None
     _: dataclasses.KW_ONLY
+    turned: Annotated[float, SHARE] = 1.0
+    pairs: Pairs = "halves"
+    axes: Annotated[int, AXES] = 1
+    slowest: Annotated[float, POSITIVE] = 0.05
     channel: Annotated[int, Range(0)] | None = None
 
     @classmethod
-    def for_config(cls, config: Any, **fields: Any) -> PositionalHeads:
+    def for_config(cls, config: Any, **fields: Any) -> Self:
         """The scheme for a model of Hugging Face, by its configuration.
 
         Base, share that turns, pairs, and whether query and key have biases are those of the
@@ -138,19 +116,31 @@ class PositionalHeads(_Turning):
 
         Raises:
             InputError: if it has no base, or if logits or positions depend on what the scheme
-                doesn't describe: scaled rates, a second base, layers without positions.
+                doesn't describe: scaled rates, a second base, layers without positions, a factor
+                of the logits (which `zoo.rules_of_config` puts into rules).
 
         Example:
-            >>> PositionalHeads.for_config({"model_type": "llama", "rope_theta": 5e5}).channel
-            0
+            >>> config = {"model_type": "llama", "rope_theta": 500000.0}
+            >>> PositionalHeads.for_config(config) == PositionalHeads(500_000, channel=0)
+            True
         """
         stated = ModelConfig.of(config)
-        if stated.base is None or stated.others:
-            has = f"has {', '.join(stated.others)}" if stated.others else "has no rope_theta"
-            raise InputError(f"the configuration {has}, which PositionalHeads doesn't describe")
-        given: dict[str, Any] = {"turned": stated.turned, "pairs": stated.pairs}
-        given["channel"] = None if stated.biases else 0
-        return cls(stated.base, **given | fields)
+        if (factor := stated.multiplier) is not None:
+            raise _not_described(f"logits multiplied by {factor:g}, not by 1/√K")
+        if (rotary := _positions(stated)) is None:
+            raise _not_described("no rope_theta")
+        fields = {"channel": None if stated.biases else 0, **fields}
+        return cls(rotary.base, turned=rotary.turned, pairs=rotary.pairs, **fields)
+
+    def check_config(self, config: ModelConfig) -> None:
+        """Raise InputError if a model's configuration has other positions than the scheme."""
+        if (stated := _positions(config)) not in (None, self.rotary):
+            raise InputError(f"the scheme is for {self.rotary}, the configuration says {stated}")
+
+    @property
+    def rotary(self) -> Rotary:
+        """The rotary positions of the model."""
+        return Rotary(self.base or 0, self.turned, self.pairs, self.axes)
 
     @property
     def by_depth(self) -> bool:  # type: ignore[override]
@@ -158,7 +148,11 @@ class PositionalHeads(_Turning):
         return _nesting(self.offsets) > self.axes or _nesting(self.sharpness) > 1
 
     def validate(self) -> None:
-        super().validate()
+        if self.base is None:
+            raise InputError(
+                "base is missing: give the base of the model's rotary positions, rope_theta in its "
+                "configuration, such as 10000; no weight shows it"
+            )
         if not self.offsets or self.sharpness == ():
             raise InputError("offsets and sharpness need at least one number")
         rows = _rows(self.offsets, self.axes)
@@ -304,6 +298,21 @@ class PositionalHeads(_Turning):
         angles = jax.random.uniform(key, sizes.shape, maxval=2 * math.pi)
         turned = sizes * jnp.cos(angles), sizes * jnp.sin(angles)
         return {**parts, "query": self._columns(*turned, query_HxK.shape[-1])}
+
+
+def _positions(config: ModelConfig) -> Rotary | None:
+    """Those of all layers; None if the configuration doesn't say them."""
+    if config.others:
+        raise _not_described(*config.others)
+    if len(found := Rotary.of_layers(config)) > 1:
+        bases = ", ".join("none" if x is None else f"{x:g}" for x in dict.fromkeys(config.bases))
+        raise _not_described(f"layers with other bases of rotary positions ({bases})")
+    return found[0] if found else None
+
+
+def _not_described(*parts: str) -> InputError:
+    has = ", ".join(parts)
+    return InputError(f"the configuration has {has}, which PositionalHeads doesn't describe")
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -38,6 +38,10 @@ class _Wrapper(Scheme):
     def gated(self) -> bool:  # type: ignore[override]
         return self.like.gated
 
+    @property
+    def exact(self) -> bool:  # type: ignore[override]
+        return self.like.exact
+
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return self.like.writes(roles)
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import shown
@@ -127,6 +128,18 @@ def check_partner(tree: Tree, block: str, leaf: Leaf) -> None:
                 f"{leaf.path} of shape {leaf.shape} and {other.path} of shape {other.shape} "
                 "are no MLP whose output is as wide as its input: if they are a classifier, "
                 f"leave them out with {rules_without(tree, leaf.path, other.path)}"
+            )
+
+
+def check_columns(tree: Tree, block: str, layer: int | None) -> None:
+    """Raise InputError if attention has an array over a head's columns that no rule describes."""
+    dim = next(leaf.sizes["d"] for leaf in tree.blocks[block].values() if "d" in leaf.sizes)
+    for path in tree.vectors(block, layer, 0):
+        # Those of the width are norms of the layer, whose gain is taken for 1.
+        if dim not in np.shape(tree.leaves[tree.paths.index(path)]):
+            raise InputError(
+                f"no rule describes {path}, on which logits depend: if it is the gain of a norm "
+                "over a head's columns, Rule(path, 'query_gain', 'k') or 'key_gain'"
             )
 
 

@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterable
 from typing import TypeAlias
 
-import numpy as np
-
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import ATTENTION
 from mimetic_jax.schemes import Block
 from mimetic_jax.schemes.network import Network, NetworkLayer
+from mimetic_jax.tree.checks import check_columns
 from mimetic_jax.tree.tree import Tree
 
 View: TypeAlias = tuple[str, int | None, Block]
@@ -72,15 +71,7 @@ def network(tree: Tree) -> Network:
             "decoder; leave the rest out by the rules' `within`"
         )
     for parts in layers:
-        path, index, block = parts["attention"]
-        dim, *_ = block.shapes["query"]
-        # Arrays [D] are norms of the layer, whose gain is taken for 1 if no rule describes it.
-        for name in tree.vectors(path, index, 0):
-            if dim not in np.shape(tree.leaves[tree.paths.index(name)]):
-                raise InputError(
-                    f"no rule describes {name}, on which logits depend: if it is the gain of a "
-                    "norm over a head's columns, Rule(path, 'query_gain', 'k') or 'key_gain'"
-                )
+        check_columns(tree, *parts["attention"][:2])
     writable = frozenset(role for leaves in tree.blocks.values() for role in leaves)
     return Network(embeddings[0], tuple(_layer(tree, parts) for parts in layers), writable)
 

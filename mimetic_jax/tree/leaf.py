@@ -109,22 +109,24 @@ class Leaf:
     @property
     def layout(self) -> str:
         """The stored axes, and what the leaf is stored divided by."""
-        if self._divisor == 1:
-            return self.rule.layout
-        if self.rule.root_width:
-            return f"{self.rule.layout} / √D"
-        times = "" if self.rule.undivided is True else f" / {self.rule.undivided:g}"
-        return f"{self.rule.layout} / √K{times}"
+        return self.rule.layout + self._factor[1]
 
     @property
     def _divisor(self) -> np.float32 | int:
-        """√K for the query of a model that doesn't divide logits by it, √D for an embedding that
-        is multiplied by it, else 1."""
-        if self.rule.root_width and self.role == "embedding":
-            return np.float32(math.sqrt(self.sizes["d"]))
-        if not (self.rule.undivided and self.role in ("query", "query_bias")):
-            return 1
-        return np.float32(math.sqrt(self.sizes["k"]) * self.rule.undivided)
+        """What a query or an embedding is stored divided by, as the model multiplies by it."""
+        return self._factor[0]
+
+    @property
+    def _factor(self) -> tuple[np.float32 | int, str]:
+        query, embedding = self.rule.undivided, self.rule.multiplied
+        if query and self.role in ("query", "query_bias"):
+            symbols = " / √K" if query is True else f" / √K / {query:g}"
+            return np.float32(math.sqrt(self.sizes["k"]) * query), symbols
+        if embedding is True and self.role == "embedding":
+            return np.float32(math.sqrt(self.sizes["d"])), " / √D"
+        if embedding and self.role == "embedding":
+            return np.float32(embedding), f" / {embedding:g}"
+        return 1, ""
 
     @property
     def _part(self) -> tuple[slice, ...] | None:

@@ -419,6 +419,9 @@ class Tree:
             raise InputError(advice.no_match(self, scheme))
         attention = [block for block, leaves in found if {x.role for x in leaves} & set(ATTENTION)]
         checks.check_one_per_layer(self, attention)
+        for block, _ in found if scheme.exact else ():
+            if "query" in self.blocks[block]:
+                checks.check_columns(self, block, self.layers(block)[0])
         return found
 
     @property

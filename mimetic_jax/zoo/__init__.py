@@ -34,10 +34,12 @@ Mimetic:
 1       transformer/h/0/attn/c_attn/kernel  value  (24, 8)  (three h k) d
 """
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.zoo.axlearn import AXLEARN, AXLEARN_GROUPED
@@ -161,18 +163,32 @@ def rules_of(params: Any) -> tuple[Rule, ...]:
     return TABLES[name] if name else FLAX
 
 
-def rules_of_type(
-    params: Any, model_type: str, *, grouped: bool = False
-) -> tuple[Rule, ...] | None:
-    """The rules of a model by its type in Hugging Face's config.json, where names don't tell.
+def rules_of_config(params: Any, config: Any) -> tuple[Rule, ...] | None:
+    """The rules of a model by Hugging Face's configuration; None where names alone tell them.
 
-    `grouped`: whether it has fewer heads of key and value than of query.
+    Its type tells models apart that share names. What it multiplies logits or its embedding by is
+    in the rules of these leaves.
+
+    Args:
+        params: a parameter tree.
+        config: a dictionary, an object with `to_dict`, config.json or its folder.
     """
-    if found := (GROUPED_BY_TYPE if grouped else {}).get(model_type) or BY_TYPE.get(model_type):
-        return found
-    if PLUS_ONE.fullmatch(model_type):
-        return TABLES.get(f"{detect(params)}_PLUS_ONE")
-    return None
+    stated = ModelConfig.of(config)
+    kind = stated.model_type
+    rules = (GROUPED_BY_TYPE if stated.grouped else {}).get(kind) or BY_TYPE.get(kind)
+    if rules is None and PLUS_ONE.fullmatch(kind):
+        rules = TABLES.get(f"{detect(params)}_PLUS_ONE")
+    changes: dict[str, dict[str, Any]] = {
+        "query": {"undivided": stated.multiplier},
+        "embedding": {"multiplied": stated.embedding},
+    }
+    for role, change in changes.items():
+        if any(change.values()):
+            rules = tuple(
+                dataclasses.replace(rule, **change) if role in rule.roles else rule
+                for rule in rules or rules_of(params)
+            )
+    return rules
 
 
 def table_name(rules: Sequence[Rule]) -> str | None:

@@ -181,8 +181,14 @@ def test_gains_of_queries_and_keys_are_folded_in():
         PositionalHeads(1e4, channel=0),
         Rule("embed_tokens/weight", "embedding", "t d"),
     )
-    with pytest.raises(InputError, match=r"no rule describes .*[qk]_norm\.weight, on which logits"):
-        plan(tensors, scheme, rules=(embedding, *bare), num_heads=2)
+    for bias in (np.zeros(64, np.float32), None):
+        with pytest.raises(
+            InputError, match=r"no rule describes .*[qk]_norm\.weight, on which log"
+        ):
+            plan(tensors, scheme, rules=(embedding, *bare), num_heads=2)
+        # Without a channel, too.
+        scheme = PositionalHeads(1e4)
+        tensors |= {f"model.layers.0.self_attn.{name}_proj.bias": bias for name in "qk"}
 
 
 def test_the_bias_of_a_norm_is_part_of_query_and_key():

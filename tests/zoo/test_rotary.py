@@ -1,13 +1,16 @@
 """The table of docs/your_model.md: how rotary positions turn, by what the libraries compute."""
 
+import json
 import pathlib
 import re
 
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from mimetic_jax import llama_rules, rewrite
+from mimetic_jax import InputError, llama_rules, rewrite, zoo
+from mimetic_jax.command import files
 from mimetic_jax.schemes import PositionalHeads
 from tests.schemes.test_positional import law
 
@@ -158,3 +161,59 @@ def test_a_llama_in_pytorchs_names_looks_back(rules):
         np.testing.assert_allclose(scores[head], law(DISTANCES, head, K, base=500.0), atol=0.1)
     varies = [np.ptp(x[:, 3]) for x in activations]
     assert max(varies) < 1e-6
+
+
+def folder(tmp_path, tensors, **config):
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": K}
+    (tmp_path / "config.json").write_text(json.dumps(heads | config))
+    save_file(tensors, tmp_path / "in.safetensors")
+    return str(tmp_path / "in.safetensors"), str(tmp_path / "out.safetensors")
+
+
+def test_granite_multiplies_logits_and_embedding(tmp_path, capsys):
+    """Logits are those of the law after the model's own factor, and check reads them."""
+    config = {"rope_theta": 500.0, "attention_multiplier": 1 / 64, "embedding_multiplier": 12.0}
+    file, out = folder(tmp_path, llama(), model_type="granite", **config)
+    files.rewrite_file([file, out, "--scheme=PositionalHeads(500, sharpness=8.0, channel=3)"])
+    assert capsys.readouterr().out.count(" 0 1 2 3 ") == 2
+    weights = {name: np.float64(array) for name, array in load_file(out).items()}
+    mean = rms_norm(weights["model.embed_tokens.weight"]).mean(axis=0)
+    scores, _ = attend(weights, "model.layers.0.", np.tile(mean, (N, 1)), 500.0)
+    for head in range(4):
+        expected = law(DISTANCES, head, K, base=500.0)
+        np.testing.assert_allclose(scores[head] * np.sqrt(K) / 64, expected, atol=0.1)
+    rules = zoo.rules_of_config(weights, tmp_path)
+    embedding = next(rule for rule in rules if "embedding" in rule.roles)
+    assert embedding.multiplied == 12
+
+
+def test_layers_with_positions_of_their_own_are_checked_by_these(tmp_path, capsys):
+    tensors, other = (
+        rewrite(
+            KEY,
+            llama(),
+            PositionalHeads(base, (1, 4, 10, 20), 8.0, channel=3),
+            num_heads=4,
+            num_kv_heads=2,
+        )
+        for base in (100, 1e6)
+    )
+    tensors |= {name: array for name, array in other.items() if "layers.1." in name}
+    config = {"rope_theta": 1e6, "rope_local_base_freq": 100.0, "sliding_window_pattern": 2}
+    file, out = folder(tmp_path, tensors, model_type="any", **config)
+    files.check_file([file])
+    assert capsys.readouterr().out.count(" 1 4 10 20 ") == 2
+    files.check_file([file, "--rotary-base=1e6"])
+    text = capsys.readouterr().out
+    assert "local and global layers with other bases (100, 1e+06)" in text
+    assert text.count(" 1 4 10 20 ") == 1
+    for scheme in ("PositionalHeads(1e6, channel=0)", "Permuted(PositionalHeads(1e6, channel=0))"):
+        with pytest.raises(InputError, match=r"layers with other bases .*\(100, 1e\+06\)"):
+            files.rewrite_file([file, out, f"--scheme={scheme}", "--overwrite-trained"])
+
+
+def test_another_base_than_that_of_the_configuration_is_refused(tmp_path):
+    file, out = folder(tmp_path, llama(), model_type="llama", rope_theta=5e5)
+    with pytest.raises(InputError, match=r"for Rotary\(base=10000\.0.*says Rotary\(base=500000\.0"):
+        files.rewrite_file([file, out, "--scheme=PositionalHeads(10000, channel=0)"])
+    assert PositionalHeads.for_config(tmp_path).base == 5e5
