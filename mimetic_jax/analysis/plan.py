@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -33,6 +33,7 @@ def describe(comparison: Comparison, target: Target | None = None) -> str:
     ]
     if rates.first(config):
         lines.append(rates.about_trials(config, len(comparison.arms)))
+    lines += _on_the_curve(comparison.arms.values())
     found = {name: _lines(arm) for name, arm in comparison.arms.items()}
     shared = [line for line in next(iter(found.values())) if all(line in x for x in found.values())]
     lines += ["", "every arm" if len(found) > 1 else "the run", *shared]
@@ -81,6 +82,28 @@ def _writes(arm: Arm) -> list[str]:
         return ["  as the model draws it"]
     rows = str(arm.program.plan(arm.config.scheme)).splitlines()
     return ["  writes:", *(f"  {row}" for row in rows)]
+
+
+_GAINS = {41: 0.285, 100: 0.216, 400: 0.113}
+"""Nats per token that embeddings from counts gained in small models, by how many tokens the
+training saw for each of the vocabulary: docs/first_layer.md."""
+
+
+def _on_the_curve(arms: Iterable[Arm]) -> list[str]:
+    """Where trainings with embeddings from counts stand among those that were measured."""
+    seen = {
+        arm.program.steps * arm.program.batch * arm.config.data.length / write.shape[0]
+        for arm in arms
+        if arm.config.scheme
+        for write in arm.program.plan(arm.config.scheme)
+        if write.role == "embedding" and "Cooccurrence" in write.scheme
+    }
+    measured = ", ".join(f"{gain:.3g} nats at {known}" for known, gain in _GAINS.items())
+    return [
+        f"a run sees {share:,.0f} tokens per token of the vocabulary: embeddings from counts "
+        f"gained {measured} in small models (docs/first_layer.md)"
+        for share in sorted(seen)
+    ]
 
 
 class Target(NamedTuple):

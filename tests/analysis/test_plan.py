@@ -5,6 +5,7 @@ from unittest import mock
 
 import pytest
 
+from configs import text
 from mimetic_jax import InputError
 from mimetic_jax.analysis import plan, timing
 from mimetic_jax.base.times import duration
@@ -14,17 +15,26 @@ from tests.training import quiet
 
 
 def test_a_plan_says_what_can_be_seen(trained):
-    text = " ".join(plan.describe(trained.comparison).split())
-    assert "360 test images" in text or "can't show a gain" in text
+    said = " ".join(plan.describe(trained.comparison).split())
+    assert "360 test images" in said or "can't show a gain" in said
 
 
 def test_what_arms_share_is_said_once(trained):
-    text = plan.describe(trained.comparison)
-    assert text.count("parameters, ") == 1
+    said = plan.describe(trained.comparison)
+    assert said.count("parameters, ") == 1
     assert re.search(
-        r"\n\nevery arm\n  4 steps of 32 .*\n\narm default\n  as the model draws", text, re.S
+        r"\n\nevery arm\n  4 steps of 32 .*\n\narm default\n  as the model draws", said, re.S
     )
-    assert "arm mimetic\n  writes:\n" in text
+    assert "arm mimetic\n  writes:\n" in said
+
+
+def test_embeddings_from_counts_have_their_place_on_the_curve(trained):
+    assert "tokens per token of the vocabulary" not in plan.describe(trained.comparison)
+    config = text.get_config("word", width=8, depth=1, heads=2, length=16, steps=30)
+    config.data.name = "ptb_word"  # 10,000 words, known without the files
+    said = " ".join(plan.describe(quiet(config)).split())
+    assert f"a run sees {30 * 16 * 16 / 10_000:.0f} tokens per token of the vocabulary" in said
+    assert said.count("of the vocabulary") == 1
 
 
 def test_other_hardware_is_computed_from_its_peak(trained):
@@ -34,9 +44,9 @@ def test_other_hardware_is_computed_from_its_peak(trained):
     expected = duration(flops / (0.4 * 4 * 1e3))
     chip = plan.CHIPS["v5e"]._replace(flops=1e3)
     with mock.patch.dict(plan.CHIPS, v5e=chip):
-        text = " ".join(plan.on_target(comparison, plan.Target("v5e", 4)).split())
-    assert text.startswith(f"4 x v5e, at 40% of their peak of 0 TFLOP/s: about {expected} for all")
-    assert "GB per chip for parameters, optimizer and data" in text
+        said = " ".join(plan.on_target(comparison, plan.Target("v5e", 4)).split())
+    assert said.startswith(f"4 x v5e, at 40% of their peak of 0 TFLOP/s: about {expected} for all")
+    assert "GB per chip for parameters, optimizer and data" in said
 
 
 @pytest.mark.parametrize("name", ["v5e-0", "v4-8", "v5e-9999", "h200:8:8"])
