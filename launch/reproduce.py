@@ -210,6 +210,7 @@ def reproduce(given: argparse.Namespace, wanted: Sequence[Row], results: Results
         say(str(job))
     try:
         if jobs and not given.dry_run:
+            say(f"{len(jobs)} to train; --dry-run lists them and trains nothing")
             # A call of a few minutes shouldn't spend one of them compiling again.
             jax.config.update("jax_compilation_cache_dir", str(given.workdir / "compiled"))
             with preemption.listening():
