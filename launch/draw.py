@@ -60,16 +60,16 @@ def draw(
         drawn = [{(label := pathlib.Path(file).stem): read_file(file)}]
         options["leaves"] = {label: heads}
     elif figure.draw in _OF_NETWORKS:
-        found = {
+        drawable = {
             (row.label, network.arm.name, network.when): network
             for row in (*wanted, *(row for row in untrained if not row.missing_file))
             for network in networks(
                 Comparison(trainer.config(row), trainer.say), trainer.folder(row)
             )
         }
-        if not found:
+        if not drawable:
             raise InputError(f"{name} needs {figure.needs}")
-        drawn = _of_networks(figure.draw, found, options.pop("examples", EXAMPLES))
+        drawn = _of_networks(figure.draw, drawable, options.pop("examples", EXAMPLES))
     elif figure.draw in _OF_RESULTS:
         results = [one for row in wanted for one in trainer.results.reached(row).values()]
         if not results:
@@ -95,21 +95,21 @@ def _of_arms(path: pathlib.Path, trainer: Trainer, wanted: Sequence[Row]) -> Ite
         comparison = Comparison(trainer.config(row), trainer.say)
         for name in trainer.arms(row):
             one = path.with_name(f"{path.name}_{comparison.config.name}_{name}")
-            if found := population.report(one, comparison, trainer.folder(row), name):
-                trainer.say(f"{row.label}, {name}\n{found[0]}\n")
-                yield from found[1]
+            if report := population.report(one, comparison, trainer.folder(row), name):
+                trainer.say(f"{row.label}, {name}\n{report[0]}\n")
+                yield from report[1]
                 drawn += 1
     if not drawn:
         raise InputError("nothing is trained in that workdir: nothing to draw")
 
 
 def _of_networks(
-    kind: str, found: Mapping[tuple[str, str, str], Network], examples: int
+    kind: str, networks_by_name: Mapping[tuple[str, str, str], Network], examples: int
 ) -> list[dict[str, Any] | tuple[int, int]]:
     """What is drawn of networks, named by row, arm and moment as far as these differ."""
-    labels, _, moments = map(set, zip(*found, strict=True))
+    labels, _, moments = map(set, zip(*networks_by_name, strict=True))
     measured = {}
-    for (row, arm, when), network in found.items():
+    for (row, arm, when), network in networks_by_name.items():
         parts = (row if len(labels) > 1 else "", arm, when if len(moments) > 1 else "")
         label = "\n".join(filter(None, parts))
         inputs = () if kind == "products" else network.inputs(examples)

@@ -250,20 +250,20 @@ def rows_of(given: argparse.Namespace) -> list[Row]:
     names = [table for table in TABLES if table.startswith(f"{name}/")] or [name]
     if numbers and names != [name]:
         raise InputError(f"--row={given.row[0]} is for one table, such as attention/table1")
-    found = [row for table in names for row in rows(table, given.small)]
-    by_number = {str(row.number): row for row in found}
+    named = [row for table in names for row in rows(table, given.small)]
+    by_number = {str(row.number): row for row in named}
     for number in numbers:
         if number not in by_number:
             raise InputError(f"--row={number}: {name} has rows {', '.join(by_number)}")
-    if given.small and not found and not (name in FIGURES and FIGURES[name].small):
+    if given.small and not named and not (name in FIGURES and FIGURES[name].small):
         raise InputError(f"{name} has no form that a CPU trains in minutes: leave out --small")
-    found = [by_number[number] for number in numbers] if numbers else found
+    named = [by_number[number] for number in numbers] if numbers else named
     if given.file and name not in FIGURES:
         _check_file(given.file)
-        if all(row.starting_from(given.file) is row for row in found):
-            needs = next((row.needs for row in found if row.needs), "no file")
+        if all(row.starting_from(given.file) is row for row in named):
+            needs = next((row.needs for row in named if row.needs), "no file")
             raise InputError(f"--file={given.file}: {name} needs {needs}")
-    return found
+    return named
 
 
 def _check_file(file: str) -> None:

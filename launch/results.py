@@ -75,11 +75,11 @@ class Results:
 
     def runs(self, row: Row, arm: str) -> dict[int, Line]:
         """The runs of an arm by seed, at the rate that a row of a ladder is at; the first count."""
-        found: dict[int, Line] = {}
+        by_seed: dict[int, Line] = {}
         for line in self.lines(row):
             if line.arm == arm and line.rate == row.rate:
-                found.setdefault(line.seed, line)
-        return found
+                by_seed.setdefault(line.seed, line)
+        return by_seed
 
     def check_recipe(self, row: Row) -> None:
         """Refuse to add to lines that were trained otherwise than the row is today."""
@@ -95,13 +95,13 @@ class Results:
     def tried(self, row: Row, arm: str) -> dict[float, float]:
         """How well an arm did at the rates of which it has all trials; more is better."""
         assert row.ladder is not None
-        found = {}
+        by_rate = {}
         for rate in row.ladder.rates:
             runs = self.runs(row.at(rate, trial=True), arm)
             if runs.keys() >= set(row.ladder.trials):
                 trials = (goodness(runs[seed]) for seed in row.ladder.trials)
-                found[rate] = float(np.mean(list(trials)))
-        return found
+                by_rate[rate] = float(np.mean(list(trials)))
+        return by_rate
 
     def choices(self, row: Row) -> dict[str, Choice]:
         """The rate of each arm that tried the first rates of the row's ladder."""
@@ -124,8 +124,8 @@ class Results:
                 for arm, own in runs.items()
             }
         self._check_data(row, runs)
-        found = compared([ArmResult(arm, own, row.label) for arm, own in runs.items() if own])
-        arms = {result.arm: result for result in found}
+        results = compared([ArmResult(arm, own, row.label) for arm, own in runs.items() if own])
+        arms = {result.arm: result for result in results}
         return corrected(arms) if row.ladder else arms
 
     def _check_data(self, row: Row, runs: Mapping[str, Mapping[int, Line]]) -> None:
@@ -161,9 +161,9 @@ def corrected(arms: Mapping[str, ArmResult]) -> dict[str, ArmResult]:
     entrants = [arm for arm in arms if not is_control(arm)]
     differences: dict[str, dict[str, Difference]] = defaultdict(dict)
     for name in BASELINES:
-        found = holm([arms[arm].differences.get(name) for arm in entrants])
-        for arm, one in zip(entrants, found, strict=True):
-            differences[arm] |= {name: one} if one else {}
+        adjusted = holm([arms[arm].differences.get(name) for arm in entrants])
+        for arm, difference in zip(entrants, adjusted, strict=True):
+            differences[arm] |= {name: difference} if difference else {}
     return {
         arm: dataclasses.replace(result, differences=differences[arm])
         if arm in entrants

@@ -56,14 +56,14 @@ def side_by_side(row: Row, results: Results, *, every: bool = False) -> Iterator
     name = f"{row.number}. {row.label}"
     if every and row.is_small:
         name += ", scaled down"
-    found, chosen = results.reached(row), results.choices(row)
+    reached, chosen = results.reached(row), results.choices(row)
     if chosen:
-        higher = any(result.score.higher for result in found.values())
-        order = sorted(found.values(), key=lambda result: result.mean, reverse=higher)
-        found = {result.arm: result for result in order}
+        higher = any(result.score.higher for result in reached.values())
+        order = sorted(reached.values(), key=lambda result: result.mean, reverse=higher)
+        reached = {result.arm: result for result in order}
 
     def ours(arm: str) -> tuple[str, ...]:
-        if not (result := found.get(arm)):
+        if not (result := reached.get(arm)):
             return ()
         rate = ""
         if arm in chosen:
@@ -74,13 +74,13 @@ def side_by_side(row: Row, results: Results, *, every: bool = False) -> Iterator
     start = f"{scores.pop(DEFAULT)} → " if DEFAULT in scores and len(scores) > 1 else ""
     if row.best:  # one score, of the best of some arms
         yield name, f"best of {len(row.published)}", printed(max(row.published.values()))
-    elif found:
+    elif reached:
         for arm, text in scores.items():
             yield name, arm, start + text, *ours(arm)
     elif scores:
         yield name, ", ".join(scores), start + ", ".join(scores.values())
     if every:
-        for arm in found:
+        for arm in reached:
             if row.best or arm not in scores:
                 yield name, arm, "", *ours(arm)
     for other, score in row.others.items():
@@ -104,7 +104,7 @@ def pages(results: Results) -> dict[pathlib.Path, str]:
 
 def filled(page: str, results: Results) -> str:
     """A page with the tables of some results between its markers."""
-    return BLOCK.sub(lambda found: f"{found[1]}\n{block(found[2], results)}\n\n{found[3]}", page)
+    return BLOCK.sub(lambda match: f"{match[1]}\n{block(match[2], results)}\n\n{match[3]}", page)
 
 
 def block(name: str, results: Results) -> str:
@@ -159,8 +159,8 @@ def close(name: str, results: Results) -> pathlib.Path:
     return path
 
 
-def _counted(found: Counter[str]) -> str:
-    return "; ".join(f"{text} ({count})" for text, count in found.items())
+def _counted(counts: Counter[str]) -> str:
+    return "; ".join(f"{text} ({count})" for text, count in counts.items())
 
 
 def _wrapped(text: str, indent: str = "") -> str:
@@ -171,9 +171,9 @@ def _wrapped(text: str, indent: str = "") -> str:
 
 def _base(row: Row, results: Results) -> str:
     """Which initialization the default arm of a row has; empty if nothing was trained."""
-    if not (found := results.reached(row)):
+    if not (reached := results.reached(row)):
         return ""
-    *_, newest = (found.get(DEFAULT) or next(iter(found.values()))).runs.values()
+    *_, newest = (reached.get(DEFAULT) or next(iter(reached.values()))).runs.values()
     assert isinstance(newest, Line)
     return _STARTS.get(newest.base, "")
 

@@ -91,16 +91,18 @@ class ArmResult:
 
     def compared(self) -> tuple[str, ...]:
         """Its cells of the columns `COMPARED`."""
-        found, form = self.differences, f".{self.score.digits}f"
-        deltas = (f"{found[name]:{form}}" if name in found else "" for name in BASELINES)
+        differences, form = self.differences, f".{self.score.digits}f"
+        deltas = (
+            f"{differences[name]:{form}}" if name in differences else "" for name in BASELINES
+        )
         return *deltas, self.verdict
 
     @property
     def verdict(self) -> str:
         """What its differences say, in a few words; empty if there are none."""
-        found = self.differences
-        gain = found.get(DEFAULT) or found.get(POSITIONS)
-        return verdict(gain, found.get(NOISE), self.score.higher, found.get(PERMUTED))
+        differences = self.differences
+        gain = differences.get(DEFAULT) or differences.get(POSITIONS)
+        return verdict(gain, differences.get(NOISE), self.score.higher, differences.get(PERMUTED))
 
     @property
     def mean_seconds(self) -> float:
@@ -125,7 +127,7 @@ class ArmResult:
         shared = sorted(self.reached.keys() & other.reached.keys())
         if not shared:
             return None
-        ours, theirs = ([one.reached[seed] for seed in shared] for one in (self, other))
+        ours, theirs = ([result.reached[seed] for seed in shared] for result in (self, other))
         if self.score.goal is not None:
             return counted_difference(ours, theirs, self.score.goal)
         return paired_difference(ours, theirs, spreads.of(self.arm, other.arm), self._choice(other))
@@ -135,7 +137,7 @@ class ArmResult:
         a text nothing, as it has so many tokens."""
         if self.score is not ACCURACY:
             return 0.0
-        shares = [one.mean / self.score.scale for one in (self, other)]
+        shares = [result.mean / self.score.scale for result in (self, other)]
         images = max(run.examples for run in self.runs.values())
         return self.score.scale**2 * by_choice(shares, images)
 
@@ -200,7 +202,7 @@ class Results:
     @classmethod
     def of(cls, workdir: AnyPath, claim: Claim) -> Results:
         """The results of a workdir, of the arms and seeds of a claim on it, all on its data."""
-        found = []
+        results = []
         for arm in recorded_arms(claim.config):
             runs: dict[int, Record] = {}
             for run in (Run.of(workdir, arm, seed) for seed in claim.config["seeds"]):
@@ -209,8 +211,8 @@ class Results:
                     check_fingerprint(where, "data", record.data, data)
                     runs[run.seed] = record
             if runs:
-                found.append(ArmResult(arm, runs))
-        return cls(workdir, {one.arm: one for one in compared(found)})
+                results.append(ArmResult(arm, runs))
+        return cls(workdir, {result.arm: result for result in compared(results)})
 
     def __str__(self) -> str:
         return table(list(self.arms.values()))
@@ -242,23 +244,25 @@ class Results:
         """Write `table.md`, and the numbers of every seed as `summary.json`; may raise OSError."""
         results = list(self.arms.values())
         if is_first() and results:
-            records = [_record(one, self.arms) for one in results]
+            records = [_record(result, self.arms) for result in results]
             files.write(self.workdir / "summary.json", json.dumps(records, indent=2) + "\n")
             files.write(self.workdir / "table.md", f"{self}\n")
 
 
 def compared(results: Sequence[ArmResult]) -> list[ArmResult]:
     """Arms with their differences from the baselines among them, by the spreads of them all."""
-    arms = {one.arm: one for one in results}
-    spreads = Spreads({one.arm: one.reached for one in results})
+    arms = {result.arm: result for result in results}
+    spreads = Spreads({result.arm: result.reached for result in results})
 
-    def differences(one: ArmResult) -> Iterator[tuple[str, Difference]]:
-        for name, arm in one.baselines.items():
+    def differences(result: ArmResult) -> Iterator[tuple[str, Difference]]:
+        for name, arm in result.baselines.items():
             other = arms.get(arm)
-            if other and (found := one.versus(other, spreads)):
-                yield name, found
+            if other and (difference := result.versus(other, spreads)):
+                yield name, difference
 
-    return [dataclasses.replace(one, differences=dict(differences(one))) for one in results]
+    return [
+        dataclasses.replace(result, differences=dict(differences(result))) for result in results
+    ]
 
 
 def verdict(
@@ -285,13 +289,15 @@ def verdict(
     >>> verdict(Difference(-9, -20, 2, 3, few_examples=True), around, higher=True)
     'undecided: few test images'
     """
-    known = [one for one in (gain, over_noise) if one]
+    known = [difference for difference in (gain, over_noise) if difference]
     if not known:
         return ""
-    if min(one.n for one in known) < ENOUGH:
+    if min(difference.n for difference in known) < ENOUGH:
         return "undecided"
     undecided = "undecided: few test images" if known[0].few_examples else "undecided"
-    side, structure = (one.side(higher) if one else None for one in (gain, over_noise))
+    side, structure = (
+        difference.side(higher) if difference else None for difference in (gain, over_noise)
+    )
     if side == -1:
         return "worse"
     if structure == -1:
@@ -331,25 +337,29 @@ def grid(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
     if not results:
         return []
     score = results[0].score
-    found = {
-        "arm": [one.arm for one in results],
-        score.label: [one.shown() for one in results],
-        "n": [str(len(one.reached)) for one in results],
-        **dict(zip(COMPARED, zip(*(one.compared() for one in results), strict=True), strict=True)),
+    columns = {
+        "arm": [result.arm for result in results],
+        score.label: [result.shown() for result in results],
+        "n": [str(len(result.reached)) for result in results],
+        **dict(
+            zip(COMPARED, zip(*(result.compared() for result in results), strict=True), strict=True)
+        ),
     }
-    default = next((one for one in results if one.arm == DEFAULT), None)
+    default = next((result for result in results if result.arm == DEFAULT), None)
     if default and not default.past_its_best():
-        found["steps to default's score"] = [mean_step(one.steps_to(default)) for one in results]
-    if score.goal is not None and any(
-        len(r.curve) > 1 for one in results for r in one.runs.values()
-    ):
-        found[f"steps to {score.goal:g} [95 % CI]"] = [_goal_cell(one) for one in results]
-    for name in dict.fromkeys(name for one in results for name in one.elsewhere):
-        found[f"{score.label} at {name} [95 % CI]"] = [
-            _interval_cell(one.elsewhere.get(name, []), score.digits) for one in results
+        columns["steps to default's score"] = [
+            mean_step(result.steps_to(default)) for result in results
         ]
-    found["train s"] = [f"{one.mean_seconds:.1f}" for one in results]
-    return trimmed(list(found), zip(*found.values(), strict=True))
+    if score.goal is not None and any(
+        len(r.curve) > 1 for result in results for r in result.runs.values()
+    ):
+        columns[f"steps to {score.goal:g} [95 % CI]"] = [_goal_cell(result) for result in results]
+    for name in dict.fromkeys(name for result in results for name in result.elsewhere):
+        columns[f"{score.label} at {name} [95 % CI]"] = [
+            _interval_cell(result.elsewhere.get(name, []), score.digits) for result in results
+        ]
+    columns["train s"] = [f"{result.mean_seconds:.1f}" for result in results]
+    return trimmed(list(columns), zip(*columns.values(), strict=True))
 
 
 def trimmed(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
@@ -376,16 +386,16 @@ def shows(results: Sequence[ArmResult], arms: int = 0, at_once: int = 1) -> str:
     """
     if not results:
         return ""
-    spread = pooled_spread(one.reached for one in results)
+    spread = pooled_spread(result.reached for result in results)
     sd, score = spread.sd if spread else results[0].sd or 0.0, results[0].score
-    seeds = max(len(one.reached) for one in results)
-    tests = max(run.examples for one in results for run in one.runs.values())
-    share = min(float(np.mean([one.mean for one in results])) / score.scale, 1.0)
+    seeds = max(len(result.reached) for result in results)
+    tests = max(run.examples for result in results for run in result.runs.values())
+    share = min(float(np.mean([result.mean for result in results])) / score.scale, 1.0)
     return visible(score, sd, seeds, arms or len(results), tests, share, at_once)
 
 
 def _record(result: ArmResult, arms: Mapping[str, ArmResult]) -> dict[str, Any]:
-    score, found = result.score, {result.baselines[x]: y for x, y in result.differences.items()}
+    score, by_arm = result.score, {result.baselines[x]: y for x, y in result.differences.items()}
     return {
         "arm": result.arm,
         f"{score.name}_mean": result.mean,
@@ -393,10 +403,10 @@ def _record(result: ArmResult, arms: Mapping[str, ArmResult]) -> dict[str, Any]:
         "n": len(result.reached),
         score.name: result.reached,
         "seconds": result.mean_seconds,
-        "differences": {arm: dataclasses.asdict(one) for arm, one in found.items()},
+        "differences": {arm: dataclasses.asdict(difference) for arm, difference in by_arm.items()},
         **{f"{score.name}_{name}": values for name, values in result.elsewhere.items()},
         **({"steps_to_goal": result.steps_to_goal()} if score.goal is not None else {}),
-        "steps_to": {arm: result.steps_to(arms[arm]) for arm in found},
+        "steps_to": {arm: result.steps_to(arms[arm]) for arm in by_arm},
     }
 
 
@@ -421,6 +431,6 @@ def _goal_cell(result: ArmResult) -> str:
 def _interval_cell(values: Sequence[float], digits: int) -> str:
     if not values:
         return ""
-    found, form = paired_difference(values, [0.0] * len(values)), f".{digits}f"
-    ends = "" if found.low is None else f" [{found.low:{form}}, {found.high:{form}}]"
-    return f"{found.mean:{form}}{ends}"
+    average, form = paired_difference(values, [0.0] * len(values)), f".{digits}f"
+    ends = "" if average.low is None else f" [{average.low:{form}}, {average.high:{form}}]"
+    return f"{average.mean:{form}}{ends}"

@@ -78,18 +78,18 @@ def source_digest(arm: Arm, seed: int) -> str | None:
     """
     if not (source := source_path(arm, seed)):
         return None
-    found = _Source.of(source)
-    if found.file:
-        return hashlib.sha256(files.read(found.place)).hexdigest()[:12]
-    if found.step is None and not found.run.finished():
+    start = _Source.of(source)
+    if start.file:
+        return hashlib.sha256(files.read(start.place)).hexdigest()[:12]
+    if start.step is None and not start.run.finished():
         raise InputError(
-            f"init_from {found.place} isn't finished: finish it, or name one of its checkpoints, "
-            f"{found.place}/checkpoints/STEP"
+            f"init_from {start.place} isn't finished: finish it, or name one of its checkpoints, "
+            f"{start.place}/checkpoints/STEP"
         )
-    with found.checkpoint() as (checkpoints, step):
+    with start.checkpoint() as (checkpoints, step):
         record = checkpoints.record(step)
     # Training is exact: what made a checkpoint, and what its tests gave, tell its weights.
-    lane = found.run.group.index(found.run)
+    lane = start.run.group.index(start.run)
     about = {
         "made": {**record["made"][lane], "code": None},
         "evaluations": [[step, values[lane]] for step, values in record["evaluations"]],
@@ -108,18 +108,18 @@ class _Source:
     @classmethod
     def of(cls, path: str) -> _Source:
         place = path_of(path)
-        found = cls(place, file=place.suffix in _FILES)
+        source = cls(place, file=place.suffix in _FILES)
         if place.parent.name == "checkpoints" and re.fullmatch("[0-9]+", place.name):
-            found = cls(place.parent.parent, file=False, step=int(place.name))
-        there = place if found.step is None else found.run.checkpoints / str(found.step)
+            source = cls(place.parent.parent, file=False, step=int(place.name))
+        there = place if source.step is None else source.run.checkpoints / str(source.step)
         if not there.exists():
             raise InputError(f"init_from {place} doesn't exist")
-        if not found.file and not found.run.began:
+        if not source.file and not source.run.began:
             raise InputError(
                 f"init_from {place} is neither a run's folder (WORKDIR/runs/ARM/SEED) nor a "
                 f"{' or '.join(_FILES)} file"
             )
-        return found
+        return source
 
     @contextlib.contextmanager
     def checkpoint(self) -> Iterator[tuple[Checkpoints, int]]:
@@ -127,10 +127,10 @@ class _Source:
         none = InputError(f"init_from {self.place} has no checkpoint")
         if not (folder := self.run.checkpoints).exists():
             raise none
-        with contextlib.closing(Checkpoints(folder)) as found:
-            if not (steps := found.steps()):
+        with contextlib.closing(Checkpoints(folder)) as checkpoints:
+            if not (steps := checkpoints.steps()):
                 raise none
-            yield found, steps[-1] if self.step is None else self.step
+            yield checkpoints, steps[-1] if self.step is None else self.step
 
     @property
     def run(self) -> Run:
@@ -160,17 +160,17 @@ def warm_start(
     Reference: Mimetic Initialization of Self-Attention Layers, table 2 (attention and positions of
     a pretrained model); Initializing Models with Larger Ones (weight selection).
     """
-    found = _Source.of(source)
+    start = _Source.of(source)
     named, treedef = paths.flatten(variables)
     wanted = {name: leaf for name, leaf in named if not re.search(_HEAD, name)}
     if parts:
         chosen_parts = "|".join(PARTS[part] for part in parts)
         wanted = {name: leaf for name, leaf in wanted.items() if re.search(chosen_parts, name)}
-    if found.file:
-        arrays = by_path(found.place, variables["params"], say)
+    if start.file:
+        arrays = by_path(start.place, variables["params"], say)
         teacher = {f"params/{name}": array for name, array in arrays.items()}
     else:
-        teacher = _checkpoint(found)
+        teacher = _checkpoint(start)
     flat = (lambda name, array: array) if heads == "whole" else _side_by_side
     chosen = select(
         {name: flat(name, np.asarray(array)) for name, array in teacher.items()},
