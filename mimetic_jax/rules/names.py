@@ -46,7 +46,7 @@ scale: positions, masks, norms of queries and keys."""
 _PATCHES = re.compile("patch", re.IGNORECASE)
 _CONVOLUTION = re.compile("conv|embed|stem", re.IGNORECASE)
 _POSITIONS = re.compile("pos|wpe", re.IGNORECASE)
-_TOKENS = re.compile("(^|[/._])(wte|tok|vocab|shared)|embed", re.IGNORECASE)
+_TOKENS = re.compile(r"(^|[/._])(wte|tok|vocab|shared|emb(?=[/.]|$))|embed", re.IGNORECASE)
 
 
 def found(path: str) -> tuple[str, str, str]:
@@ -115,6 +115,11 @@ def of_text(table: str, leaves: Iterable[tuple[str, int]], every: Collection[str
 def embeds_tokens(path: str, shape: tuple[int, ...]) -> bool:
     """Whether a leaf has the name and the shape of an embedding of tokens."""
     return _embeds(path, len(shape), ()) == "tokens" and not _POSITIONS.search(path)
+
+
+def embeds_patches(path: str) -> bool:
+    """Whether a kernel of four axes has the name of an embedding of patches."""
+    return _embeds(path, 4, ()) == "patches"
 
 
 def _embeds(path: str, rank: int, every: Collection[str]) -> str:

@@ -83,6 +83,7 @@ the four γ and λ in the layer's block, and `check` and `fit` multiply them int
 
 ATTENTION = ("query", "key", "value", "out")
 
+FIRST_LAYER = frozenset(("embedding", "unembedding", "unembedding_bias", "patch"))
 NORMS = frozenset(
     ("attention_gain", "mlp_gain", "shared_gain", "attention_scale", "mlp_scale", "post_norm")
 )
@@ -198,7 +199,7 @@ class Rule:
     @property
     def of_first_layer(self) -> bool:
         """Whether the leaf embeds tokens or patches, or belongs to the output layer of tokens."""
-        return not {"embedding", "unembedding", "unembedding_bias", "patch"}.isdisjoint(self.roles)
+        return not FIRST_LAYER.isdisjoint(self.roles)
 
     @functools.cached_property
     def needed(self) -> tuple[str, ...]:

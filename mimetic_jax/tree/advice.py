@@ -19,9 +19,12 @@ from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import attention_kernels, name_of, roles_to_write
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.zoo.suggestion import (
+    TOKENS,
+    given,
     mlp_suggestion,
     numbered,
     other_calls,
+    patch_suggestion,
     position_suggestion,
     suggestion,
 )
@@ -73,12 +76,16 @@ def no_match(tree: Tree, scheme: Scheme) -> str:
         if reason := why_left_out(tree, tree.paths):
             return f"{message}: {reason}"
     shapes = [(p, np.shape(leaf)) for p, leaf in zip(tree.paths, tree.leaves, strict=True)]
-    for role, found_in in (("mlp_in", mlp_suggestion), ("position", position_suggestion)):
-        if role in scheme.writes(frozenset({"mlp_in", "mlp_out", "position"})) and (
-            call := found_in(shapes, tree.name_of_rules)
-        ):
-            return f"{message}: give {call}"
     every = sorted(scheme.writes(frozenset(ROLES)))
+    for role, found_in in (
+        ("mlp_in", mlp_suggestion),
+        ("position", position_suggestion),
+        ("patch", patch_suggestion),
+    ):
+        if role in every and (call := found_in(shapes, tree.name_of_rules)):
+            return f"{message}: give {call}"
+    if other_calls(shapes, TOKENS.intersection(every)):
+        return f"{message}: give {given(other_calls(shapes, TOKENS), tree.name_of_rules)}"
     if not every:
         return f"{name_of(scheme)} writes nothing in any tree: {shown(scheme)}"
     kernels = [role for role in every if not role.endswith("_bias")]

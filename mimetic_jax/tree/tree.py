@@ -21,7 +21,7 @@ from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.typed import shown
 from mimetic_jax.rules import names, paths
-from mimetic_jax.rules.rule import ATTENTION, ROLES, Rule, find_rule, search
+from mimetic_jax.rules.rule import ATTENTION, FIRST_LAYER, ROLES, Rule, find_rule, search
 from mimetic_jax.schemes import Block, Context, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
 from mimetic_jax.tree import advice, checks
@@ -410,7 +410,8 @@ class Tree:
                 found.append((block, leaves))
         checks.check_one_width(self, found)
         written = frozenset(leaf.role for _, leaves in found for leaf in leaves)
-        if not found or scheme.writes(frozenset(ROLES)) & {"query", "value"}:
+        wanted = scheme.writes(frozenset(ROLES))
+        if wanted & {"query", "value"} or not (found or wanted <= {"position", *FIRST_LAYER}):
             checks.check_described(self, scheme)
         if found:
             with advice.naming_tokens(self):

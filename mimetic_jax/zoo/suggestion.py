@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from mimetic_jax.rules import names
-from mimetic_jax.rules.rule import ATTENTION, Rule
+from mimetic_jax.rules.rule import ATTENTION, FIRST_LAYER, Rule
 from mimetic_jax.rules.tables import attention_rules
 
 _STORAGE: tuple[dict[str, Any], ...] = tuple(
@@ -32,6 +32,8 @@ _GATED = (
 """Names of the three layers of a gated MLP; the last one's output is activated."""
 _READOUT = re.compile(r"(?i)(^|[/.])((lm_?)?head|unembed\w*|logits\w*|output|readout)([/.]\w+)?$")
 
+TOKENS = FIRST_LAYER - {"patch"}
+"""Roles of leaves for tokens, whose calls `other_calls` gives."""
 _POSITION = re.compile(r"(?i)(^|[/._])(pos(ition)?s?(al)?_?(emb|enc|table)|wpe)")
 
 _Layer = tuple[str, str, tuple[int, ...], str]
@@ -125,23 +127,25 @@ def other_calls(leaves: Sequence[tuple[str, tuple[int, ...]]], roles: Collection
 
     >>> other_calls([("tok", (50, 8)), ("lm_head", (8, 50))], {"embedding", "unembedding"})
     ['embedding_rules("tok", "lm_head")']
+    >>> other_calls([("tok", (50, 8)), ("head/bias", (50,))], {"unembedding_bias"})
+    ['Rule("head/bias", "unembedding_bias", "t")']
     """
     found = []
     if "mlp_in" in roles:
         found += [mlp_call(leaves, _GATED) or mlp_call(leaves)]
-    tables = [one for one in leaves if names.embeds_tokens(*one)]
-    tables = [one for one in tables if not _READOUT.search(one[0])]
+    readouts = [one for one in leaves if one[1] and _READOUT.search(one[0])]
+    tables = [one for one in leaves if names.embeds_tokens(*one) and one not in readouts]
     if "embedding" in roles and len(tables) == 1:
         [(path, shape)] = tables
-        outputs = [
-            (name, other)
-            for name, other in leaves
-            if _READOUT.search(name) and other in (shape, shape[::-1])
-        ]
+        outputs = [one for one in readouts if one[1] in (shape, shape[::-1])]
         stated = [f'"{name.replace(".", "/")}"' for name, _ in [(path, shape), *outputs[:1]]]
         if outputs and outputs[0][1] == shape:
             stated.append("transposed=True")
         found.append(f"embedding_rules({', '.join(stated)})")
+    tokens = {shape[0] for _, shape in tables}
+    biases = [path for path, (size, *rest) in readouts if not rest and size in tokens]
+    if "unembedding_bias" in roles and len(biases) == 1:
+        found.append(f'Rule("{biases[0].replace(".", "/")}", "unembedding_bias", "t")')
     return [call for call in found if call]
 
 
@@ -152,6 +156,22 @@ def position_suggestion(leaves: Iterable[tuple[str, tuple[int, ...]]], beside: s
         f'Rule("{path.replace(".", "/")}", "position", "{layouts[len(shape)]}")'
         for path, shape in leaves
         if _POSITION.search(path) and len(shape) in layouts and (len(shape) == 2 or shape[0] == 1)
+    ]
+    return given(found, beside) if len(found) == 1 else ""
+
+
+def patch_suggestion(leaves: Iterable[tuple[str, tuple[int, ...]]], beside: str) -> str:
+    """What to give for the only kernel with the name and the axes of a patch embedding.
+
+    >>> patch_suggestion([("stem/weight", (64, 3, 8, 8))], "zoo.PYTORCH")
+    'rules=(Rule("stem/weight", "patch", "d c u v"), *zoo.PYTORCH)'
+    """
+    found = [
+        f'Rule("{path.replace(".", "/")}", "patch", "{layout}")'
+        for path, shape in leaves
+        if len(shape) == 4 and names.embeds_patches(path)
+        for layout, (u, v, c) in (("d c u v", (2, 3, 1)), ("u v c d", (0, 1, 2)))
+        if shape[u] == shape[v] and shape[c] <= 4
     ]
     return given(found, beside) if len(found) == 1 else ""
 

@@ -8,13 +8,23 @@ import pytest
 
 from mimetic_jax import InputError, attention_rules, check, plan, rewrite
 from mimetic_jax.command.expressions import parse_rules
-from mimetic_jax.schemes import MeanShift, Mimetic, PositionalHeads, SinCos
+from mimetic_jax.schemes import (
+    Cooccurrence,
+    MeanShift,
+    Mimetic,
+    PositionalHeads,
+    SinCos,
+    Unigram,
+    Whitened,
+)
+from mimetic_jax.weights import cooccurrence
 from tests.zoo.cases import ones
 
 KEY = jax.random.key(0)
 D, F, H, K = 32, 64, 4, 8
 HEADS = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, D)}
 SECOND = {name: (shape[0], 6, *shape[1:]) for name, shape in HEADS.items()}
+COUNTS = cooccurrence(np.arange(500) ** 2 % 50, 50, 5)
 FLAX = "MultiHeadDotProductAttention"
 
 
@@ -134,6 +144,14 @@ OTHERS = {
     "table_1nd": ({"encoder/position_table": (1, 16, D)}, SinCos(axes=1), "position"),
     "out_first": ({"ffn/fc1/weight": (F, D), "ffn/fc2/weight": (D, F)}, MeanShift(), "fc1"),
     "dense": (MLPS, MeanShift(), "Dense_0"),
+    "patches": ({"stem/conv/weight": (D, 3, 8, 8)}, Whitened(), "stem"),
+    "tokens": ({"tok/weight": (50, D)}, Cooccurrence(), "tok"),
+    "tokens_of_a_plain_tree": (plain(), Cooccurrence(), "tok"),
+    "bias_of_the_output": (
+        {"emb/embedding": (50, D), "lm_head/bias": (50,), "fc/bias": (50,)},
+        Unigram(),
+        "lm_head/bias",
+    ),
     "wi": ({"l/wi/kernel": (3, D, F), "l/wo/kernel": (3, F, D)}, MeanShift(), "wi"),
 }
 
@@ -142,8 +160,8 @@ def assert_advised(tree, scheme, words, kept, num_kv_heads=None):
     with pytest.raises(InputError, match=words) as refused:
         plan(ones(tree), scheme, num_heads=H)
     rules = parse_rules(re.search(words, str(refused.value))[1])
-    heads = {"num_heads": H, "num_kv_heads": num_kv_heads}
-    written = {write.path for write in plan(ones(tree), scheme, rules=rules, **heads)}
+    given = {"num_heads": H, "num_kv_heads": num_kv_heads, "counts": COUNTS}
+    written = {write.path for write in plan(ones(tree), scheme, rules=rules, **given)}
     assert written == {path for path in tree if re.search(kept, path)}
 
 
