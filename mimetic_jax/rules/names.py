@@ -46,7 +46,7 @@ scale: positions, masks, norms of queries and keys."""
 _PATCHES = re.compile("patch", re.IGNORECASE)
 _CONVOLUTION = re.compile("conv|embed|stem", re.IGNORECASE)
 _POSITIONS = re.compile("pos|wpe", re.IGNORECASE)
-_TOKENS = re.compile(r"(^|[/._])(wte|tok|vocab|shared|emb(?=[/.]|$))|embed", re.IGNORECASE)
+_TOKENS = re.compile(r"(^|[/._])(wte|tok|vocab|shared)|(^|[/.])emb(?=[/.]|$)|embed", re.IGNORECASE)
 
 
 def found(path: str) -> tuple[str, str, str]:
