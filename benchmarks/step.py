@@ -140,12 +140,9 @@ def main() -> None:
         classes = getattr(arm.source.info, "vocabulary", 0) or arm.source.info.num_classes
         seconds = medians([ours(program, classes), theirs(name, classes, dtype)])
         own, peer = (program.task.per_step * STEPS / each for each in seconds)
-        mfu = own * program.share_of_peak  # 0 on a CPU
-        print(
-            f"{name:<12}{own:9,.0f} {program.task.unit}/s, PyTorch {torch.__version__} {peer:,.0f},"
-            f" ratio {own / peer:.2f}{f'; MFU {mfu:.1%}' if mfu else ''}",
-            flush=True,
-        )
+        share = f"; MFU {own * program.share_of_peak:.1%}" if program.share_of_peak else ""
+        speeds = f"{own:9,.0f} {program.task.unit}/s, PyTorch {torch.__version__} {peer:,.0f}"
+        print(f"{name:<12}{speeds}, ratio {own / peer:.2f}{share}", flush=True)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,23 @@ def test_imports_point_one_way(folder, allowed):
                 assert target in allowed[part] | {part}, f"{path} imports {name}"
 
 
+FOLDERS = {  # beside the package
+    "mimetic_jax": set(),
+    "configs": {"mimetic_jax"},
+    "papers": {"configs", "mimetic_jax"},
+    "launch": {"configs", "mimetic_jax", "papers"},
+    "benchmarks": {"configs", "mimetic_jax"},
+}
+
+
+def test_folders_import_one_way():
+    graphlib.TopologicalSorter(FOLDERS).prepare()
+    for folder, allowed in FOLDERS.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            roots = {name.partition(".")[0] for name in imports(path)}
+            assert roots & {*FOLDERS, "tests"} <= allowed | {folder}, path
+
+
 def test_main_orbax_and_flax_are_imported_by_few():
     for path in PACKAGE.rglob("*.py"):
         roots = {name.partition(".")[0] for name in imports(path)}
