@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, PositionalHeads, Scheme
 from mimetic_jax.trained.pairs import Layer, Pair, layer_pairs
-from mimetic_jax.trained.positional import HeadReader, Turning, fitted
+from mimetic_jax.trained.positional import HeadReader, Turning, fitted, stands_out
 from mimetic_jax.tree.advice import part_of, without
 from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.truncation import actual_constants, expected_singular_values
@@ -87,12 +88,13 @@ class Fit(Listing[LayerFit]):
     Attributes:
         rules: the name of the rules by which the layers were found, as `rules=` takes it.
         positional: the distances at which heads look, if rotary positions were given.
-        biased: whether query and key have biases that aren't 0, which `scheme` doesn't have.
+        constant_parts: whether query and key of the first layer have parts that don't depend on the
+            token, see `positional.stands_out`, and the tree has no table of positions.
     """
 
     rules: str = "rules"
     positional: PositionalHeads | None = None
-    biased: bool = False
+    constant_parts: bool = False
 
     def __str__(self) -> str:
         try:
@@ -100,10 +102,10 @@ class Fit(Listing[LayerFit]):
         except InputError as error:
             return f"{self.table()}\n{error}"
         lines = [self.table(), ", ".join(map(_call, schemes))]
-        if self.biased and not self.positional:
+        if self.constant_parts and not self.positional:
             lines.append(
-                "biases of query and key aren't 0: with rotary positions heads may look at a "
-                "distance by them, which fit reads if it is given the base"
+                "query and key have parts that don't depend on the token: with rotary positions "
+                "heads may look at a distance by them, which fit reads if it is given the base"
             )
         return "\n".join(lines)
 
@@ -262,7 +264,7 @@ def fit(
 
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 1-7 and figure 3.
     """
-    layers, biased = [], False
+    layers = []
     tree = Tree(params, rules, num_heads, num_kv_heads)
     for layer in layer_pairs(tree, tree.views(), effective=effective):
         with blaming(layer.name or "attention"):
@@ -270,21 +272,24 @@ def fit(
                 _fitted(pair) if pair else None for pair in (layer.query_key, layer.value_out)
             )
             mlp = _fitted_mlp(layer.mlp) if layer.mlp else None
-            biased = biased or any(part.any() for part in layer.biases or ())
             layers.append(LayerFit(layer.path, layer.index, query_key, value_out, mlp))
     if not layers:
         shown = ", ".join(tree.paths[:8]) + (", …" if len(tree.paths) > 8 else "")
         raise InputError(f"there is no attention or MLP to fit among the paths {shown or '(none)'}")
-    positional = None
+    positional, views = None, tree.views(read_only=True)
+    added = any("position" in roles for roles in tree.blocks.values())
+    attention = (x for x in layer_pairs(tree, views, effective=effective) if x.query_key)
+    constant_parts = not added and any(map(stands_out, itertools.islice(attention, 1)))
     if rotary is not None:
-        views = tree.views(read_only=True)
         reader = HeadReader(tree, views, rotary)
         heads = [reader.read(layer) for layer in layer_pairs(tree, views, effective=effective)]
         turns = list(dict.fromkeys(filter(None, reader.turns)))
         if len(turns) != 1 or None in reader.turns:
             raise InputError("layers differ in their rotary positions: no PositionalHeads has that")
         positional = fitted([layer for layer in heads if layer], turns[0])
-    return Fit(layers, rules=tree.name_of_rules, positional=positional, biased=biased)
+    return Fit(
+        layers, rules=tree.name_of_rules, positional=positional, constant_parts=constant_parts
+    )
 
 
 def _fitted(pair: Pair) -> PairFit:

@@ -249,6 +249,19 @@ def fitted(layers: Sequence[LayerHeads], rotary: Rotary) -> PositionalHeads:
     )
 
 
+def stands_out(layer: LayerPairs) -> bool:
+    """Whether a head's biases add more than ½ to logits, or query and key read one direction far
+    more than all others."""
+    if layer.biases is not None:
+        query_H, key_H = (np.linalg.norm(bias, axis=1) for bias in layer.biases)
+        return bool((query_H * key_H).max() > math.sqrt(layer.biases[0].shape[1]) / 2)
+    return layer.query_key is not None and _direction(layer)[1]["runner_up"] < _ALONE
+
+
+_ALONE = 0.1
+"""The second eigenvalue over the first where one direction is alone; of noise it is above ½."""
+
+
 def _direction(layer: LayerPairs) -> tuple[np.ndarray, dict[str, Any]]:
     """The unit vector u, and what is said of it."""
     pair, avoiding = layer.query_key, (layer.by_head, layer.mlp)

@@ -238,8 +238,8 @@ def test_stacked_layers_alone_and_in_a_program(scheme):
         else leaf
         for path, leaf in tree_for(scheme).items()
     }
-    alone = rewrite(KEY, before, scheme, rules=RULES)
-    inside = jax.jit(lambda params: rewrite(KEY, params, scheme, rules=RULES))(before)
+    alone = rewrite(KEY, before, scheme, **OPTIONS)
+    inside = jax.jit(lambda params: rewrite(KEY, params, scheme, **OPTIONS))(before)
     tolerance = 1e-3 if scheme == Impulse() else 3e-5
     for ours, theirs in zip(seen(inside), seen(alone), strict=True):
         for role, array in ours.items():
