@@ -84,7 +84,7 @@ def _writes(arm: Arm) -> list[str]:
     return ["  writes:", *(f"  {row}" for row in rows)]
 
 
-_GAINS = {41: 0.285, 100: 0.216, 400: 0.113}
+_GAINS = {41: 0.285, 100: 0.211, 400: 0.110}
 """Nats per token that embeddings from counts gained in small models, by how many tokens the
 training saw for each of the vocabulary: docs/first_layer.md."""
 
