@@ -75,13 +75,18 @@ class HeadReader:
             raise InputError(f"{len(turns)} rotary positions for {len(attention)} attention layers")
         self.turns: Sequence[Rotary | None] = turns
         self._left = iter(self.turns)
-        biased = all({"query_bias", "key_bias"} <= block.keys() for block in attention)
+        roles = {"query_bias", "key_bias"}
+        biases = [block[role] for block in attention for role in roles & block.keys()]
+        self._zero = not any(map(np.any, biases))  # then a channel may hold what they don't
+        biased = all(roles <= block.keys() for block in attention) and not self._zero
         self._constants = {} if biased else _constants(tree, self.turns)
 
     def read(self, layer: LayerPairs) -> LayerHeads | None:
         """None for a layer without query and key, or without positions."""
         if layer.query_key is None or (turning := next(self._left)) is None:
             return None
+        if self._zero:
+            layer = dataclasses.replace(layer, biases=None)
         return positional_heads(layer, turning, self._constants.get((layer.path, layer.index)))
 
 

@@ -241,3 +241,17 @@ def test_a_number_that_multiplies_logits():
     products = (query[:4] + 1j * query[4:]) * (key[:4] - 1j * key[4:]) * np.exp(1j * rates)
     assert np.sum(products).real / 64 == pytest.approx(8, rel=1e-5)
     assert check(new, rules=rules, rotary=100.0).positional[0].sharpness[0] == pytest.approx(8)
+
+
+def test_biases_that_are_zero_hide_no_channel():
+    D, K, layer = 32, 8, "model.layers.0."
+    random = np.random.default_rng(0)
+    shapes = {"model.embed_tokens.weight": (50, D)}
+    shapes |= {f"{layer}self_attn.{name}_proj.weight": (D, D) for name in "qkvo"}
+    shapes |= {f"{layer}mlp.{name}_proj.weight": (D, D) for name in ("gate", "up", "down")}
+    tree = {name: 0.02 * random.normal(size=shape) for name, shape in shapes.items()}
+    tree = rewrite(jax.random.key(0), tree, PositionalHeads(1e4, channel=0), num_heads=D // K)
+    zeros = {f"{layer}self_attn.{name}_proj.bias": np.zeros(D, np.float32) for name in "qk"}
+    one, other = (check(x, num_heads=D // K, rotary=1e4).positional for x in (tree, tree | zeros))
+    assert [layer.offsets for layer in one] == [layer.offsets for layer in other]
+    assert one[0].offsets[:2] == (0, 1)
