@@ -141,11 +141,7 @@ TABLES = {
     "first_length": Table(
         f"embeddings from counts over the length of the training: {_TODAY}, 16 x 64 tokens a step",
         text,
-        (
-            _wikitext(400, *_COUNTS, "counts_2", "counts_1"),
-            _wikitext(1600, *_COUNTS),
-            _wikitext(3200, "default", "counts"),
-        ),
+        (_wikitext(400, *_COUNTS, "counts_2", "counts_1"), _wikitext(1600, *_COUNTS)),
         "test bits/byte",
         controls=(),
         fields={"eval.every": 0, "optimizer.learning_rate": 0.004},
