@@ -299,9 +299,18 @@ class Tree:
                 )
         return None
 
+    def _columns(self, block: str) -> frozenset[int]:
+        """The numbers of heads of a block, of the columns of one, and of all."""
+        sizes = [
+            leaf.axes for leaf in self.blocks[block].values() if leaf.fits and "k" in leaf.axes
+        ]
+        heads = {axes[name] for axes in sizes for name in "hg" if name in axes}
+        widths = {axes["k"] for axes in sizes}
+        return frozenset(heads | widths | {count * width for count in heads for width in widths})
+
     def vectors(self, block: str, layer: int | None, width: int) -> dict[str, bool]:
-        """Other arrays [D] in the layer of a block, or of any length in the block itself, by path:
-        True if they are norms after the sum.
+        """Other arrays [D] in the layer of a block, or of a head or its columns in the block
+        itself, by path: True if they are norms after the sum.
 
         False are those that no rule describes; biases aren't among them.
         """
@@ -309,12 +318,13 @@ class Tree:
         places = [place for place in paths.above(block)[:4] if place]
         numbered = (place for place in places if layer is None and place[-1].isdecimal())
         place = next(numbered, places[min(1, len(places) - 1)] if places else "")
+        columns = self._columns(block)
         found = {}
         for path, leaf in zip(self.paths, self.leaves, strict=True):
             at = path.replace(".", "/")
             inside = not place or at.startswith(f"{place}/")
             own = bool(block) and at.startswith(f"{block.replace('.', '/')}/")
-            known = width in np.shape(leaf) or own
+            known = width in np.shape(leaf) or (own and not columns.isdisjoint(np.shape(leaf)))
             if inside and known and np.ndim(leaf) == (1 if layer is None else 2):
                 rule = self._rule_of.get(path)
                 after = rule is not None and "post_norm" in rule.roles
