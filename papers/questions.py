@@ -111,7 +111,7 @@ TABLES = {
             Row(
                 "Penn Treebank by words (10,000)",
                 {"level": "word", **_GPT_64},
-                arms=("default", "log_p", "permuted_counts", "counts"),
+                arms=_COUNTS,
                 fields={"data.name": "ptb_word", "eval.every": 0},
                 score="test perplexity",
                 ladder=dataclasses.replace(_FIRST, trials=(100, 101, 102)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ from mimetic_jax.base.times import duration
 from mimetic_jax.train import rates
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.tree.rewrite import Plan
 
 
 def describe(comparison: Comparison, target: Target | None = None) -> str:
@@ -33,12 +34,18 @@ def describe(comparison: Comparison, target: Target | None = None) -> str:
     ]
     if rates.first(config):
         lines.append(rates.about_trials(config, len(comparison.arms)))
-    lines += _on_the_curve(comparison.arms.values())
+    plans = {
+        name: arm.program.plan(arm.config.scheme)
+        for name, arm in comparison.arms.items()
+        if arm.config.scheme
+    }
+    lines += _on_the_curve(comparison.arms, plans)
     found = {name: _lines(arm) for name, arm in comparison.arms.items()}
     shared = [line for line in next(iter(found.values())) if all(line in x for x in found.values())]
     lines += ["", "every arm" if len(found) > 1 else "the run", *shared]
-    for name, arm in comparison.arms.items():
-        own = [line for line in found[name] if line not in shared] + _writes(arm)
+    for name in comparison.arms:
+        own = [line for line in found[name] if line not in shared]
+        own += _writes(plans.get(name))
         lines += ["", f"arm {name}", *own]
     return "\n".join(paragraph(line, "      ") for line in lines)
 
@@ -76,12 +83,11 @@ def _lines(arm: Arm) -> list[str]:
     ]
 
 
-def _writes(arm: Arm) -> list[str]:
-    """What the schemes of an arm write."""
-    if not arm.config.scheme:
+def _writes(plan: Plan | None) -> list[str]:
+    """What the schemes of an arm write, if it has any."""
+    if plan is None:
         return ["  as the model draws it"]
-    rows = str(arm.program.plan(arm.config.scheme)).splitlines()
-    return ["  writes:", *(f"  {row}" for row in rows)]
+    return ["  writes:", *(f"  {row}" for row in str(plan).splitlines())]
 
 
 _GAINS = {41: 0.285, 100: 0.211, 400: 0.110}
@@ -89,13 +95,17 @@ _GAINS = {41: 0.285, 100: 0.211, 400: 0.110}
 training saw for each of the vocabulary: docs/first_layer.md."""
 
 
-def _on_the_curve(arms: Iterable[Arm]) -> list[str]:
+def _tokens(arm: Arm) -> int:
+    """How many tokens a run is trained on."""
+    return arm.program.steps * arm.program.batch * arm.config.data.length
+
+
+def _on_the_curve(arms: Mapping[str, Arm], plans: Mapping[str, Plan]) -> list[str]:
     """Where trainings with embeddings from counts stand among those that were measured."""
     seen = {
-        arm.program.steps * arm.program.batch * arm.config.data.length / write.shape[0]
-        for arm in arms
-        if arm.config.scheme
-        for write in arm.program.plan(arm.config.scheme)
+        _tokens(arms[name]) / write.shape[0]
+        for name, plan in plans.items()
+        for write in plan
         if write.role == "embedding" and "Cooccurrence" in write.scheme
     }
     measured = ", ".join(f"{gain:.3g} nats at {known}" for known, gain in _GAINS.items())

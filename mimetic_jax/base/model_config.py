@@ -109,9 +109,7 @@ class ModelConfig:
             "neighbors" if kind in _NEIGHBORS else "halves",
             bool(_first(fields, biased) if _first(fields, biased) is not None else kind in _BIASES),
             _multiplier(fields, width),
-            kind.startswith(_ROOT_WIDTH)
-            or _first(fields, ("embedding_multiplier", "scale_emb"))
-            or 0,
+            kind.startswith(_ROOT_WIDTH) or _first(fields, _EMBEDDING) or 0,
             tuple(_others(fields, rope, kind)),
         )
 

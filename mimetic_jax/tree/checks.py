@@ -136,7 +136,7 @@ def check_columns(tree: Tree, block: str, layer: int | None) -> None:
     dim = next(leaf.sizes["d"] for leaf in tree.blocks[block].values() if "d" in leaf.sizes)
     for path in tree.vectors(block, layer, 0):
         # Those of the width are norms of the layer, whose gain is taken for 1.
-        if dim not in np.shape(tree.leaves[tree.paths.index(path)]):
+        if dim not in np.shape(tree.leaves[tree.indices[path]]):
             raise InputError(
                 f"no rule describes {path}, on which logits depend: if it is the gain of a norm "
                 "over a head's columns, Rule(path, 'query_gain', 'k') or 'key_gain'"

@@ -42,7 +42,8 @@ class Tree:
     """A parameter tree and, by rules, its blocks.
 
     Attributes:
-        leaves, paths: arrays or shapes, and their paths, in the order of the tree.
+        leaves, paths: arrays or shapes, and their paths, in the order of the tree; `indices` has
+            the place of each path.
         rules: the rules that describe leaves; `found_rules`, if they weren't given.
         heads: the numbers of heads, "h" and "g"; `grouped`, if that of key and value was given.
         blocks: the described leaves by the path of their block and by role.
@@ -72,6 +73,7 @@ class Tree:
         self.grouped = num_kv_heads is not None
         self.leaves = [leaf for _, leaf in named]
         self.paths = [path for path, _ in named]
+        self.indices = {path: index for index, path in enumerate(self.paths)}
         self.held: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
             self.held[paths.parent(path)].append(path)
@@ -291,7 +293,7 @@ class Tree:
         if not (layer := paths.parent(gain.path)):
             return None
         for path in self.held[layer]:
-            index = self.paths.index(path)
+            index = self.indices[path]
             if _BIAS.search(path) and np.shape(self.leaves[index]) == gain.shape:
                 rule = dataclasses.replace(gain.rule, role="attention_shift", plus_one=False)
                 return dataclasses.replace(

@@ -26,6 +26,7 @@ SMOOTHING = Range(0, 1)
 _CHUNK = 2**22  # tokens that are counted at once, so that memory doesn't grow with the text
 _DENSE = 1000  # tokens up to which LAPACK's whole decomposition is as fast as a partial one
 _KRYLOV = 5  # columns of the basis of a partial one, for each column that is kept
+_BASIS = 500  # columns that it has at least
 
 
 def cooccurrence(tokens: Any, vocab: int, window: int = 5) -> csr_array:
@@ -212,9 +213,9 @@ def _vectors(same: _Same, dim: int, smoothing: float) -> np.ndarray:
 def _leading(matrix: csr_array, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The leading left singular vectors [V, count] of a sparse matrix, and their values.
 
-    Block Lanczos on A Aᵀ with a basis of 5 · count vectors, all of them kept orthogonal. A whole
-    block is multiplied at once, which is 20 times as fast as ARPACK with its single vectors. The
-    start is fixed: the same counts give the same bytes.
+    Block Lanczos on A Aᵀ with a basis of 5 · count vectors, or a few hundred if count is small, all
+    of them kept orthogonal. A whole block is multiplied at once, where ARPACK multiplies single
+    vectors. The start is fixed: the same counts give the same bytes.
 
     Reference: Randomized Block Krylov Methods for Stronger and Faster Approximate Singular Value
     Decomposition (Musco and Musco 2015).
@@ -223,20 +224,20 @@ def _leading(matrix: csr_array, count: int) -> tuple[np.ndarray, np.ndarray]:
 
     matrix = matrix.astype(np.float32)
     turned = matrix.T.tocsr()
-    basis_size, block_size = max(_KRYLOV * count, _DENSE // 2), max(count // 4, 16)
+    basis_size, block_size = max(_KRYLOV * count, _BASIS), max(count // 4, 16)
     basis, products = (
         np.empty((side, basis_size + block_size), np.float32, order="F") for side in matrix.shape
     )
     start = np.random.default_rng(0).standard_normal((matrix.shape[1], block_size), np.float32)
-    size, block = 0, matrix @ start
+    size, image = 0, start
     while size < basis_size:
-        block = _new_directions(block, basis[:, :size])
+        block = _new_directions(matrix @ image, basis[:, :size])
         if not block.shape[1]:  # the basis has all that the matrix reaches
             break
         image = turned @ block
         end = size + block.shape[1]
         basis[:, size:end], products[:, size:end] = block, image
-        size, block = end, matrix @ image
+        size = end
     gram = (products[:, :size].T @ products[:, :size]).astype(np.float64)
     squares, vectors = scipy.linalg.eigh(gram, subset_by_index=(max(size - count, 0), size - 1))
     left = basis[:, :size] @ vectors[:, ::-1].astype(np.float32)
