@@ -108,10 +108,11 @@ VISION = ("default", "sincos", "norm_matched_mimetic", "mimetic")
 def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
     """The self-attention paper's arms for images, and its rivals; positions have the scale γ.
 
-    With the file of a ViT of the same width there are arms `pretrained`, which takes attention and
-    positions, and `pretrained_whole`.
+    `mimetic_zero_mlp` also starts the second layer of each MLP at zero. With the file of a ViT of
+    the same width there are arms `pretrained`, which takes attention and positions, and
+    `pretrained_whole`.
     """
-    positions, mimetic = SinCos(scale=scale), Mimetic()
+    positions, mimetic, zero_mlp = SinCos(scale=scale), Mimetic(), s.ZeroOut(mlp=True)
     query_key, value_out = halves(mimetic)
     gated = {"attention": "gpsa", "pool": "mean", "qkv_bias": False}
     arms: Arms = {
@@ -126,6 +127,8 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
         "positive": (positions, Mimetic(beta_vo=0.4)),
         "whitened": (positions, s.Whitened()),
         "whitened_mimetic": (positions, s.Whitened(), mimetic),
+        "mimetic_zero_mlp": (positions, zero_mlp, mimetic),
+        "whitened_mimetic_zero_mlp": (positions, s.Whitened(), zero_mlp, mimetic),
         # Solved for random positions: those of sin and cos have too low a rank.
         "impulse": (_IMPULSE,),
         # The paper doesn't say which positions these have.
@@ -161,16 +164,10 @@ FEW_IMAGES = ("default", "norm_matched_mimetic_zero_mlp", "mimetic_zero_mlp")
 def few_images() -> Arms:
     """Arms for a few thousand images: those of `vision`, where default has sin-cos positions too.
 
-    `learned` is the default with learned positions. `mimetic_zero_mlp` also starts the second layer
-    of each MLP at zero.
+    `learned` is the default with learned positions.
     """
-    positions, mimetic = SinCos(), Mimetic()
     others = {name: arm for name, arm in vision().items() if name != "sincos"}
-    return others | {
-        "default": (positions,),
-        "learned": (),
-        "mimetic_zero_mlp": (positions, s.ZeroOut(mlp=True), mimetic),
-    }
+    return others | {"default": (SinCos(),), "learned": ()}
 
 
 def figures(scale: float) -> Groups:
@@ -316,14 +313,20 @@ def language() -> Arms:
     }
 
 
+_HALF = s.PositionalHeads(10_000)
+"""The last half of the heads looks at a distance."""
+
+
 def first_layer() -> Arms:
     """Embeddings from the counts of the training text, with windows of 5, 2 and 1 tokens.
 
     `log_p`, the output layer's bias alone, is in all of them: their gain is what they have beyond.
+    In `half_counts` half of the heads look at a distance, too, as in `half` of `positional`.
     """
     windows = {"counts": 5, "counts_2": 2, "counts_1": 1}
     arms: Arms = {"default": {}, "log_p": (s.Unigram(),)}
-    return arms | {name: (s.Unigram(), s.Cooccurrence(w)) for name, w in windows.items()}
+    arms |= {name: (s.Unigram(), s.Cooccurrence(w)) for name, w in windows.items()}
+    return arms | {"half_counts": (s.Unigram(), s.Cooccurrence(), _HALF)}
 
 
 FIRST_LAYER = ("default", "log_p", "norm_matched_counts", "permuted_counts", "counts")
@@ -338,8 +341,7 @@ def positional(layers: int, heads: int, length: int) -> Arms:
     Controls: norm_matched_positional, permuted_positional with random phases, and distances of
     `length` at random.
     """
-    scheme = s.PositionalHeads(10_000, sharpness=8.0)
-    some = dataclasses.replace(scheme, sharpness=None)
+    scheme = dataclasses.replace(_HALF, sharpness=8.0)
     drawn = np.random.default_rng(0).integers(length, size=(layers, heads))
     distances = tuple(map(tuple, drawn.tolist()))
     bare = {"model": {"bias_free": True}}
@@ -348,7 +350,7 @@ def positional(layers: int, heads: int, length: int) -> Arms:
         "positional": (scheme,),
         "random_distances": (dataclasses.replace(scheme, offsets=distances),),
         "self": (dataclasses.replace(scheme, offsets=(0,)),),
-        "half": (some,),
+        "half": (_HALF,),
         "bare": bare,
         "bare_positional": {**bare, "scheme": (dataclasses.replace(scheme, channel=0),)},
     }
