@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,7 +14,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range, shown
-from mimetic_jax.host.cores import limited_blas
+from mimetic_jax.host.cores import cores, limited_blas, on_cores
 from mimetic_jax.weights.checks import check_key, check_room, number
 from mimetic_jax.weights.checks import counts as positive_integers
 from mimetic_jax.weights.factor import haar_basis
@@ -222,8 +224,7 @@ def _leading(matrix: csr_array, count: int) -> tuple[np.ndarray, np.ndarray]:
     """
     import scipy.linalg
 
-    matrix = matrix.astype(np.float32)
-    turned = matrix.T.tocsr()
+    bands, turned_bands = _bands(matrix), _bands(matrix.T.tocsr())
     basis_size, block_size = max(_KRYLOV * count, _BASIS), max(count // 4, 16)
     basis, products = (
         np.empty((side, basis_size + block_size), np.float32, order="F") for side in matrix.shape
@@ -231,10 +232,10 @@ def _leading(matrix: csr_array, count: int) -> tuple[np.ndarray, np.ndarray]:
     start = np.random.default_rng(0).standard_normal((matrix.shape[1], block_size), np.float32)
     size, image = 0, start
     while size < basis_size:
-        block = _new_directions(matrix @ image, basis[:, :size])
+        block = _new_directions(_product(bands, image), basis[:, :size])
         if not block.shape[1]:  # the basis has all that the matrix reaches
             break
-        image = turned @ block
+        image = _product(turned_bands, block)
         end = size + block.shape[1]
         basis[:, size:end], products[:, size:end] = block, image
         size = end
@@ -242,6 +243,18 @@ def _leading(matrix: csr_array, count: int) -> tuple[np.ndarray, np.ndarray]:
     squares, vectors = scipy.linalg.eigh(gram, subset_by_index=(max(size - count, 0), size - 1))
     left = basis[:, :size] @ vectors[:, ::-1].astype(np.float32)
     return left, np.sqrt(squares[::-1].clip(min=0))
+
+
+def _bands(matrix: csr_array) -> list[csr_array]:
+    """The rows of a matrix, in float32, in bands with about as many entries for each core."""
+    entries = np.linspace(0, matrix.nnz, cores() + 1)[1:-1]
+    ends = [0, *np.searchsorted(matrix.indptr, entries).tolist(), matrix.shape[0]]
+    return [matrix[start:end].astype(np.float32) for start, end in itertools.pairwise(ends)]
+
+
+def _product(bands: Sequence[csr_array], block: np.ndarray) -> np.ndarray:
+    """A · block, each band on a core of its own; how many there are changes no row."""
+    return np.concatenate(list(on_cores(lambda band: band @ block, bands)))
 
 
 def _new_directions(block: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -117,6 +117,14 @@ def test_columns_beyond_the_rank_keep_noise():
     np.testing.assert_array_equal(empty, jnp.ones((3, 4)))
 
 
+def test_the_number_of_cores_changes_no_byte(monkeypatch):
+    counts, drawn = weights.cooccurrence(zipf(20_000, 1500), 1500), []
+    for cores in (1, 3):
+        monkeypatch.setattr(module, "cores", lambda cores=cores: cores)
+        drawn.append(weights.from_counts(KEY, counts.copy(), 24))
+    np.testing.assert_array_equal(*drawn)
+
+
 BYTES = """
 import hashlib, jax, numpy as np
 from mimetic_jax import weights
