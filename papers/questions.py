@@ -11,7 +11,7 @@ from typing import Any
 
 from configs import cifar10_vit, rotary, text
 from configs.arms import FIRST_LAYER
-from papers.record import NOTHING, Arguments, Figure, Ladder, Row, Table
+from papers.record import NOTHING, Arguments, Fields, Figure, Ladder, Row, Table
 
 _SIZE = {"width": 96, "depth": 6, "heads": 3}
 
@@ -94,11 +94,9 @@ def _wikitext(steps: int, *arms: str) -> Row:
     return Row(f"WikiText-2 by byte pairs (4,096), {steps:,} steps", arguments, arms=arms)
 
 
-def _setting(label: str, rate: float, arguments: Arguments = NOTHING, **fields: Any) -> Row:
-    """The same with 400 steps, where a model or its optimizer is another one."""
-    named = {name.replace("_", ".", 1): value for name, value in fields.items()}
-    named["optimizer.learning_rate"] = rate
-    return Row(label, {**_PAIRS, **arguments}, arms=_COUNTS, fields=named)
+def _setting(label: str, rate: float, fields: Fields = NOTHING) -> Row:
+    """400 steps, where the model or its optimizer is another one."""
+    return Row(label, _PAIRS, arms=_COUNTS, fields={"optimizer.learning_rate": rate, **fields})
 
 
 def _large(steps: int, first: tuple[float, ...], *arms: str) -> Row:
@@ -158,6 +156,21 @@ TABLES = {
         controls=(),
         fields={"eval.every": 0, "optimizer.learning_rate": 0.004},
         doubt="one rate for all arms, that of configs/text.py",
+    ),
+    "first_settings": Table(
+        f"embeddings from counts in other settings: {_TODAY} unless said, 400 steps of 16 x 64 "
+        "tokens of WikiText-2 by byte pairs (4,096)",
+        text,
+        (
+            _setting("a rate of 8e-3", 8e-3),
+            _setting("learned positions, which are added", 4e-3, {"model.positions": "learned"}),
+            _setting("Muon", 4e-3, {"optimizer.name": "muon"}),
+        ),
+        "test bits/byte",
+        controls=(),
+        fields={"eval.every": 0},
+        doubt="one rate for all arms, the default's best of 2e-3, 4e-3 and 8e-3 by three trial "
+        "seeds",
     ),
     "first_images": Table(
         "patches whitened, at one rate: 10,000 images of CIFAR-10, crop and flip, "
