@@ -23,9 +23,9 @@ check: .venv/installed  ## everything that must hold before a commit
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2
 
-bench: .venv/installed  ## time initialization against NumPy SVDs, and the decoding of images
-	$(BIN)/python -m benchmarks.init
-	$(BIN)/python -m benchmarks.input
+bench: .venv/installed  ## time embeddings from counts, and training steps beside PyTorch's
+	$(BIN)/python -m benchmarks.counts
+	$(BIN)/python -m benchmarks.step
 
 docs: .venv/installed  ## the documentation as a site, in site/
 	$(BIN)/pip install -q --upgrade "pip>=25.1"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -29,8 +30,8 @@ try:
 except ImportError as error:
     sys.exit(f"this benchmark compares with PyTorch: pip install torch ({error})")
 
-from benchmarks.timing import medians
 from configs.default import default
+from mimetic_jax.analysis.timing import timed
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
@@ -138,7 +139,9 @@ def main() -> None:
     for name in flags.models or MODELS:
         program = (arm := Comparison(config_of(name, dtype)).arms["run"]).program
         classes = getattr(arm.source.info, "vocabulary", 0) or arm.source.info.num_classes
-        seconds = medians([ours(program, classes), theirs(name, classes, dtype)])
+        both = ours(program, classes), theirs(name, classes, dtype)
+        rounds = [[timed(step)[0] for step in both] for _ in range(6)]
+        seconds = map(statistics.median, zip(*rounds[1:], strict=True))  # the first compiles
         own, peer = (program.task.per_step * STEPS / each for each in seconds)
         share = f"; MFU {own * program.share_of_peak:.1%}" if program.share_of_peak else ""
         speeds = f"{own:9,.0f} {program.task.unit}/s, PyTorch {torch.__version__} {peer:,.0f}"

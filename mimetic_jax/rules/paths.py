@@ -57,7 +57,7 @@ def of_layer(path: str, layer: int | None) -> str:
 def family(path: str) -> str:
     """The path without its numbers, which the layers of one kind share.
 
-    The first of several layers may have no number, as in Haiku and Keras. Towers keep theirs, since
+    The first of several layers may have no number, as in Keras. Towers keep theirs, since
     each has a depth of its own; encoders and models do if they have numbered layers.
 
     >>> family("encoder/attention"), family("encoder/attention_1")

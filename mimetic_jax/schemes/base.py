@@ -316,8 +316,10 @@ def both_or_none(roles: frozenset[str], first: str, second: str) -> frozenset[st
     """Two roles that are drawn together, or nothing if a block has neither; one is an error."""
     present = roles & {first, second}
     if len(present) == 1:
+        [lacking] = {first, second} - present
         raise InputError(
-            f"{first} and {second} are drawn together but only {next(iter(present))} was found"
+            f"{first} and {second} are drawn together but only {next(iter(present))} was found: "
+            f"put a rule of the other in front, rules=(Rule(path, {lacking!r}, layout), *rules)"
         )
     return present
 

@@ -43,7 +43,6 @@ from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.zoo.axlearn import AXLEARN, AXLEARN_GROUPED
-from mimetic_jax.zoo.bonsai import BONSAI
 from mimetic_jax.zoo.detection import best_table
 from mimetic_jax.zoo.diffusers import DIFFUSERS_UNET
 from mimetic_jax.zoo.dinov3 import DINOV3_FLAX
@@ -51,14 +50,11 @@ from mimetic_jax.zoo.equinox import EQUINOX, EQUINOX_STACKED
 from mimetic_jax.zoo.flax import FLAX_STACKED
 from mimetic_jax.zoo.gemma import GEMMA, OPENPI
 from mimetic_jax.zoo.gpt2 import HUGGING_FACE_GPT2, NANOGPT, PYTORCH_GPT2, PYTORCH_NANOGPT
-from mimetic_jax.zoo.haiku import HAIKU
 from mimetic_jax.zoo.hugging_face import HUGGING_FACE, HUGGING_FACE_PLUS_ONE
-from mimetic_jax.zoo.keras import KERAS
 from mimetic_jax.zoo.litgpt import LITGPT, LITGPT_PLUS_ONE
 from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_LLAMA
 from mimetic_jax.zoo.named import named_rules
 from mimetic_jax.zoo.nanochat import NANOCHAT
-from mimetic_jax.zoo.nanodo import NANODO
 from mimetic_jax.zoo.pytorch import BY_TYPE, GROUPED_BY_TYPE, PYTORCH, PYTORCH_PLUS_ONE
 from mimetic_jax.zoo.t5x import T5X
 from mimetic_jax.zoo.tunix import TUNIX
@@ -70,7 +66,6 @@ __all__ = [  # noqa: RUF022 - tables in the order in which the first that fits i
     "HUGGING_FACE",
     "HUGGING_FACE_GPT2",
     "NANOGPT",
-    "BONSAI",
     "TUNIX",
     "GEMMA",
     "OPENPI",
@@ -81,10 +76,7 @@ __all__ = [  # noqa: RUF022 - tables in the order in which the first that fits i
     "DIFFUSERS_UNET",
     "EQUINOX",
     "EQUINOX_STACKED",
-    "HAIKU",
-    "KERAS",
     "T5X",
-    "NANODO",
     "DINOV3_FLAX",
     "NANOCHAT",
     "LITGPT",
@@ -118,8 +110,6 @@ NOTES: Mapping[str, str] = {
     "T5X": _UNDIVIDED,
     "EQUINOX": _SAME_CLASS,
     "EQUINOX_STACKED": _SAME_CLASS,
-    "HAIKU": _SAME_CLASS,
-    "KERAS": _SAME_CLASS,
 }
 """What to know before a table is used; `plan` prints it."""
 
@@ -143,9 +133,9 @@ def detect(params: Any) -> str | None:
     Example:
         >>> import jax.numpy as jnp
         >>> square = jnp.zeros((8, 8))
-        >>> names = ("query", "key", "value", "linear")
-        >>> detect({f"multi_head_attention/~/{name}": {"w": square} for name in names})
-        'HAIKU'
+        >>> names = ("q_proj", "k_proj", "v_proj", "o_proj")
+        >>> detect({f"layers/0/self_attn/{name}": {"kernel": square} for name in names})
+        'HUGGING_FACE'
     """
     # Names don't show whether a model adds 1 to its gains.
     told_apart = {name: rules for name, rules in TABLES.items() if not name.endswith("_PLUS_ONE")}

@@ -147,24 +147,26 @@ def test_the_table_that_fits_is_named():
 
 
 def test_half_of_the_names_are_stock_ones():
+    """As in Keras, whose output projection is called attention_output."""
     names = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K)}
     tree = {f"mha/{name}/kernel": jnp.zeros(shape) for name, shape in names.items()}
     tree["mha/attention_output/kernel"] = jnp.zeros((H, K, D))
-    assert mimetic_jax.plan(tree, Mimetic()).table == "KERAS"
-    with pytest.raises(InputError, match=r"value.*: it looks like zoo\.KERAS, give rules=zoo"):
-        mimetic_jax.plan(tree, Mimetic(), rules=FLAX)
+    with pytest.raises(InputError, match=r"only value was found: .*Rule\(path, 'out', layout\)"):
+        mimetic_jax.plan(tree, Mimetic())
+    rules = attention_rules(out="attention_output")
+    assert len(mimetic_jax.plan(tree, Mimetic(), rules=rules)) == 4
 
 
 def test_two_tables_that_fit_are_an_error_with_both(monkeypatch):
     llama = {name: {"kernel": jnp.zeros((D, D))} for name in ("q_proj", "k_proj", "v_proj")}
     llama["o_proj"] = {"kernel": jnp.zeros((D, D))}
-    keras = {name: {"kernel": jnp.zeros((D, H, K))} for name in ("query", "key", "value")}
-    keras["attention_output"] = {"kernel": jnp.zeros((H, K, D))}
-    tree = {"text": {"self_attn": llama}, "images": {"mha": keras}}
-    both = r"rules=\(\*zoo\.(KERAS|HUGGING_FACE), \*zoo\.(HUGGING_FACE|KERAS)\)"
+    tunix = {name: {"w": jnp.zeros((D, H, K))} for name in ("q_proj", "k_proj", "v_proj")}
+    tunix["o_proj"] = {"w": jnp.zeros((H, K, D))}
+    tree = {"text": {"self_attn": llama}, "images": {"attn": tunix}}
+    both = r"rules=\(\*zoo\.(TUNIX|HUGGING_FACE), \*zoo\.(HUGGING_FACE|TUNIX)\)"
     with pytest.raises(InputError, match=both):
         mimetic_jax.plan(tree, Mimetic(), num_heads=H)
-    rules = (*zoo.KERAS, *zoo.HUGGING_FACE)
+    rules = (*zoo.TUNIX, *zoo.HUGGING_FACE)
     assert len(mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)) == 8
     transposed = tuple(
         dataclasses.replace(rule, layout=rule.layout.replace("d (h k)", "(h k) d"))

@@ -5,7 +5,6 @@ None of these libraries is among our own requirements; `make real` installs them
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -58,7 +57,7 @@ def alone(call):
     return lambda new, x: (x, call(new, x))
 
 
-# Equinox, Equimo, Haiku, Keras.
+# Equinox, Equimo, penzai.
 
 
 def equinox():
@@ -84,21 +83,6 @@ def equimo():
     model = models.VisionTransformer(32, 3, patch_size=16, **sizes, key=key)
     call = alone(lambda new, x: new.blocks[0].blocks[0].attn(x, key=key, inference=True))
     return Model("PYTORCH", model, call, "blocks/0/blocks/0")
-
-
-def haiku():
-    hk = pytest.importorskip("haiku")
-    w_init = hk.initializers.VarianceScaling()
-
-    def both(x):
-        made = [hk.MultiHeadAttention(H, D // H, w_init=w_init, model_size=D) for _ in range(2)]
-        hk.Linear(D)(x)  # named linear, as the projection of attention
-        outputs = [layer(x, x, x) for layer in made]
-        return outputs[0]
-
-    model = hk.without_apply_rng(hk.transform(both))
-    params = model.init(jax.random.key(0), jnp.ones((T, D)))
-    return Model("HAIKU", params, alone(model.apply), "multi_head_attention")
 
 
 def penzai(G):
@@ -129,30 +113,6 @@ def penzai(G):
 
     params = {one.label: one.value for one in variables}
     return Model(None, params, alone(call), "transformer/block_0/attention", G=G, causal=True)
-
-
-def keras(G=H):
-    os.environ.setdefault("KERAS_BACKEND", "jax")
-    library = pytest.importorskip("keras")
-    if library.backend.backend() != "jax":
-        pytest.skip("Keras runs on another backend")
-    library.utils.clear_session()
-    tokens, K = library.Input((T, D)), D // H
-    made = [
-        library.layers.MultiHeadAttention(H, K)
-        if G == H
-        else library.layers.GroupQueryAttention(K, H, G)
-        for _ in range(2)
-    ]
-    model = library.Model(tokens, [layer(tokens, tokens) for layer in made])
-
-    def call(new, x):
-        for variable in model.trainable_variables:
-            variable.assign(new[variable.path])
-        return made[0](x[None], x[None])[0]
-
-    params = {variable.path: variable.value for variable in model.trainable_variables}
-    return Model("KERAS", params, alone(call), made[0].path, G=G)
 
 
 # NNX: tunix.
@@ -337,10 +297,7 @@ def hugging_face(form):
 MODELS = {
     "equinox": equinox,
     "equimo": equimo,
-    "haiku": haiku,
     **{f"penzai_{G}": functools.partial(penzai, G) for G in (1, 2, H)},
-    "keras": keras,
-    "keras_grouped": lambda: keras(2),
     "tunix_llama3": tunix("llama3"),
     "tunix_qwen2": tunix("qwen2"),
     "tunix_qwen3": tunix("qwen3", normalized=True),
