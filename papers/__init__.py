@@ -8,12 +8,7 @@
 from papers import attention, mlp, questions, structured
 from papers.record import Figure, Table
 
-PAPERS = {
-    "attention": attention,
-    "structured": structured,
-    "mlp": mlp,
-    "questions": questions,
-}
+PAPERS = {"attention": attention, "structured": structured, "mlp": mlp, "questions": questions}
 """A module per paper, and one for questions of our own."""
 
 TABLES: dict[str, Table] = {

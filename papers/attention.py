@@ -6,6 +6,7 @@ Learning (ICML 2023), PMLR 202, pages 34456-34468. arXiv 2305.09828. No code is 
 Scores are of single trainings as far as the paper says; it states no hardware.
 """
 
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -20,9 +21,8 @@ from configs import (
     tiny_imagenet_vit,
     wikitext103,
 )
-from papers.record import NOTHING, Arguments, Fields, Figure, Row, Small, Table, theirs
+from papers.record import BFLOAT16, SHORT, Arguments, Fields, Figure, Row, Small, Table, theirs
 
-_BFLOAT16 = {"model.dtype": "bfloat16"}
 _TI = {"width": 192, "depth": 12, "heads": 3, "patch": 2}
 _TEXT = {"width": 384, "depth": 12, "heads": 8}
 _PRETRAINED = "a file (FILE.npz) of a ViT-Ti trained on ImageNet"
@@ -42,58 +42,32 @@ _SCALE = (
     '"though with a position embedding scale of 1", as if another was used on CIFAR-10: see scale'
 )
 
-_STEPS = {
-    "epochs": 0.0,
-    "steps": 400,
-    "batch": 64,
-    "eval.every": 200,
-    "checkpoint_every": 200,
-    "log_every": 50,
-}
 SMALL = Small(
     times={"width": 0.5, "depth": 0.5, "patch": 2},
-    fields={"model.dtype": "float32", **_STEPS},
+    fields=SHORT,
     says="half the width and depth, patches of twice the side, 400 steps of 64 images",
 )
 """For ViTs on small images."""
 
 
-def _pair(
-    label: str,
-    arguments: Arguments,
-    base: float,
-    init: float,
-    gain: float | None = None,
-    **options: Any,
-) -> Row:
+def _pair(label: str, arguments: Arguments, scores: tuple[float, ...], **options: Any) -> Row:
     """A row that prints the default, the initialization and mostly the difference."""
-    gains = {} if gain is None else {"mimetic": gain}
+    base, init, *gain = scores
+    gains = dict(zip(["mimetic"], gain, strict=False))
     return Row(label, arguments, {"default": base, "mimetic": init}, gains, **options)
 
 
-def _size(
-    width: int, depth: int, heads: int, base: float, init: float, gain: float, **options: Any
-) -> Row:
+def _size(width: int, depth: int, heads: int, *scores: float, **options: Any) -> Row:
     """A line of table 1."""
     arguments = {"width": width, "depth": depth, "heads": heads, "patch": 2}
-    return _pair(f"{width}/{depth}/{heads}", arguments, base, init, gain, **options)
+    return _pair(f"{width}/{depth}/{heads}", arguments, scores, **options)
 
 
 _NEXT = "the printed gain is that of the next row; the scores differ by 3.83"
-_WARM_UP = theirs("procedural warm-up", 91.29, 92.89, 92.81)
 
 
-def _resnet_style(batch: int, base: float, init: float, gain: float, doubt: str = "") -> Row:
-    """Half of table 3."""
-    arguments = {"variant": "Ti", "batch": batch}
-    label = f"ResNet-style, ViT-Ti, batch {batch}"
-    return _pair(label, arguments, base, init, gain, doubt=doubt)
-
-
-def _deit_style(variant: str, base: float, init: float, gain: float) -> Row:
-    """The other half."""
-    label = f"DeiT-style, ViT-{variant}, batch 1024"
-    return _pair(label, {"variant": variant}, base, init, gain, config=imagenet_deit)
+def _warm_up(*scores: float) -> Mapping[str, float]:
+    return theirs("procedural warm-up", *scores)
 
 
 def _ablation(label: str, arm: str, score: float, doubt: str = "", structure: bool = True) -> Row:
@@ -102,12 +76,10 @@ def _ablation(label: str, arm: str, score: float, doubt: str = "", structure: bo
     return Row(label, _ABLATED, {arm: score}, arms=arms, doubt=doubt)
 
 
-def _resolution(
-    patch: int, size: int, base: float, init: float, gain: float, doubt: str = ""
-) -> Row:
+def _resolution(patch: int, size: int, *scores: float, doubt: str = "") -> Row:
     """A line of table 7."""
     arguments = {**_TI, "patch": patch, "size": size}
-    return _pair(f"patch {patch}, input {size}", arguments, base, init, gain, doubt=doubt)
+    return _pair(f"patch {patch}, input {size}", arguments, scores, doubt=doubt)
 
 
 def _layer_scale(label: str, form: str, score: float) -> Row:
@@ -118,7 +90,7 @@ def _layer_scale(label: str, form: str, score: float) -> Row:
 
 def _cifar(title: str, *rows: Row, **options: Any) -> Table:
     """A table of ViTs on CIFAR-10."""
-    return Table(title, cifar10_vit, rows, **{"fields": _BFLOAT16, "small": SMALL, **options})
+    return Table(title, cifar10_vit, rows, **{"fields": BFLOAT16, "small": SMALL, **options})
 
 
 _GPSA = (
@@ -132,7 +104,9 @@ _SWAPPED = (
 )
 
 
-def _small_text(optimizer: Fields, changed: Fields = NOTHING, says: str = "128 tokens") -> Small:
+def _small_text(
+    optimizer: Fields, changed: Fields | None = None, says: str = "128 tokens"
+) -> Small:
     """For language models; `changed` are fields that differ from those of most."""
     fields = {
         "epochs": 0.0,
@@ -145,27 +119,17 @@ def _small_text(optimizer: Fields, changed: Fields = NOTHING, says: str = "128 t
         "eval.every_epochs": 0.0,
         "log_every": 50,
         "checkpoint_every": 100,
-        **changed,
+        **(changed or {}),
     }
     length = f"{fields['steps']} steps of {fields['batch']} windows of {says}"
     sizes = {"width": 96, "depth": 4, "heads": 4}
     return Small(sizes, fields=fields, says=f"width 96, depth 4, {length}")
 
 
-def _sgd(
-    kind: str, arguments: Arguments, base: float, init: float, score: str, config: ModuleType
-) -> Row:
-    """A row of table 6 with the other optimizer."""
-    return _pair(
-        f"Penn Treebank, {kind}, SGD",
-        {**_TEXT, **arguments, "optimizer": "sgd"},
-        base,
-        init,
-        score=score,
-        doubt="Bai et al.'s SGD, the optimizer of the set-up that the text names",
-        config=config,
-        small=_small_text({}),
-    )
+_SGD = {
+    "doubt": "Bai et al.'s SGD, the optimizer of the set-up that the text names",
+    "small": _small_text({}),
+}
 
 
 TABLES = {
@@ -175,7 +139,16 @@ TABLES = {
         _size(96, 12, 3, 84.75, 88.84, 4.09),
         _size(192, 6, 3, 85.85, 89.68, 4.63, doubt=_NEXT),
         _size(192, 12, 1, 85.25, 89.88, 4.63),
-        _size(192, 12, 3, 86.07, 90.78, 4.71, doubt="the text has a gain of 4.8", others=_WARM_UP),
+        _size(
+            192,
+            12,
+            3,
+            86.07,
+            90.78,
+            4.71,
+            doubt="the text has a gain of 4.8",
+            others=_warm_up(91.29, 92.89, 92.81),
+        ),
         _size(192, 12, 6, 86.74, 91.38, 4.64),
         _size(192, 24, 3, 86.36, 91.85, 5.49),
         _size(384, 12, 3, 86.26, 91.56, 5.30),
@@ -211,16 +184,25 @@ TABLES = {
         "ImageNet-1k under two recipes",
         imagenet_resnet_style,
         (
-            _resnet_style(640, 70.28, 73.08, 2.8),
-            _resnet_style(
-                1024,
-                67.80,
-                71.92,
-                4.1,
+            _pair("ResNet-style, ViT-Ti, batch 640", {"batch": 640}, (70.28, 73.08, 2.8)),
+            _pair(
+                "ResNet-style, ViT-Ti, batch 1024",
+                {"batch": 1024},
+                (67.80, 71.92, 4.1),
                 doubt="the learning rate of this batch isn't stated: that of 640 is taken",
             ),
-            _deit_style("Ti", 72.08, 72.65, 0.57),
-            _deit_style("S", 79.83, 80.36, 0.53),
+            _pair(
+                "DeiT-style, ViT-Ti, batch 1024",
+                {"variant": "Ti"},
+                (72.08, 72.65, 0.57),
+                config=imagenet_deit,
+            ),
+            _pair(
+                "DeiT-style, ViT-S, batch 1024",
+                {"variant": "S"},
+                (79.83, 80.36, 0.53),
+                config=imagenet_deit,
+            ),
         ),
     ),
     "table4": Table(
@@ -230,31 +212,25 @@ TABLES = {
             _pair(
                 "Tiny ImageNet",
                 {**_TI, "patch": 4},
-                45.24,
-                50.87,
-                5.63,
-                others=theirs("procedural warm-up", 55.42, 57.20, 58.20),
+                (45.24, 50.87, 5.63),
+                others=_warm_up(55.42, 57.20, 58.20),
             ),
             _pair(
                 "CIFAR-100",
                 _TI,
-                60.94,
-                67.33,
-                6.39,
+                (60.94, 67.33, 6.39),
                 config=cifar100_vit,
-                others=theirs("procedural warm-up", 68.52, 70.72, 71.98),
+                others=_warm_up(68.52, 70.72, 71.98),
             ),
             _pair(
                 "SVHN",
                 _TI,
-                96.40,
-                96.79,
-                0.39,
+                (96.40, 96.79, 0.39),
                 doubt="neither the use of the extra images nor that of flips is stated",
                 config=svhn_vit,
             ),
         ),
-        fields=_BFLOAT16,
+        fields=BFLOAT16,
         small=SMALL,
         doubt=_SCALE,
     ),
@@ -293,8 +269,7 @@ TABLES = {
             _pair(
                 "Penn Treebank, characters",
                 {**_TEXT, "chars": "raw"},
-                1.233,
-                1.210,
+                (1.233, 1.210),
                 score="bits/char",
                 doubt="the optimizer isn't stated, Bai et al.'s is SGD; their program's characters "
                 "are taken, which spell out <eos>",
@@ -303,19 +278,17 @@ TABLES = {
             _pair(
                 "Penn Treebank, words",
                 _TEXT,
-                84.84,
-                82.34,
+                (84.84, 82.34),
                 doubt="neither the optimizer nor the rates of dropout are stated",
                 config=ptb_word,
             ),
             _pair(
                 "WikiText-103",
                 {"width": 410, "depth": 16, "heads": 10},
-                28.87,
-                28.21,
+                (28.87, 28.21),
                 doubt="batch, windows and dropout are those of words of Penn Treebank, as the text "
                 'has it ("the same hyperparameters"); 50 epochs',
-                fields=_BFLOAT16,
+                fields=BFLOAT16,
                 config=wikitext103,
                 small=_small_text(
                     {"optimizer.learning_rate": 2e-3, "optimizer.warmup": 10},
@@ -331,19 +304,31 @@ TABLES = {
                     says="64 words; its vocabulary makes each minutes",
                 ),
             ),
-            _sgd("characters", {"chars": "raw"}, 1.233, 1.210, "bits/char", ptb_char),
-            _sgd("words", {}, 84.84, 82.34, "", ptb_word),
+            _pair(
+                "Penn Treebank, characters, SGD",
+                {**_TEXT, "chars": "raw", "optimizer": "sgd"},
+                (1.233, 1.210),
+                score="bits/char",
+                **_SGD,
+            ),
+            _pair(
+                "Penn Treebank, words, SGD",
+                {**_TEXT, "optimizer": "sgd"},
+                (84.84, 82.34),
+                config=ptb_word,
+                **_SGD,
+            ),
         ),
         "perplexity",
         small=_small_text({"optimizer.learning_rate": 2e-3, "optimizer.warmup": 30}),
     ),
     "table7": _cifar(
         "internal resolutions on CIFAR-10, ViT-Ti",
-        _resolution(2, 32, 85.79, 90.46, 4.67, "table 1 has 86.07 and 90.78 for this ViT"),
+        _resolution(2, 32, 85.79, 90.46, 4.67, doubt="table 1 has 86.07 and 90.78 for this ViT"),
         _resolution(4, 64, 90.24, 92.38, 2.14),
         _resolution(8, 128, 90.03, 92.49, 2.46),
         _resolution(16, 256, 88.85, 92.74, 3.89),
-        _resolution(4, 32, 88.43, 90.47, 2.03, "the scores differ by 2.04"),
+        _resolution(4, 32, 88.43, 90.47, 2.03, doubt="the scores differ by 2.04"),
         _resolution(8, 64, 88.00, 90.96, 2.96),
         _resolution(16, 128, 87.90, 91.90, 4.00),
         _resolution(32, 256, 86.27, 90.15, 3.88),
@@ -372,7 +357,7 @@ _COUNTED = "whether layers are counted from 0 or 1 isn't said; from 1 here"
 
 def _trained(label: str, arguments: Arguments, *arms: str, config: ModuleType = cifar10_vit) -> Row:
     """Networks of a figure for which nothing is printed."""
-    fields = _BFLOAT16 if config is cifar10_vit else {}
+    fields = BFLOAT16 if config is cifar10_vit else {}
     return Row(label, arguments, arms=arms, config=config, fields=fields)
 
 

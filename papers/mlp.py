@@ -29,9 +29,7 @@ SMALL = Small(
 
 
 SMALL_POPULATION = Small(
-    {"epochs": 3},
-    fields={"data.subset": 0.1},
-    says="3 epochs of 5,000 training images, 234 steps",
+    {"epochs": 3}, fields={"data.subset": 0.1}, says="3 epochs of 5,000 training images, 234 steps"
 )
 
 _NETWORKS = {"convnext": "ConvNeXt", "vit": "ViT"}
@@ -167,11 +165,7 @@ FIGURES = {
         table="mlp/runs",
         small=SMALL,
     ),
-    "figure3": Figure(
-        "training curves of a DeiT-S on ImageNet-1k",
-        "curves",
-        table="mlp/imagenet",
-    ),
+    "figure3": Figure("training curves of a DeiT-S on ImageNet-1k", "curves", table="mlp/imagenet"),
     "figure4": Figure(
         "accuracy on CIFAR-10 over the mean b, of 5 seeds",
         "sweep",

@@ -43,6 +43,20 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 """No arguments, no fields."""
 
 
+BFLOAT16: Fields = {"model.dtype": "bfloat16"}
+
+SHORT: Fields = {
+    "model.dtype": "float32",
+    "epochs": 0.0,
+    "steps": 400,
+    "batch": 64,
+    "eval.every": 200,
+    "checkpoint_every": 200,
+    "log_every": 50,
+}
+"""400 steps of 64 images: what a CPU trains in minutes."""
+
+
 def theirs(name: str, default: float, mimetic: float, score: float) -> Mapping[str, float]:
     """What another paper has for its own initialization, from a secondary source: `Row.others`.
 

@@ -19,9 +19,8 @@ from configs import (
     swin_cifar,
     weight_selection_vit,
 )
-from papers.record import Arguments, Figure, Row, Small, Table, theirs
+from papers.record import BFLOAT16, SHORT, Arguments, Figure, Row, Small, Table, theirs
 
-_BFLOAT16 = {"model.dtype": "bfloat16"}
 _V100 = "8 V100 SXM3 of 32 GB"
 _DEFAULT = (
     "the text starts from a truncated normal, the flags of the released code from PyTorch's "
@@ -34,16 +33,7 @@ _ALIGNED = (
     "these runs; what they had before isn't stated, so the aligned values are taken"
 )
 
-_STEPS = {
-    "model.dtype": "float32",
-    "epochs": 0.0,
-    "steps": 400,
-    "batch": 64,
-    "optimizer.schedule": "cosine",
-    "eval.every": 200,
-    "checkpoint_every": 200,
-    "log_every": 50,
-}
+_STEPS = {**SHORT, "optimizer.schedule": "cosine"}
 SMALL = Small(
     fields={
         **_STEPS,
@@ -62,12 +52,7 @@ SMALL = Small(
 
 _SMALL_CONVMIXER = Small(
     times={"width": 0.25},
-    fields={
-        **_STEPS,
-        "model.depth": 4,
-        "model.patch": 4,
-        "optimizer.learning_rate": 1e-3,
-    },
+    fields={**_STEPS, "model.depth": 4, "model.patch": 4, "optimizer.learning_rate": 1e-3},
     says="a quarter of the width, depth 4, patches of 4 pixels, 400 steps of 64 images along a "
     "cosine from 1e-3",
 )
@@ -78,38 +63,34 @@ _OF_MIMETIC = ("norm_matched_mimetic",)
 """Beside these, in rows that have both."""
 
 
-_Scores: TypeAlias = tuple[float, tuple[float, float], tuple[float, float]]
-"""Of default, mimetic and impulse: scores, the last two with the gains beside them."""
+_Gained: TypeAlias = tuple[float, float]
+"""A printed score, and the gain beside it."""
 
 
-def _row(label: str, arguments: Arguments, scores: _Scores, **options: Any) -> Row:
+def _row(
+    label: str,
+    arguments: Arguments,
+    default: float,
+    mimetic: _Gained,
+    impulse: _Gained,
+    **options: Any,
+) -> Row:
     """A column of tables 1, 2 and 4, a line of table 5."""
-    default, mimetic, impulse = scores
     published = {"default": default, "mimetic": mimetic[0], "impulse": impulse[0]}
     gains = {"mimetic": mimetic[1], "impulse": impulse[1]}
     return Row(label, arguments, published, gains, **{"arms": _OF_MIMETIC, **options})
 
 
-def _selected(label: str, data: str, *scores: *_Scores) -> Row:
+def _selected(label: str, data: str, *scores: Any) -> Row:
     """Three lines of a column of table 4."""
     return _row(
         f"{label}, from 1K",
         {"stage": "select", "data": data, "heads": "mixed", "teacher": "FIRST_STAGE"},
-        scores,
+        *scores,
         arms=("norm_matched_impulse",),
         needs="ViT-S of every arm trained on ImageNet-1k: "
         "--config=configs/weight_selection_vit.py:stage=pretrain",
     )
-
-
-def _small_data(label: str, data: str, *scores: *_Scores, **options: Any) -> Row:
-    """A column of table 1."""
-    return _row(label, {"data": data}, scores, **options)
-
-
-def _on_imagenet(label: str, variant: str, row: str, *scores: *_Scores, **options: Any) -> Row:
-    """A column of table 2, a line of table 5."""
-    return _row(label, {"variant": variant, "row": row}, scores, **options)
 
 
 def _selected_21k(label: str, data: str, score: float, gain: float) -> Row:
@@ -149,26 +130,26 @@ TABLES = {
         "ViT-Ti on small and medium data sets",
         small_data_vit,
         (
-            _small_data("Food-101", "food101", 77.95, (81.78, 3.83), (81.85, 3.90)),
-            _small_data(
+            _row("Food-101", {"data": "food101"}, 77.95, (81.78, 3.83), (81.85, 3.90)),
+            _row(
                 "CIFAR-10",
-                "cifar10",
+                {"data": "cifar10"},
                 92.29,
                 (93.50, 1.21),
                 (94.67, 2.38),
                 others=theirs("impulse in a course project", 89.12, 91.99, 92.47),
             ),
-            _small_data(
+            _row(
                 "CIFAR-100",
-                "cifar100",
+                {"data": "cifar100"},
                 71.67,
                 (75.16, 3.49),
                 (77.02, 5.35),
                 others=theirs("impulse in a course project", 67.95, 72.67, 73.40),
             ),
-            _small_data("STL-10", "stl10", 61.86, (68.54, 6.68), (70.21, 8.35)),
-            _small_data("Flowers", "oxford_flowers102", 64.60, (71.62, 7.02), (73.18, 8.58)),
-            _small_data("Pets", "oxford_iiit_pet", 26.58, (47.63, 21.05), (50.84, 24.26)),
+            _row("STL-10", {"data": "stl10"}, 61.86, (68.54, 6.68), (70.21, 8.35)),
+            _row("Flowers", {"data": "oxford_flowers102"}, 64.60, (71.62, 7.02), (73.18, 8.58)),
+            _row("Pets", {"data": "oxford_iiit_pet"}, 26.58, (47.63, 21.05), (50.84, 24.26)),
         ),
         small=SMALL,
         doubt=f"{_DEFAULT}; {_MIXED}; another source has 600 epochs for STL-10, Flowers and Pets, "
@@ -188,12 +169,11 @@ TABLES = {
         "ViTs on ImageNet-1k",
         imagenet_structured,
         (
-            _on_imagenet("ViT-Ti", "Ti", "sqrt1", 72.71, (72.90, 0.19), (72.76, 0.05)),
-            _on_imagenet("ViT-S", "S", "sqrt1", 79.68, (80.26, 0.58), (80.40, 0.72)),
-            _on_imagenet(
+            _row("ViT-Ti", {"variant": "Ti", "row": "sqrt1"}, 72.71, (72.90, 0.19), (72.76, 0.05)),
+            _row("ViT-S", {"variant": "S", "row": "sqrt1"}, 79.68, (80.26, 0.58), (80.40, 0.72)),
+            _row(
                 "ViT-B",
-                "B",
-                "sqrt1",
+                {"variant": "B", "row": "sqrt1"},
                 76.25,
                 (79.12, 2.87),
                 (80.48, 4.23),
@@ -225,7 +205,7 @@ TABLES = {
                 {"default": 89.85, "mimetic": 89.24, "impulse": 91.19},
                 {"mimetic": -0.61, "impulse": 1.34},
                 arms=_OF_MIMETIC,
-                fields=_BFLOAT16,
+                fields=BFLOAT16,
                 small=Small(
                     fields={
                         **_STEPS,
@@ -242,7 +222,7 @@ TABLES = {
                 {},
                 {"default": 87.00, "impulse": 88.78},
                 {"impulse": 1.78},
-                fields=_BFLOAT16,
+                fields=BFLOAT16,
                 config=mixer_cifar,
                 small=Small(
                     fields={**_STEPS, "model.width": 128, "model.depth": 3},
@@ -276,29 +256,26 @@ TABLES = {
         "ViT-B on ImageNet-1k under three settings",
         imagenet_structured,
         (
-            _on_imagenet(
+            _row(
                 "rate 7e-4, no repeats",
-                "B",
-                "sqrt1",
+                {"variant": "B", "row": "sqrt1"},
                 76.25,
                 (79.12, 2.87),
                 (80.48, 4.23),
                 doubt=_ALIGNED,
             ),
-            _on_imagenet(
+            _row(
                 "rate 1e-3, no repeats",
-                "B",
-                "linear1",
+                {"variant": "B", "row": "linear1"},
                 80.09,
                 (80.17, 0.08),
                 (81.55, 1.07),
                 doubt="the printed gain of impulse is 1.07; the scores differ by 1.46",
                 others=theirs("conditioned", 80.3, 80.5, 81.5),
             ),
-            _on_imagenet(
+            _row(
                 "rate 1e-3, 3 repeats",
-                "B",
-                "linear3",
+                {"variant": "B", "row": "linear3"},
                 81.24,
                 (80.56, -0.68),
                 (81.83, 0.59),
@@ -319,7 +296,7 @@ TABLES = {
             _convmixer(512, 5, 93.90, 92.72, 91.91, 81.19),
             _convmixer(512, 8, 92.96, 90.09, 89.61, 80.10),
         ),
-        fields=_BFLOAT16,
+        fields=BFLOAT16,
         small=_SMALL_CONVMIXER,
         doubt="the text says that frozen models are evaluated without any training: it means the "
         "filters alone. Neither rate nor epochs are stated",
@@ -336,8 +313,7 @@ def _maps(*arms: str) -> tuple[Row, ...]:
 
 
 _SMALL_MAPS = Small(
-    fields={"data.size": 32, "model.patch": 4},
-    says="images of 32 pixels in patches of 4",
+    fields={"data.size": 32, "model.patch": 4}, says="images of 32 pixels in patches of 4"
 )
 _LOST = (
     "it has a patch size of its own for images of CIFAR-10, lost in the text at hand: table 1's is "
@@ -369,9 +345,7 @@ FIGURES = {
         doubt=f"{_LOST}; which layers it draws is lost too",
     ),
     "figure4": Figure(
-        "training curves of ViT-B on ImageNet-1k",
-        "curves",
-        table="structured/table5",
+        "training curves of ViT-B on ImageNet-1k", "curves", table="structured/table5"
     ),
     "figure5": Figure(
         "mean and standard deviation of five trainings, small and medium data sets",
