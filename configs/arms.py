@@ -3,10 +3,9 @@
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from mimetic_jax import schemes as s
@@ -27,10 +26,6 @@ ALL = ("all",)
 
 _IMPULSE = Impulse(noise_vo="normal", zero_bias=True)
 """Beside `Mimetic`, from which it differs in query and key alone."""
-
-
-STRONG = mimetic_language(beta_vo=-0.4)
-"""Twice the -I that the paper has in W_V W_out of language models."""
 
 
 def chosen(
@@ -79,6 +74,11 @@ _WITHOUT_STRUCTURE = (
     *(s.TFixup, s.NormMatched, s.Permuted, s.Shuffled, s.Unigram),
 )
 """Schemes that stay in a control: positions, biases, zeros, and kernels of independent entries."""
+
+
+def with_noise(*names: str) -> Names:
+    """Each name, and that of its noise."""
+    return tuple(f"{kind}{name}" for name in names for kind in ("", CONTROLS[NOISE]))
 
 
 def noise(arm: Arm) -> Mapping[str, Any]:
@@ -170,43 +170,38 @@ def few_images() -> Arms:
     return others | {"default": (SinCos(),), "learned": ()}
 
 
-def figures(scale: float) -> Groups:
-    """The self-attention paper's figures 4 (γ), 6 (share of the training data) and 10 (α and β).
+GAMMAS = {f"scale_{percent}": percent / 100 for percent in (50, 100, 150, 200, 300, 400)}
+"""Scales γ of positions by the arms of the self-attention paper's figure 4; values are ours."""
 
-    Their values are ours.
-    """
-    positions, steps = SinCos(scale=scale), range(0, 101, 20)
+SHARES = (10, 20, 40, 60, 80, 100)
+"""Percent of the training data in its figure 6; ours, too."""
+
+
+def figures(scale: float) -> Groups:
+    """The self-attention paper's figures 4 (γ), 6 (share of the training data) and 10 (α and β)."""
+    positions = SinCos(scale=scale)
     mimetic = {"scheme": (positions, Mimetic())}
     return {
-        "figure4": {
-            f"scale_{gamma}": (SinCos(scale=gamma / 100), Mimetic())
-            for gamma in (50, 100, 150, 200, 300, 400)
-        },
+        "figure4": {name: (SinCos(scale=gamma), Mimetic()) for name, gamma in GAMMAS.items()},
         "figure6": {
             f"{name}_{share}": {**arm, "data": {"subset": share / 100}}
-            for share in (10, 20, 40, 60, 80, 100)
+            for share in SHARES
             for name, arm in (("default", {}), ("mimetic", mimetic))
         },
-        "figure10": {
-            **_grid("vo", Mimetic(alpha_qk=0.6, beta_qk=0.3), steps, steps, positions),
-            **_grid("qk", Mimetic(), steps, steps, positions),
-        },
+        "figure10": _grid("vo", Mimetic(alpha_qk=0.6, beta_qk=0.3), positions)
+        | _grid("qk", Mimetic(), positions),
     }
 
 
-def _grid(
-    pair: str, mimetic: Mimetic, alphas: Sequence[int], betas: Sequence[int], *before: Scheme
-) -> Arms:
+def _grid(pair: str, mimetic: Mimetic, positions: SinCos) -> Arms:
     """`mimetic` with other α and β of "qk", or α and -β of "vo", in hundredths; not both are 0."""
     sign = {"qk": 1, "vo": -1}[pair]
-    values: dict[str, dict[str, Any]] = {
-        f"{pair}_{a}_{b}": {f"alpha_{pair}": a / 100, f"beta_{pair}": sign * b / 100}
-        for a, b in itertools.product(alphas, betas)
-        if a or b
-    }
-    return {
-        name: (*before, dataclasses.replace(mimetic, **changed)) for name, changed in values.items()
-    }
+    arms: Arms = {}
+    for a, b in itertools.product(range(0, 101, 20), repeat=2):
+        if a or b:
+            changed: dict[str, Any] = {f"alpha_{pair}": a / 100, f"beta_{pair}": sign * b / 100}
+            arms[f"{pair}_{a}_{b}"] = (positions, dataclasses.replace(mimetic, **changed))
+    return arms
 
 
 def halves(mimetic: Mimetic) -> tuple[Mimetic, Mimetic]:
@@ -262,6 +257,14 @@ def mlp(width: int, base: str) -> Arms:
     }
 
 
+MEANS = {
+    f"b_{name}_{size}": sign * size / 1000
+    for name, sign in (("minus", -1), ("plus", 1))
+    for size in (5, 10, 20, 50)
+}
+"""Means b of the first kernel of an MLP, by the arms of the MLP paper's figure 4; ours, too."""
+
+
 def mean_sweep(width: int) -> Groups:
     """Arms of the MLP paper's figure 4, as groups.
 
@@ -269,24 +272,19 @@ def mean_sweep(width: int) -> Groups:
     beside zero_bias, normal and learned_sum, such as normal_b_plus_20.
     """
     std = (3 * width) ** -0.5  # of PyTorch's default, U(±1/√width)
-    means = {
-        f"b_{name}_{size}": sign * size / 1000
-        for name, sign in (("minus", -1), ("plus", 1))
-        for size in (5, 10, 20, 50)
-    }
     baselines: Arms = {
         "default": {},
-        "norm_matched_b_plus_50": (s.NormMatched(MeanShift(means["b_plus_50"] / std)),),
+        "norm_matched_b_plus_50": (s.NormMatched(MeanShift(MEANS["b_plus_50"] / std)),),
         "zero_bias": (s.ConstantBias(0.0),),
         "constant_bias": (s.ConstantBias(B * std),),
         "normal": {"model": {"base": "timm"}},
         "learned_sum": {"model": {"learn_sum": True}},
     }
-    shifts: Arms = {name: (MeanShift(mean / std),) for name, mean in means.items()}
+    shifts: Arms = {name: (MeanShift(mean / std),) for name, mean in MEANS.items()}
     beside: Arms = {}
     for baseline, of in (("zero_bias", std), ("normal", 0.02), ("learned_sum", std)):
         fields = _fields(baselines[baseline])
-        for name, mean in means.items():
+        for name, mean in MEANS.items():
             scheme = (*fields.get("scheme", ()), MeanShift(mean / of))
             beside[f"{baseline}_{name}"] = {**fields, "scheme": scheme}
     return {"sweep": baselines | shifts, "baselines": beside}
@@ -305,16 +303,12 @@ def language() -> Arms:
         "shuffled": (s.Shuffled(mimetic),),
         "query_key": (query_key,),
         "value_out": (value_out,),
-        "zero_out": (s.ZeroOut(),),
-        # It replaced the identity form in a GPT speed run: all four kernels, 0.5 D^-1/2.
-        "uniform": (s.Independent(0.5, uniform=True, mlp=False),),
-        "strong": (STRONG,),
-        "vision": (Mimetic(),),
+        "strong": (mimetic_language(beta_vo=-0.4),),  # twice the paper's -I in W_V W_out
     }
 
 
 _HALF = s.PositionalHeads(10_000)
-"""The last half of the heads looks at a distance."""
+"""The first half of the heads looks at a distance."""
 
 
 def first_layer() -> Arms:
@@ -333,23 +327,17 @@ FIRST_LAYER = ("default", "log_p", "norm_matched_counts", "permuted_counts", "co
 """The arms of `first_layer` that are compared unless others are asked for."""
 
 
-def positional(layers: int, heads: int, length: int) -> Arms:
-    """Heads that look at a distance, with their controls, for models with rotary positions.
+def positional() -> Arms:
+    """Heads that look at a distance, for models with rotary positions.
 
-    `self` looks at the token itself in all heads; in `half` the last half of the heads has no such
-    part; `bare` has no biases of query, key and value.
-    Controls: norm_matched_positional, permuted_positional with random phases, and distances of
-    `length` at random.
+    In `half` the last half of the heads has no such part; `bare` has no biases of query, key and
+    value. permuted_positional has random phases.
     """
     scheme = dataclasses.replace(_HALF, sharpness=8.0)
-    drawn = np.random.default_rng(0).integers(length, size=(layers, heads))
-    distances = tuple(map(tuple, drawn.tolist()))
     bare = {"model": {"bias_free": True}}
     return {
         "default": {},
         "positional": (scheme,),
-        "random_distances": (dataclasses.replace(scheme, offsets=distances),),
-        "self": (dataclasses.replace(scheme, offsets=(0,)),),
         "half": (_HALF,),
         "bare": bare,
         "bare_positional": {**bare, "scheme": (dataclasses.replace(scheme, channel=0),)},

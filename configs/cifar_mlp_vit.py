@@ -11,10 +11,7 @@ from ml_collections import ConfigDict
 
 from configs import arms, recipes
 
-FIGURE_2 = (
-    *("default", "norm_matched_mean_shift", "mean_shift", "norm_matched_mimetic", "mimetic"),
-    *("norm_matched_mimetic_mean_shift", "mimetic_mean_shift"),
-)
+FIGURE_2 = ("default", *arms.with_noise("mean_shift", "mimetic", "mimetic_mean_shift"))
 """The paper's arms, and our controls."""
 
 

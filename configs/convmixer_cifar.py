@@ -1,11 +1,10 @@
 """ConvMixers on CIFAR-10 whose depthwise filters are trained, or frozen as they start.
 
 Paper: Structured Initialization for Vision Transformers, table 7 (appendix H).
-Differs from the paper: it names kentaroy47/vision-transformers-cifar10 for the training and states
-    neither rate nor epochs: these are the program's for its ConvMixer, 1e-4 and 400. The ConvMixer
-    of the authors' own program trains for 200 epochs at 1e-3. Frozen are filters and their biases,
-    as in the released code, and the filters have its earlier amplitudes: the same energy at every
-    size. Frozen normal noise of the norms of impulse and box is ours.
+Differs from the paper: it names kentaroy47/vision-transformers-cifar10 for the training, whose
+    rate and epochs for its ConvMixer these are; that of the authors' own program trains for 200
+    epochs at 1e-3. Frozen are filters and their biases, as in the released code, and the filters
+    have its earlier amplitudes: the same energy at every size. Noise is ours.
 """
 
 from ml_collections import ConfigDict

@@ -4,14 +4,12 @@ Paper: Mimetic Initialization of MLPs, figure 2 (ConvNeXt), and figure 4 through
 Published: figures alone, see papers/mlp.py. In the sweep many values of b help, of either sign, and
     b = 0 is a dip.
 Differs from the paper: the pipeline is "the same as in Trockman et al. 2022", taken to be that of
-    configs/cifar10_vit.py. Neither b of figure 2 nor the constant bias is stated: half a standard
-    deviation of the kernel is our choice, and so are ±.005, ±.01, ±.02 and ±.05 in the sweep. These
-    are absolute, as the paper's b is; in standard deviations of PyTorch's default, which MeanShift
-    counts (1/√(3 · 256) = .036), they are .14, .28, .55 and 1.39. The sweep's baselines are that
-    default, the same with zero biases in the first layers of MLPs (zero_bias), ConvNeXt's own
-    normal of .02 with zero biases everywhere (normal), a constant bias, and the learned b · sum(x)
-    (learned_sum). The filters' covariance is from memory, see schemes.ConvMimetic. Controls are
-    ours; that of the sweep is of the largest b.
+    configs/cifar10_vit.py; papers/mlp.py has what isn't stated. The b of the sweep are absolute, as
+    the paper's is; in standard deviations of PyTorch's default, which MeanShift counts
+    (1/√(3 · 256) = .036), .005 to .05 are .14 to 1.39. Its baselines are that default, the same
+    with zero biases in the first layers of MLPs (zero_bias), ConvNeXt's own normal of .02 with zero
+    biases everywhere (normal), a constant bias, and the learned b · sum(x) (learned_sum). Controls
+    are ours; that of the sweep is of the largest b.
 """
 
 from ml_collections import ConfigDict
@@ -19,10 +17,7 @@ from ml_collections import ConfigDict
 from configs import arms, recipes
 from configs.default import model
 
-FIGURE_2 = (
-    *("default", "norm_matched_conv_mean_shift", "mean_shift", "norm_matched_mean_shift"),
-    *("conv", "norm_matched_conv", "conv_mean_shift"),
-)
+FIGURE_2 = ("default", *arms.with_noise("mean_shift", "conv", "conv_mean_shift"))
 """The paper's arms, and our controls."""
 
 

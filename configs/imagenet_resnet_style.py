@@ -4,10 +4,9 @@ Paper: Mimetic Initialization of Self-Attention Layers, table 3 (ResNet-style).
 Hardware: ConvMixer's command asks for 10 GPUs of 64 images each.
 Differs from the paper: it says that it trains as ConvMixer; the numbers are those of the command
     in locuslab/convmixer and of its defaults, among them that timm's loader erases mixed images.
-    No source states the learning rate of batch 1024, here 0.01 as at 640, or which of timm's ViTs
-    it is, whose settings the command takes. Here they are those of vit_*: mean and deviation 0.5,
-    and a test keeps 0.9 of an image. deit_* has ImageNet's mean and deviation, and the ConvMixer of
-    the command keeps 0.96. bfloat16 stands for float16. One seed, as published.
+    No source states which of timm's ViTs it is, whose settings the command takes: here vit_*, mean
+    and deviation 0.5, and a test keeps 0.9 of an image. bfloat16 stands for float16. One seed, as
+    published.
 """
 
 from ml_collections import ConfigDict

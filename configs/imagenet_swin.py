@@ -2,9 +2,9 @@
 
 Paper: Structured Initialization for Vision Transformers, table 3 (Swin-B).
 Differs from the paper: it says that it trains as the Swin paper does; the numbers are those of
-    microsoft/Swin-Transformer for swin_base_patch4_window7_224. Its cosine began at step 0, under
-    the warm-up, until October 2022, and since then after the warm-up, as here. bfloat16 stands for
-    float16. The impulse is that of configs/swin_cifar.py, one offset per head. One seed.
+    microsoft/Swin-Transformer for swin_base_patch4_window7_224 since October 2022, when its cosine
+    came to begin after the warm-up. bfloat16 stands for float16. The impulse is that of
+    configs/swin_cifar.py, one offset per head. One seed.
 """
 
 from ml_collections import ConfigDict

@@ -6,9 +6,8 @@ Command:
         --config.seeds=0-9999 --workdir=runs/population
     python main.py --config=configs/mlp_population.py --config.data.dir=DIR \
         --workdir=runs/population_arms
-Published: the figure alone. Over about 10,000 networks of 3 or 4 layers, width 16 to 32 and
-    expansion 2, the covariance of the first kernel is striped: its entries share a mean per input.
-    The second kernel has less of it, and in ViTs the first is anti-correlated with the second.
+Published: the figure alone. The covariance of the first kernel is striped: its entries share a mean
+    per input. The second kernel has less of it; in ViTs the first is anti-correlated with it.
 Differs from the paper: it states neither epochs nor optimizer nor patches. Ours are 3 layers of
     width 16, patches of 4 pixels (8 in the ViT, since a CPU takes five times as long for patches of
     4: model.patch=4), two heads, mean pooling in the ViT, no augmentation, AdamW at 3e-3 with the

@@ -199,7 +199,6 @@ def short_text(width: int, depth: int, heads: int, steps: int, init: arms.Names)
     config.model.update(base="torch", embedding_std=beside_positions(width))
     config.optimizer.update(learning_rate=8e-3, schedule="constant", weight_decay=0.01)
     config.optimizer.update(warmup=steps // 10, clip=1.0)
-
     return config
 
 

@@ -52,6 +52,5 @@ def get_config(
         dtype="bfloat16",
     )
     config.optimizer.update(warmup=steps // 10, weight_decay=0.1, no_decay=True, clip=1.0)
-    every = arms.positional(depth, heads, LENGTH)
-    config.arms = arms.chosen(init, every, arms.POSITIONAL)
+    config.arms = arms.chosen(init, arms.positional(), arms.POSITIONAL)
     return config

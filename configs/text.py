@@ -41,7 +41,7 @@ def get_config(
     if level != "char":
         config.model.update(MODERN)
         config.optimizer.learning_rate = 4e-3
-        every = arms.first_layer() | arms.positional(depth, heads, length)
+        every = arms.first_layer() | arms.positional()
         config.arms = arms.chosen(init, every, arms.FIRST_LAYER)
     # A test may take as long as 30 steps.
     config.eval.update(every=max(200, steps // 10), batch=32)

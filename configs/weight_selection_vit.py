@@ -12,10 +12,9 @@ Command:
 The row of ImageNet-21k takes a file of a ViT-S instead, such as AugReg's S_16-i21k of vit_jax or
 timm's vit_small_patch16_224.augreg_in21k, and needs no first step: teacher=FILE.
 Differs from the paper: drop-path is 0, as in the weight-selection code. Whole heads are selected;
-    heads=mixed takes every other column of all heads, as the released code does, and a file as
-    teacher is compared in both ways. The warm-up is one step longer than the code's. One seed a
-    teacher; for three students of one: --config.init_from=TEACHER/runs/{arm}/0
-    --config.seeds=(0,1,2).
+    heads=mixed takes every other column of all heads, as the released code does. The warm-up is one
+    step longer than the code's. One seed a teacher; for three students of one:
+    --config.init_from=TEACHER/runs/{arm}/0 --config.seeds=(0,1,2).
 """
 
 from ml_collections import ConfigDict

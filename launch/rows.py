@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import pathlib
 import re
 from collections.abc import Sequence
@@ -84,9 +85,17 @@ def folder(row: Row) -> str:
     'attention_table1/96_12_3'
     >>> folder(rows("questions/bases")[0].at(1e-3, trial=True))
     "questions_bases/timm's_initialization_rate_1e-3_trials"
+
+    Long labels are cut, and end in a digest of what is lost.
+
+    >>> folder(Row("width=96 " * 20, table="cifar10_vit"))[-20:]
+    '96_width=96_14ebb47e'
     """
     table, label, _ = row.key
-    parts = [re.sub(r"[^\w=.+'-]+", "_", label)[:80] or "row"]
+    name = re.sub(r"[^\w=.+'-]+", "_", label) or "row"
+    if len(name) > 80:
+        name = f"{name[:71]}_{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+    parts = [name]
     if row.is_small:
         parts.append("small")
     if row.rate is not None:

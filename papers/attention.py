@@ -21,6 +21,7 @@ from configs import (
     tiny_imagenet_vit,
     wikitext103,
 )
+from configs.arms import GAMMAS, SHARES
 from papers.record import BFLOAT16, SHORT, Arguments, Fields, Figure, Row, Small, Table, theirs
 
 _TI = {"width": 192, "depth": 12, "heads": 3, "patch": 2}
@@ -385,15 +386,10 @@ _SMALL_MAPS = Small(
 """All layers, since figures name some of them."""
 
 _BOTH = ("default", "mimetic")
-_GAMMAS = (50, 100, 150, 200, 300, 400)
-_SHARES = (10, 20, 40, 60, 80, 100)
 
 FIGURES = {
     "figure1": Figure(
-        "attention weights of a pretrained ViT-Ti",
-        "products",
-        {"clip": 64},
-        needs=_PRETRAINED,
+        "attention weights of a pretrained ViT-Ti", "products", {"clip": 64}, needs=_PRETRAINED
     ),
     "figure2": Figure(
         "attention maps on CIFAR-10, mean over heads and a batch",
@@ -420,10 +416,7 @@ FIGURES = {
     "figure4": Figure(
         "accuracy on CIFAR-10 over the scale γ of the positions",
         "sweep",
-        {
-            "label": "γ",
-            "series": {"mimetic": {f"scale_{gamma}": gamma / 100 for gamma in _GAMMAS}},
-        },
+        {"label": "γ", "series": {"mimetic": GAMMAS}},
         (_trained("ViT-Ti", _TI, "figure4"),),
         SMALL,
         doubt="its values of γ are lost; these are ours. The text: about 0.5 % from 1 to about 2",
@@ -447,7 +440,7 @@ FIGURES = {
         "sweep",
         {
             "label": "share of the training images",
-            "series": {arm: {f"{arm}_{share}": share / 100 for share in _SHARES} for arm in _BOTH},
+            "series": {arm: {f"{arm}_{share}": share / 100 for share in SHARES} for arm in _BOTH},
         },
         (_trained("ViT-Ti", _TI, "figure6"),),
         SMALL,

@@ -7,9 +7,9 @@ the text. It states no hardware.
 """
 
 from configs import cifar_mlp_vit, convnext_cifar, imagenet_mlp, mlp_population
-from papers.record import Figure, Row, Small, Table
+from configs.arms import MEANS, with_noise
+from papers.record import BFLOAT16, Figure, Row, Small, Table
 
-_BFLOAT16 = {"model.dtype": "bfloat16"}
 _B = "b isn't stated: half a standard deviation of the first kernel is taken"
 
 SMALL = Small(
@@ -48,23 +48,18 @@ _CONFIGS = {"ConvNeXt": convnext_cifar, "ViT": cifar_mlp_vit}
 def _run(model: str, epochs: int, *arms: str) -> Row:
     """A training of its own, such as a point of figure 2."""
     label, config = f"{model}, {epochs} epochs", _CONFIGS[model]
-    return Row(label, {"epochs": epochs}, arms=arms, config=config, fields=_BFLOAT16)
-
-
-def _noise(*arms: str) -> tuple[str, ...]:
-    """The noise of arms."""
-    return tuple(f"norm_matched_{arm}" for arm in arms)
+    return Row(label, {"epochs": epochs}, arms=arms, config=config, fields=BFLOAT16)
 
 
 _BESIDE_ATTENTION = ("mimetic", "mimetic_mean_shift")
-_SHIFTS = ("constant_bias", "mean_shift", "per_input")
+_SHIFTS = ("constant_bias", *with_noise("mean_shift", "per_input"))
 _EPOCHS = (10, 20, 50)
 _STRUCTURED = {
     "ConvNeXt": ("mean_shift", "conv", "conv_mean_shift"),
     "ViT": ("mean_shift", *_BESIDE_ATTENTION),
 }
 _RUNS = tuple(
-    _run(model, epochs, "default", *arms, *_noise(*arms))
+    _run(model, epochs, "default", *with_noise(*arms))
     for model, arms in _STRUCTURED.items()
     for epochs in _EPOCHS
 )
@@ -90,7 +85,7 @@ TABLES = {
                 {},
                 {"default": 68.4, "mean_shift": 68.8},
                 {"mean_shift": 0.5},
-                arms=(*_BESIDE_ATTENTION, *_noise("mean_shift", *_BESIDE_ATTENTION)),
+                arms=(*with_noise(*_BESIDE_ATTENTION), "norm_matched_mean_shift"),
                 doubt="text and figure 3 have an advantage of .5; the scores differ by .4",
             ),
         ),
@@ -100,10 +95,7 @@ TABLES = {
     "anti_correlated": Table(
         "first kernels anti-correlated with the second on CIFAR-10",
         cifar_mlp_vit,
-        tuple(
-            _run(model, 20, "anti_correlated", *_noise("anti_correlated"))
-            for model in ("ViT", "ConvNeXt")
-        ),
+        tuple(_run(model, 20, *with_noise("anti_correlated")) for model in ("ViT", "ConvNeXt")),
         controls=("default",),
         small=SMALL,
         doubt="a sentence of section 2 without numbers: no benefit. The paper leaves out the "
@@ -113,13 +105,8 @@ TABLES = {
         "small networks on CIFAR-10, of which figure 1 has the default's weights",
         mlp_population,
         (
-            *(
-                _population(model, *_SHIFTS, *beside, *_noise("mean_shift", "per_input", *beside))
-                for model, beside in (
-                    ("convnext", ("conv", "conv_mean_shift")),
-                    ("vit", _BESIDE_ATTENTION),
-                )
-            ),
+            _population("convnext", *_SHIFTS, *with_noise("conv", "conv_mean_shift")),
+            _population("vit", *_SHIFTS, *with_noise(*_BESIDE_ATTENTION)),
         ),
         controls=("default",),
         small=SMALL_POPULATION,
@@ -131,15 +118,10 @@ TABLES = {
     ),
 }
 
-_BS = (-0.05, -0.02, -0.01, -0.005, 0.005, 0.01, 0.02, 0.05)
-_SERIES = {
-    "mean_shift": {f"b_{'minus' if b < 0 else 'plus'}_{round(1000 * abs(b))}": b for b in _BS}
-    | {"default": 0.0}
-}
+_SERIES = {"mean_shift": {**MEANS, "default": 0.0}}
 _LINES = ("norm_matched_b_plus_50", "zero_bias", "constant_bias", "normal", "learned_sum")
 _BESIDE = {
-    baseline: {f"{baseline}_{name}": b for name, b in _SERIES["mean_shift"].items() if b}
-    | {baseline: 0.0}
+    baseline: {**{f"{baseline}_{name}": b for name, b in MEANS.items()}, baseline: 0.0}
     for baseline in ("zero_bias", "normal", "learned_sum")
 }
 

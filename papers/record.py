@@ -1,19 +1,7 @@
 """What a table or figure is, as data: published ones, and those of our own questions.
 
-A table of our own is an entry of `TABLES` in papers/questions.py, a line per row:
-
-    "first": Table(
-        "embeddings from counts, at own rates",
-        text,  # a module of configs/, whose `get_config(init=ARMS, **arguments)` knows the arms
-        (
-            Row("Penn Treebank, 1,000 steps", {"steps": 1000}),
-            Row("photos", {"size": 32}, config=images, seeds=tuple(range(10)), score="accuracy %"),
-        ),
-        "test bits/char",
-        controls=("default", "counts", "norm_matched_counts", "permuted_counts"),  # of all rows
-        seeds=tuple(range(5)),
-        ladder=Ladder.around(1e-3),  # each arm chooses its rate by 5 trial seeds, from 100 on
-    )
+A table of our own is an entry of `TABLES` in papers/questions.py, whose rows name arguments of the
+`get_config` of a module of configs/, arms, and what differs from the table's.
 
 Arms are named in configs/arms.py; norm_matched_NAME and permuted_NAME are the controls of NAME, and
 tables find them by these names. `python launch/reproduce.py questions/first --data_dir=DIR` trains

@@ -88,6 +88,14 @@ def test_a_scaled_row_is_another_comparison():
     assert folder(full) != folder(small)
 
 
+def test_rows_with_long_labels_have_folders_of_their_own():
+    fields = "optimizer.warmup=100 model.width=192 model.depth=12 data.length=512 learning_rate={}"
+    labels = (fields.format(rate) for rate in ("4e-3", "8e-3"))
+    alike = [dataclasses.replace(climbing(), label=label) for label in labels]
+    assert len(set(map(folder, alike))) == 2
+    assert all(len(folder(entry).partition("/")[2]) <= 80 for entry in alike)
+
+
 def row(name, number, small=False):
     """A row of a table, in a list."""
     return [registry.rows(name, small)[number - 1]]
