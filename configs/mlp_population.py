@@ -30,7 +30,7 @@ MODELS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 def get_config(
     model: str = "convnext", epochs: float = 10.0, init: arms.Names = arms.ALL
 ) -> ConfigDict:
-    """Arguments: model (convnext, vit), epochs, init (arms.mlp and arms.mean_sweep)."""
+    """Arguments: model (convnext, vit), epochs, init (arms.mlp)."""
     default.check_choice("model", model, MODELS)
     fields, beside = MODELS[model]
     config = default.default()
@@ -42,7 +42,5 @@ def get_config(
     config.model = default.model(model, width=16, depth=3, mlp_ratio=2.0, base="torch", **fields)
     compared = ("default", "norm_matched_mean_shift", "constant_bias", "mean_shift", "per_input")
     controls = (f"norm_matched_{name}" for name in ("per_input", *beside))
-    config.arms = arms.chosen(
-        init, arms.mlp(16, "torch"), (*compared, *beside, *controls), arms.mean_sweep(16)
-    )
+    config.arms = arms.chosen(init, arms.mlp(16, "torch"), (*compared, *beside, *controls))
     return config

@@ -7,7 +7,6 @@ XLA compiles for TPUs and NVIDIA GPUs on any machine; nothing is executed. The n
 from __future__ import annotations
 
 import collections
-import dataclasses
 import importlib.util
 import math
 import os
@@ -20,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import topologies
 
-from mimetic_jax.base.chips import CHIPS
+from mimetic_jax.base.chips import CHIPS, Target
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.extras import advice
 from mimetic_jax.base.times import duration
@@ -55,67 +54,51 @@ _COLLECTIVE = re.compile(
 _ADVICE = "try a smaller batch, --config.accumulate=2, --config.model.remat=True, or mesh.fsdp"
 
 
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """Accelerators to compile for: their kind, and their torus or (nodes, GPUs in each)."""
+def devices(target: Target) -> Sequence[jax.Device]:
+    """Devices to compile for; nothing can be computed on them.
 
-    kind: str
-    extents: tuple[int, ...]
+    Leaves JAX the CPU as its only backend: call this before JAX computes anything.
+    """
+    kind, tpu = target.chip, target.chip in _AXES
+    shape = "x".join(map(str, _torus(target) if tpu else _nodes(target)))
+    module, extra = ("libtpu", "tpu") if tpu else ("jax_cuda12_plugin", "gpu")
+    if importlib.util.find_spec(module) is None:
+        raise InputError(f"compiling for {kind} needs {module}: {advice(extra)}")
+    jax.config.update("jax_platforms", "cpu")
+    if tpu:
+        os.environ.update(_LIBTPU_ENVIRONMENT)
+        given = {"topology_name": f"{kind}:{shape}", "platform": "tpu"}
+    else:
+        given = {"topology_name": kind, "platform": "cuda", "topology": f"1x{shape}"}
+        given["target_config"] = _gpu_config(kind)
+    try:
+        return topologies.get_topology_desc(**given).devices
+    except (RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"no compiler for {kind}:{shape}: {reason}") from error
 
-    @classmethod
-    def of(cls, name: str) -> Target:
-        """The target of a name: "v5e:4x4", "v5p:2x2x2", "h200", "h100:16".
 
-        Example:
-            >>> Target.of("v5e:4x4").count, Target.of("h200").count, Target.of("h100:16").count
-            (16, 1, 16)
-        """
-        kind, _, shape = name.replace("-", ":", 1).partition(":")
-        if kind not in _AXES and kind not in _GPUS:
-            raise unknown("target", kind, [*_AXES, *_GPUS])
-        if shape and not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape):
-            raise InputError(f"target {name!r}: {shape!r} is no topology such as 4x4")
-        extents = tuple(map(int, shape.split("x"))) if shape else ()
-        if kind in _GPUS:
-            count = math.prod(extents)
-            if count > 8 and count % 8:
-                raise InputError(f"target {name!r}: {count} GPUs fill no nodes of 8")
-            return cls(kind, (max(1, count // 8), min(8, count)))
-        if len(extents) != _AXES[kind]:
-            sides = [1] * _AXES[kind]
-            for power in range(math.prod(extents).bit_length() - 1 if extents else 4):
-                sides[-1 - power % len(sides)] *= 2
-            raise InputError(
-                f"target {name!r}: TPU {kind} is a torus of {len(sides)} axes: write "
-                f"{kind}:{'x'.join(map(str, sides))} for {math.prod(sides)} chips"
-            )
-        return cls(kind, extents)
+def _torus(target: Target) -> tuple[int, ...]:
+    """The sides of a TPU's torus."""
+    axes = _AXES[target.chip]
+    if len(target.shape) == axes:
+        return target.shape
+    sides = [1] * axes
+    for power in range(target.count.bit_length() - 1 if target.shape else 4):
+        sides[-1 - power % axes] *= 2
+    raise InputError(
+        f"TPU {target.chip} is a torus of {axes} axes: write --target={target.chip}:"
+        f"{'x'.join(map(str, sides))} for {math.prod(sides)} chips"
+    )
 
-    @property
-    def count(self) -> int:
-        return math.prod(self.extents)
 
-    def devices(self) -> Sequence[jax.Device]:
-        """Devices to compile for; nothing can be computed on them.
-
-        Leaves JAX the CPU as its only backend: call this before JAX computes anything.
-        """
-        tpu, shape = self.kind in _AXES, "x".join(map(str, self.extents))
-        module, extra = ("libtpu", "tpu") if tpu else ("jax_cuda12_plugin", "gpu")
-        if importlib.util.find_spec(module) is None:
-            raise InputError(f"compiling for {self.kind} needs {module}: {advice(extra)}")
-        jax.config.update("jax_platforms", "cpu")
-        if tpu:
-            os.environ.update(_LIBTPU_ENVIRONMENT)
-            given = {"topology_name": f"{self.kind}:{shape}", "platform": "tpu"}
-        else:
-            given = {"topology_name": self.kind, "platform": "cuda", "topology": f"1x{shape}"}
-            given["target_config"] = _gpu_config(self.kind)
-        try:
-            return topologies.get_topology_desc(**given).devices
-        except (RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise InputError(f"no compiler for {self.kind}:{shape}: {reason}") from error
+def _nodes(target: Target) -> tuple[int, int]:
+    """The number of nodes, and of the GPUs in each."""
+    if target.chip not in _GPUS:
+        raise unknown("target", target.chip, [*_AXES, *_GPUS])
+    if target.count > 8 and target.count % 8:
+        raise InputError(f"{target.count} GPUs fill no nodes of 8")
+    return max(1, target.count // 8), min(8, target.count)
 
 
 def _gpu_config(kind: str) -> str:
@@ -140,7 +123,7 @@ def describe(comparison: Comparison, target: Target) -> Iterator[str]:
         if arm.program not in described:
             described.append(arm.program)
             mesh = ", ".join(f"{name} {size}" for name, size in arm.program.mesh.shape.items())
-            yield f"{arm.config.name}, arm {arm.name}, for {target.count} {target.kind} ({mesh})"
+            yield f"{arm.config.name}, arm {arm.name}, for {target.count} {target.chip} ({mesh})"
             began = time.perf_counter()
             # Models choose their kernels by the default device.
             with jax.default_device(arm.program.mesh.devices.flat[0]):
@@ -168,7 +151,7 @@ def _lowered(arm: Arm) -> jax.stages.Lowered:
 
 def _compiled(lowered: jax.stages.Lowered, target: Target) -> str:
     # Without a GPU, XLA takes tiles of its own products untimed, and some don't exist.
-    options: Any = {} if target.kind in _AXES else {"xla_gpu_enable_triton_gemm": False}
+    options: Any = {} if target.chip in _AXES else {"xla_gpu_enable_triton_gemm": False}
     try:
         compiled = lowered.compile(options)
     except jax.errors.JaxRuntimeError as error:
@@ -179,7 +162,7 @@ def _compiled(lowered: jax.stages.Lowered, target: Target) -> str:
     memory: Any = compiled.memory_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes
     held -= memory.alias_size_in_bytes
-    needed, room = held + memory.temp_size_in_bytes, CHIPS[target.kind].memory
+    needed, room = held + memory.temp_size_in_bytes, CHIPS[target.chip].memory
     found = collectives(compiled.as_text() or "")
     lines = [
         f"  {'fits' if needed <= room else f'does not fit; {_ADVICE}'}: a training step needs "

@@ -27,8 +27,8 @@ def read(workdir: AnyPath | str) -> tuple[Mapping[str, Any], list[ArmResult]]:
     return claim.config, list(results.values())
 
 
-def spread(result: ArmResult, since: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and standard deviation of an arm's score over seeds, per evaluated step from `since` on.
+def spread(result: ArmResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and standard deviation of an arm's score over seeds, per evaluated step.
 
     >>> from mimetic_jax.train.record import Record
     >>> curves = [((0, 9.0), (10, 70.0)), ((0, 11.0), (10, 74.0))]
@@ -45,7 +45,7 @@ def spread(result: ArmResult, since: int = 0) -> tuple[np.ndarray, np.ndarray, n
         for one seed.
     """
     curves = [dict(record.curve) for record in result.runs.values()]
-    steps = sorted(step for step in set.intersection(*map(set, curves)) if step >= since)
+    steps = sorted(set.intersection(*map(set, curves)))
     scores = np.array([[curve[step] for step in steps] for curve in curves])
     sd = scores.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(steps))
     return np.array(steps), scores.mean(axis=0), sd
@@ -69,14 +69,11 @@ def draw(
     path: AnyPath,
     results: Sequence[ArmResult],
     *,
-    title: str = "",
     epochs: Mapping[str, float] | None = None,
-    since: int = 0,
 ) -> list[AnyPath]:
     """Draw the score over training, mean ± sd over seeds: a panel per row of the results.
 
-    The axis has epochs in rows of which `epochs` has the steps of one, else steps. Scores before
-    training are far from all that follow: steps before `since` are left out.
+    The axis has epochs in rows of which `epochs` has the steps of one, else steps.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figure 5; Structured Initialization
     for Vision Transformers, figure 4; Mimetic Initialization of MLPs, figure 3.
@@ -87,34 +84,30 @@ def draw(
         for axes, name in zip(panels, names, strict=True):
             chosen = [result for result in results if result.row == name]
             epoch = (epochs or {}).get(name, 0.0)
-            panel(axes, name or title, chosen, epoch, since)
-            rows += _rows(chosen, epoch, since)
+            panel(axes, name, chosen, epoch)
+            rows += _rows(chosen, epoch)
         return style.write(figure, path, _HEADER, rows)
 
 
 _HEADER = ["row", "arm", "step", "epoch", "mean", "sd", "n"]
 
 
-def _rows(
-    results: Sequence[ArmResult], epoch: float = 0.0, since: int = 0
-) -> Iterator[list[object]]:
+def _rows(results: Sequence[ArmResult], epoch: float = 0.0) -> Iterator[list[object]]:
     for result in results:
-        for step, mean, sd in zip(*spread(result, since), strict=True):
+        for step, mean, sd in zip(*spread(result), strict=True):
             when = [step, step / epoch if epoch else ""]
             yield [result.row, result.arm, *when, mean, sd, len(result.reached)]
 
 
-def panel(
-    axes: Any, title: str, results: Sequence[ArmResult], epoch: float = 0.0, since: int = 0
-) -> None:
+def panel(axes: Any, title: str, results: Sequence[ArmResult], epoch: float = 0.0) -> None:
     """Draw the curves of arms into one panel: means as lines, standard deviations as bands.
 
-    With the steps of an `epoch` its axis has epochs; steps before `since` aren't drawn.
+    With the steps of an `epoch` its axis has epochs.
     """
     lines = style.line_styles(result.arm for result in results)
     for result in results:
         line = lines[result.arm]
-        steps, mean, sd = spread(result, since)
+        steps, mean, sd = spread(result)
         x = steps / (epoch or 1)
         axes.plot(x, mean, label=f"{result.arm} (n = {len(result.reached)})", **line)
         axes.fill_between(x, mean - sd, mean + sd, color=line["color"], alpha=0.2, linewidth=0)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
-from mimetic_jax.base.chips import CHIPS
-from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.chips import CHIPS, Target
 from mimetic_jax.base.table import paragraph
 from mimetic_jax.base.times import duration
 from mimetic_jax.train import rates
@@ -95,19 +92,14 @@ _GAINS = {41: 0.285, 100: 0.211, 400: 0.110}
 training saw for each of the vocabulary: docs/first_layer.md."""
 
 
-def _tokens(arm: Arm) -> int:
-    """How many tokens a run is trained on."""
-    return arm.program.steps * arm.program.batch * arm.config.data.length
-
-
 def _on_the_curve(arms: Mapping[str, Arm], plans: Mapping[str, Plan]) -> list[str]:
     """Where trainings with embeddings from counts stand among those that were measured."""
-    seen = {
-        _tokens(arms[name]) / write.shape[0]
-        for name, plan in plans.items()
-        for write in plan
-        if write.role == "embedding" and "Cooccurrence" in write.scheme
-    }
+    seen = set[float]()
+    for name, plan in plans.items():
+        program, length = arms[name].program, arms[name].config.data.get("length", 0)
+        for write in plan:
+            if write.role == "embedding" and "Cooccurrence" in write.scheme:
+                seen.add(program.steps * program.batch * length / write.shape[0])
     measured = ", ".join(f"{gain:.3g} nats at {known}" for known, gain in _GAINS.items())
     return [
         f"a run sees {share:,.0f} tokens per token of the vocabulary: embeddings from counts "
@@ -116,36 +108,6 @@ def _on_the_curve(arms: Mapping[str, Arm], plans: Mapping[str, Plan]) -> list[st
     ]
 
 
-class Target(NamedTuple):
-    """Chips that needn't be here, by their name in `base.chips`."""
-
-    chip: str
-    chips: int
-
-    @classmethod
-    def of(cls, name: str) -> Target:
-        """The target of a name.
-
-        >>> Target.of("v5e-16"), Target.of("v5p:2x2x2").chips, Target.of("h100").chips
-        (Target(chip='v5e', chips=16), 8, 1)
-        """
-        found = re.fullmatch(r"(.*?)(?:[:-](\d+(?:x\d+)*))?", name)
-        assert found is not None
-        chip, shape = found.groups()
-        if chip not in CHIPS:
-            raise unknown("target", chip, CHIPS)
-        count = math.prod(map(int, shape.split("x"))) if shape else 1
-        if not 1 <= count <= _MOST_CHIPS:
-            raise InputError(f"target {name!r} is not of 1 to {_MOST_CHIPS:,} chips")
-        return cls(chip, count)
-
-    def take_place(self) -> None:
-        """Let JAX have as many virtual CPU devices: call this before JAX computes anything."""
-        jax.config.update("jax_platforms", "cpu")
-        jax.config.update("jax_num_cpu_devices", self.chips)
-
-
-_MOST_CHIPS = 4096
 _UTILIZATION = 0.4
 """The share of its peak that a chip is taken to reach."""
 
@@ -156,10 +118,10 @@ def on_target(comparison: Comparison, target: Target) -> str:
     programs = [arm.program for arm in comparison.arms.values()]
     runs = len(config.seeds) + len(rates.first(config))  # of each arm
     flops = runs * sum(program.steps * program.flops_per_step for program in programs)
-    seconds = flops / (_UTILIZATION * chip.flops * target.chips)
+    seconds = flops / (_UTILIZATION * chip.flops * target.count)
     held = max(bytes_per_device(one.shapes) + one.feed.data_bytes() for one in programs)
     lines = [
-        f"{target.chips} x {target.chip}, at {_UTILIZATION:.0%} of their peak of "
+        f"{target.count} x {target.chip}, at {_UTILIZATION:.0%} of their peak of "
         f"{chip.flops / 1e12:,.0f} TFLOP/s: about {duration(seconds)} for all runs; input and "
         "tests come on top",
         f"memory: {held / 1e9:.2g} of {chip.memory / 1e9:.0f} GB per chip for parameters, "

@@ -62,16 +62,14 @@ def canvas(width: float, height: float, pad: float = 0.02, **settings: Any) -> I
 
 
 @contextlib.contextmanager
-def panels(
-    count: int, height: float, *, columns: int = 0, alone: float = COLUMN
-) -> Iterator[tuple[Any, list[Any]]]:
+def panels(count: int, height: float, *, columns: int = 0) -> Iterator[tuple[Any, list[Any]]]:
     """Panels of lines or points, so many `columns` side by side on the width of a page.
 
-    Sizes are in inches: the height of a row of them, and the width of a single one.
+    `height` is that of a row of them, in inches.
     """
     columns = min(columns or count, count)
     rows = -(-count // columns)
-    with canvas(PAGE if columns > 1 else alone, height * rows) as figure:
+    with canvas(PAGE if columns > 1 else COLUMN, height * rows) as figure:
         every = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
         for axes in every[count:]:
             axes.set_visible(False)
@@ -121,16 +119,13 @@ def tidy(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def limit(matrices: Iterable[np.ndarray], quantile: float = 0.995) -> float:
+def limit(matrices: Iterable[np.ndarray]) -> float:
     """The magnitude, above 0, at which the shared color scale of several matrices ends.
 
-    The few entries beyond the quantile of all magnitudes don't pale the rest.
-
-    >>> limit([np.eye(2), np.zeros((2, 2))], quantile=1.0)
-    1.0
+    The largest half percent of all magnitudes don't pale the rest.
     """
     sizes = np.concatenate([np.abs(matrix).ravel() for matrix in matrices])
-    return float(np.quantile(sizes, quantile)) or float(sizes.max()) or 1.0
+    return float(np.quantile(sizes, 0.995)) or float(sizes.max()) or 1.0
 
 
 def signed(axes: Any, matrix: np.ndarray, bound: float) -> Any:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 from typing import NamedTuple
+
+from mimetic_jax.base.errors import InputError, unknown
 
 
 class Chip(NamedTuple):
@@ -43,3 +47,36 @@ def peak_flops(device_kind: str) -> float | None:
         return None
     peaks = (chip.flops for chip in CHIPS.values() if re.search(chip.kind, device_kind))
     return next(peaks, None)
+
+
+_MOST = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Chips that needn't be here, by their name in `CHIPS`, and their number or topology."""
+
+    chip: str
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, name: str) -> Target:
+        """The target of a name.
+
+        >>> Target.of("v5e-16"), Target.of("v5p:2x2x2").count, Target.of("h100").count
+        (Target(chip='v5e', shape=(16,)), 8, 1)
+        """
+        found = re.fullmatch(r"(.*?)(?:[:-](\d+(?:x\d+)*))?", name)
+        assert found is not None
+        chip, shape = found.groups()
+        if chip not in CHIPS:
+            raise unknown("target", chip, CHIPS)
+        target = cls(chip, tuple(map(int, shape.split("x"))) if shape else ())
+        if not 1 <= target.count <= _MOST:
+            raise InputError(f"target {name!r} is not of 1 to {_MOST:,} chips")
+        return target
+
+    @property
+    def count(self) -> int:
+        """The number of chips."""
+        return math.prod(self.shape)

@@ -87,8 +87,11 @@ def main(argv: Sequence[str]) -> None:
     logging.set_verbosity(logging.FATAL)
     config = _configuration(_CONFIG.value, set_fields)
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
+    import jax
+
     from mimetic_jax.analysis import timing
-    from mimetic_jax.analysis.plan import Target, describe, on_target
+    from mimetic_jax.analysis.plan import describe, on_target
+    from mimetic_jax.base.chips import Target
     from mimetic_jax.command.progress import Events, Progress
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption, processes
@@ -104,8 +107,9 @@ def main(argv: Sequence[str]) -> None:
         _compile(config, _TARGET.value)
         return
     target = Target.of(_TARGET.value) if _TARGET.value else None
-    if target:
-        target.take_place()
+    if target:  # as many virtual devices, before JAX computes anything
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", target.count)
     keep_freed_memory()
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     workdir = path_of(_WORKDIR.value or f"runs/{config.name}")
@@ -160,11 +164,12 @@ def _report(comparison: Comparison, workdir: AnyPath, results: Results) -> None:
 
 def _compile(config: ConfigDict, name: str) -> None:
     """Print whether the steps of a config fit on hardware that needn't be here."""
-    from mimetic_jax.analysis.compile import Target, describe
+    from mimetic_jax.analysis.compile import describe, devices
+    from mimetic_jax.base.chips import Target
     from mimetic_jax.train.comparison import Comparison
 
     target = Target.of(name)
-    comparison = Comparison(config, devices=target.devices())
+    comparison = Comparison(config, devices=devices(target))
     for text in describe(comparison, target):
         print(text, flush=True)
 

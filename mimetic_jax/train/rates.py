@@ -58,17 +58,6 @@ class Ladder:
     trials: tuple[int, ...] = tuple(range(100, 105))
 
     @classmethod
-    def around(cls, rate: float, trials: int = 5) -> Ladder:
-        """Factors of two, sixteen to both sides of a rate, which is first with its neighbors.
-
-        >>> Ladder.around(1e-3).first
-        (0.0005, 0.001, 0.002)
-        """
-        first = rate / 2, rate, rate * 2
-        rates = tuple(rate * 2.0**power for power in range(-4, 5))
-        return cls(rates, first, tuple(range(100, 100 + trials)))
-
-    @classmethod
     def beyond(cls, first: Sequence[float], trials: tuple[int, ...]) -> Ladder:
         """Two or more rates first; beyond their ends two steps more, as far apart as they are.
 
@@ -85,10 +74,10 @@ class Ladder:
 
         `goodness` has the rates that were tried: more is better, -inf diverged.
 
-        >>> ladder = Ladder.around(1e-3)
-        >>> ladder.untried({0.0005: 3, 0.001: 2, 0.002: 1})
-        [0.00025]
-        >>> ladder.untried({0.00025: 2, 0.0005: 3, 0.001: 2, 0.002: 1})
+        >>> ladder = Ladder((1e-3, 2e-3, 4e-3, 8e-3), first=(2e-3, 4e-3))
+        >>> ladder.untried({2e-3: 3, 4e-3: 2})
+        [0.001]
+        >>> ladder.untried({1e-3: 2, 2e-3: 3, 4e-3: 2})
         []
         """
         found = self._best(goodness)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.config import recorded_arms
 from mimetic_jax.train.record import (
@@ -170,21 +169,6 @@ class ArmResult:
         return {
             name: [run.elsewhere[name] for run in runs if name in run.elsewhere] for name in names
         }
-
-    def at(self, number: str) -> ArmResult:
-        """The runs with another number as their value: "500", the score after that step; "x2", that
-        on another test set; "goal", the first evaluated step of a run that reaches the goal."""
-        goal, runs = self.score.goal, {}
-        for seed, run in self.runs.items():
-            known: dict[str, float | None] = {str(step): value for step, value in run.curve}
-            known |= run.elsewhere
-            if goal is not None:
-                known["goal"] = self._step_to(seed, goal)
-            if number not in known:
-                raise InputError(f"{self.arm} seed {seed} was not evaluated at {number}")
-            if (value := known[number]) is not None:
-                runs[seed] = dataclasses.replace(run, value=float(value))
-        return dataclasses.replace(self, runs=runs)
 
     def _step_to(self, seed: int, target: float) -> int | None:
         sign = 1 if self.score.higher else -1

@@ -61,7 +61,6 @@ def test_spread_is_over_seeds(images):
     np.testing.assert_allclose(mean, [10, 50, 62])
     np.testing.assert_allclose(sd, [0, 0, np.std([60, 64], ddof=1)], atol=1e-12)
     assert curves.spread(results[1])[2].tolist() == [0, 0, 0]
-    assert curves.spread(results[0], since=10)[0].tolist() == [10, 20]
 
 
 def test_unfinished_runs_are_left_out(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from configs import text
 from mimetic_jax import InputError
 from mimetic_jax.analysis import plan, timing
+from mimetic_jax.base.chips import Target
 from mimetic_jax.base.times import duration
 from mimetic_jax.train.loop import evaluation_every
 from tests.analysis.networks import small
@@ -44,7 +45,7 @@ def test_other_hardware_is_computed_from_its_peak(trained):
     expected = duration(flops / (0.4 * 4 * 1e3))
     chip = plan.CHIPS["v5e"]._replace(flops=1e3)
     with mock.patch.dict(plan.CHIPS, v5e=chip):
-        said = " ".join(plan.on_target(comparison, plan.Target("v5e", 4)).split())
+        said = " ".join(plan.on_target(comparison, Target("v5e", (4,))).split())
     assert said.startswith(f"4 x v5e, at 40% of their peak of 0 TFLOP/s: about {expected} for all")
     assert "GB per chip for parameters, optimizer and data" in said
 
@@ -52,7 +53,7 @@ def test_other_hardware_is_computed_from_its_peak(trained):
 @pytest.mark.parametrize("name", ["v5e-0", "v4-8", "v5e-9999", "h200:8:8"])
 def test_hardware_that_is_not_known(name):
     with pytest.raises(InputError, match=f"target .{name.split('-')[0].split(':')[0]}"):
-        plan.Target.of(name)
+        Target.of(name)
 
 
 def test_a_training_says_first_what_can_be_seen(tmp_path):

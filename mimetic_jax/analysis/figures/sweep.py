@@ -22,7 +22,6 @@ def draw(
     label: str,
     series: Mapping[str, Mapping[str, float]] | None = None,
     panels: Mapping[str, Mapping[str, float]] | None = None,
-    at: Mapping[str, str] | None = None,
     lines: Collection[str] = (),
     log: bool = False,
 ) -> list[AnyPath]:
@@ -31,15 +30,12 @@ def draw(
     Args:
         series: the number of each arm, per line of the figure: {line: {arm: number}}.
         panels: or the number of each row, per panel: {panel: {row: number}}; arms are the lines.
-        at: what a panel shows instead of the score, as `ArmResult.at` takes it: {panel: "x2"}.
         lines: arms without a number, drawn as horizontal lines.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 4 and 6; Mimetic
     Initialization of MLPs, figures 2 and 4.
     """
-    boards = (
-        _of_rows(results, panels, at or {}) if panels else {"": _of_arms(results, series or {})}
-    )
+    boards = _of_rows(results, panels) if panels else {"": _of_arms(results, series or {})}
     boards = {title: found for title, found in boards.items() if found}
     if not boards:
         names = ", ".join(f"{result.row} {result.arm}".strip() for result in results)
@@ -83,14 +79,11 @@ def _of_arms(results: Sequence[ArmResult], series: Mapping[str, Mapping[str, flo
 
 
 def _of_rows(
-    results: Sequence[ArmResult],
-    panels: Mapping[str, Mapping[str, float]],
-    at: Mapping[str, str],
+    results: Sequence[ArmResult], panels: Mapping[str, Mapping[str, float]]
 ) -> dict[str, Lines]:
     boards: dict[str, Lines] = {title: defaultdict(list) for title in panels}
     for title, numbers in panels.items():
         for result in results:
             if result.row in numbers:
-                shown = result.at(at[title]) if title in at else result
-                boards[title][result.arm].append((numbers[result.row], shown))
+                boards[title][result.arm].append((numbers[result.row], result))
     return boards
