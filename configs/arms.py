@@ -41,9 +41,9 @@ def chosen(
         {
             f"{CONTROLS[kind]}{name}": control
             for name, arm in named.items()
-            if (control := without(arm)) != arm
+            if (control := _control(arm, scheme)) != arm
         }
-        for kind, without in ((NOISE, noise), (PERMUTED, permuted_channels))
+        for kind, scheme in ((NOISE, s.NormMatched), (PERMUTED, s.Permuted))
     )
     named = noises | permuted | named
     every: Arms = {name: named[name] for name in compared or [*arms, *noises]}
@@ -52,10 +52,7 @@ def chosen(
     for name in init:
         if name not in named and name not in together:
             known = {*together, *arms, *noises, *permuted}
-            bare = name.removeprefix(CONTROLS[NOISE]).removeprefix(CONTROLS[PERMUTED])
-            where = [config for config, of in _SHARED.items() if bare in of()]
-            advice = f"; the configuration {where[0]} has it" if where else ""
-            raise InputError(f"{unknown('init', name, known, 'configs/arms.py')}{advice}")
+            raise unknown("init", name, known, "configs/arms.py")
         picked |= together.get(name) or {name: named[name]}
     return ConfigDict({name: _fields(arm) for name, arm in picked.items()}, sort_keys=False)
 
@@ -86,12 +83,8 @@ def noise(arm: Arm) -> Mapping[str, Any]:
     return _control(arm, s.NormMatched)
 
 
-def permuted_channels(arm: Arm) -> Mapping[str, Any]:
-    """The control of an arm's alignment; schemes that write nothing to permute stay."""
-    return _control(arm, s.Permuted)
-
-
 def _control(arm: Arm, kind: Callable[[Scheme], Scheme]) -> Mapping[str, Any]:
+    """An arm with a control in the place of each scheme that has structure and such a control."""
     fields = _fields(arm)
     found = list(fields.get("scheme", ()))
     for index, one in enumerate(found):
@@ -346,11 +339,3 @@ def positional() -> Arms:
 
 POSITIONAL = ("default", "norm_matched_positional", "positional")
 """The arms of `positional` that are compared unless others are asked for."""
-
-_SHARED = {
-    "images": few_images,
-    "cifar10_vit": vision,
-    "small_data_vit": structured,
-    "text": language,
-}
-"""The arms of configurations by the name of one that has them."""

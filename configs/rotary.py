@@ -11,8 +11,8 @@ Chosen: sizes for what a GPU trains in seconds; arms choose their learning rates
 from ml_collections import ConfigDict
 
 from configs import arms
-from configs.default import check_choice, default, model
-from configs.recipes import beside_positions
+from configs.default import check_choice, default
+from configs.recipes import MODERN, beside_positions
 
 LENGTH = 512
 
@@ -37,20 +37,8 @@ def get_config(
     config.update(checkpoint_every=max(1000, steps // 4), log_every=100)
     config.data.update(name=TEXTS[text], length=LENGTH, valid=LENGTH)
     config.eval.batch = 64
-    config.model = model(
-        "gpt",
-        width=width,
-        depth=depth,
-        heads=heads,
-        positions="rotary",
-        rms_norm=True,
-        swiglu=True,
-        mlp_ratio=8 / 3,
-        base="torch",
-        embedding_std=beside_positions(width),
-        scan=True,
-        dtype="bfloat16",
-    )
+    config.model.update(MODERN, qk_norm=False, width=width, depth=depth, heads=heads, base="torch")
+    config.model.update(embedding_std=beside_positions(width), scan=True, dtype="bfloat16")
     config.optimizer.update(warmup=steps // 10, weight_decay=0.1, no_decay=True, clip=1.0)
     config.arms = arms.chosen(init, arms.positional(), arms.POSITIONAL)
     return config

@@ -151,14 +151,9 @@ class Results:
             self._lines[key].append(line)
 
 
-def is_control(arm: str) -> bool:
-    """Whether an arm is the control of another, by its name."""
-    return arm.startswith(tuple(CONTROLS.values()))
-
-
 def corrected(arms: Mapping[str, ArmResult]) -> dict[str, ArmResult]:
     """Arms with the differences of those that are no controls corrected for their number."""
-    entrants = [arm for arm in arms if not is_control(arm)]
+    entrants = [arm for arm in arms if not arm.startswith(tuple(CONTROLS.values()))]
     differences: dict[str, dict[str, Difference]] = defaultdict(dict)
     for name in BASELINES:
         adjusted = holm([arms[arm].differences.get(name) for arm in entrants])

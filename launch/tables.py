@@ -197,7 +197,7 @@ def _published(paper: str, results: Results) -> str:
     """What each row of a paper's tables prints, beside ours: as printed, else scaled down."""
     lines: list[Sequence[str]] = []
     said: list[str] = []
-    bases: dict[str, dict[str, None]] = {}
+    bases = dict[str, None]()
     for name, own in TABLES.items():
         if name.partition("/")[0] != paper or not any(x.published or x.others for x in own.rows):
             continue
@@ -211,12 +211,9 @@ def _published(paper: str, results: Results) -> str:
         for row in best.values():
             lines += side_by_side(row, results)
             if base := _base(row, results):
-                bases.setdefault(base, {})[name.partition("/")[2]] = None
-    if len(bases) == 1:
-        said.append(f"The default is {next(iter(bases))} initialization.")
-    elif bases:
-        places = (f"{base} in {', '.join(names)}" for base, names in bases.items())
-        said.append(_wrapped(f"The default is {'; '.join(places)}."))
+                bases[base] = None
+    if bases:
+        said.append(f"The default is {' or '.join(bases)} initialization.")
     shown = markdown(trimmed(HEAD, lines))
     return "\n".join([shown, "", *said] if said else [shown])
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ml_collections import ConfigDict
 
-from launch.results import Line, Results, is_control
+from launch.results import Line, Results
 from launch.rows import folder, load
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.home import INSTALLED
 from mimetic_jax.train import rates
 from mimetic_jax.train.config import arms_of
-from mimetic_jax.train.report import DEFAULT, shows
+from mimetic_jax.train.report import DEFAULT
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run
 from papers.record import Row
@@ -148,17 +148,6 @@ class Trainer:
                 continue
             self.say(f"{row.label}: {arm} is compared at {rates.shown(chosen[arm].rate)}")
             self._train(row.at(chosen[arm].rate), [(arm, seed) for seed in row.seeds])
-            if arm == DEFAULT and (shown := self._sensitivity(row)):
-                self.say(shown)
-
-    def _sensitivity(self, row: Row) -> str:
-        """What a row can show, from its default's spread: to be read before the others run."""
-        default = self.results.reached(row).get(DEFAULT)
-        if default is None or default.sd is None:
-            return ""
-        entrants = sum(not is_control(arm) for arm in row.arms) - 1
-        shown = shows([default], arms=len(row.arms), at_once=entrants)
-        return f"{row.table}, {row.label}: the default reaches {default.shown()}; {shown}"
 
     def _train(self, row: Row, runs: Sequence[tuple[str, int]]) -> bool:
         """Train the runs of a row that have no line; returns whether it could be done."""

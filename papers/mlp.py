@@ -65,10 +65,10 @@ _RUNS = tuple(
 )
 
 TABLES = {
-    "runs": Table(
+    "runs": Table.of(
         "completed trainings of 10, 20 and 50 epochs on CIFAR-10, figure 2",
         convnext_cifar,
-        _RUNS,
+        *_RUNS,
         controls=(),
         small=SMALL,
         doubt="figure 2 alone has the numbers; in the text the MLP's gain is significant after 10 "
@@ -76,38 +76,34 @@ TABLES = {
         "both initializations together outperform either alone, of a ViT the second may add less. "
         f"Of 5 seeds. {_B}",
     ),
-    "imagenet": Table(
+    "imagenet": Table.of(
         "DeiT-S on ImageNet-1k, 100 epochs",
         imagenet_mlp,
-        (
-            Row(
-                "DeiT-S",
-                {},
-                {"default": 68.4, "mean_shift": 68.8},
-                {"mean_shift": 0.5},
-                arms=(*with_noise(*_BESIDE_ATTENTION), "norm_matched_mean_shift"),
-                doubt="text and figure 3 have an advantage of .5; the scores differ by .4",
-            ),
+        Row(
+            "DeiT-S",
+            {},
+            {"default": 68.4, "mean_shift": 68.8},
+            {"mean_shift": 0.5},
+            arms=(*with_noise(*_BESIDE_ATTENTION), "norm_matched_mean_shift"),
+            doubt="text and figure 3 have an advantage of .5; the scores differ by .4",
         ),
         controls=(),
         doubt=f"{_B}; a batch is mixed with one λ, where DeiT draws one for each process",
     ),
-    "anti_correlated": Table(
+    "anti_correlated": Table.of(
         "first kernels anti-correlated with the second on CIFAR-10",
         cifar_mlp_vit,
-        tuple(_run(model, 20, *with_noise("anti_correlated")) for model in ("ViT", "ConvNeXt")),
+        *(_run(model, 20, *with_noise("anti_correlated")) for model in ("ViT", "ConvNeXt")),
         controls=("default",),
         small=SMALL,
         doubt="a sentence of section 2 without numbers: no benefit. The paper leaves out the "
         "transpose of W2 and states neither model nor epochs",
     ),
-    "populations": Table(
+    "populations": Table.of(
         "small networks on CIFAR-10, of which figure 1 has the default's weights",
         mlp_population,
-        (
-            _population("convnext", *_SHIFTS, *with_noise("conv", "conv_mean_shift")),
-            _population("vit", *_SHIFTS, *with_noise(*_BESIDE_ATTENTION)),
-        ),
+        _population("convnext", *_SHIFTS, *with_noise("conv", "conv_mean_shift")),
+        _population("vit", *_SHIFTS, *with_noise(*_BESIDE_ATTENTION)),
         controls=("default",),
         small=SMALL_POPULATION,
         doubt="the paper looks at the weights of such networks and prints no score of theirs: the "

@@ -207,6 +207,11 @@ class Table:
     seeds: tuple[int, ...] = (0, 1, 2)
     ladder: Ladder | None = None
 
+    @classmethod
+    def of(cls, title: str, config: ModuleType, *rows: Row, **options: Any) -> Table:
+        """The table of these rows."""
+        return cls(title, config, rows, **options)
+
 
 @dataclasses.dataclass(frozen=True)
 class Figure:

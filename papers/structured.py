@@ -58,35 +58,32 @@ _SMALL_CONVMIXER = Small(
 )
 
 
+_PRINTED = ("default", "mimetic", "impulse")
 _CONTROLS = ("default", "norm_matched_impulse")
 _OF_MIMETIC = ("norm_matched_mimetic",)
 """Beside these, in rows that have both."""
 
 
-_Gained: TypeAlias = tuple[float, float]
-"""A printed score, and the gain beside it."""
+_Numbers: TypeAlias = tuple[float, ...]
 
 
 def _row(
-    label: str,
-    arguments: Arguments,
-    default: float,
-    mimetic: _Gained,
-    impulse: _Gained,
-    **options: Any,
+    label: str, arguments: Arguments, scores: _Numbers, gains: _Numbers, **options: Any
 ) -> Row:
-    """A column of tables 1, 2 and 4, a line of table 5."""
-    published = {"default": default, "mimetic": mimetic[0], "impulse": impulse[0]}
-    gains = {"mimetic": mimetic[1], "impulse": impulse[1]}
-    return Row(label, arguments, published, gains, **{"arms": _OF_MIMETIC, **options})
+    """A column of tables 1, 2 and 4, a line of table 5: of default, mimetic and impulse, the gains
+    of the last two."""
+    published = dict(zip(_PRINTED, scores, strict=True))
+    printed = dict(zip(_PRINTED[1:], gains, strict=True))
+    return Row(label, arguments, published, printed, **{"arms": _OF_MIMETIC, **options})
 
 
-def _selected(label: str, data: str, *scores: Any) -> Row:
+def _selected(label: str, data: str, scores: _Numbers, gains: _Numbers) -> Row:
     """Three lines of a column of table 4."""
     return _row(
         f"{label}, from 1K",
         {"stage": "select", "data": data, "heads": "mixed", "teacher": "FIRST_STAGE"},
-        *scores,
+        scores,
+        gains,
         arms=("norm_matched_impulse",),
         needs="ViT-S of every arm trained on ImageNet-1k: "
         "--config=configs/weight_selection_vit.py:stage=pretrain",
@@ -118,10 +115,7 @@ def _convmixer(
     )
 
 
-_FILTERS = ("impulse", "positive_filters", "norm_matched_positive_filters")
-
-
-def _table(title: str, config: ModuleType, rows: tuple[Row, ...], **options: Any) -> Table:
+def _table(title: str, config: ModuleType, *rows: Row, **options: Any) -> Table:
     return Table(title, config, rows, **{"controls": _CONTROLS, **options})
 
 
@@ -129,28 +123,24 @@ TABLES = {
     "table1": _table(
         "ViT-Ti on small and medium data sets",
         small_data_vit,
-        (
-            _row("Food-101", {"data": "food101"}, 77.95, (81.78, 3.83), (81.85, 3.90)),
-            _row(
-                "CIFAR-10",
-                {"data": "cifar10"},
-                92.29,
-                (93.50, 1.21),
-                (94.67, 2.38),
-                others=theirs("impulse in a course project", 89.12, 91.99, 92.47),
-            ),
-            _row(
-                "CIFAR-100",
-                {"data": "cifar100"},
-                71.67,
-                (75.16, 3.49),
-                (77.02, 5.35),
-                others=theirs("impulse in a course project", 67.95, 72.67, 73.40),
-            ),
-            _row("STL-10", {"data": "stl10"}, 61.86, (68.54, 6.68), (70.21, 8.35)),
-            _row("Flowers", {"data": "oxford_flowers102"}, 64.60, (71.62, 7.02), (73.18, 8.58)),
-            _row("Pets", {"data": "oxford_iiit_pet"}, 26.58, (47.63, 21.05), (50.84, 24.26)),
+        _row("Food-101", {"data": "food101"}, (77.95, 81.78, 81.85), (3.83, 3.90)),
+        _row(
+            "CIFAR-10",
+            {"data": "cifar10"},
+            (92.29, 93.50, 94.67),
+            (1.21, 2.38),
+            others=theirs("impulse in a course project", 89.12, 91.99, 92.47),
         ),
+        _row(
+            "CIFAR-100",
+            {"data": "cifar100"},
+            (71.67, 75.16, 77.02),
+            (3.49, 5.35),
+            others=theirs("impulse in a course project", 67.95, 72.67, 73.40),
+        ),
+        _row("STL-10", {"data": "stl10"}, (61.86, 68.54, 70.21), (6.68, 8.35)),
+        _row("Flowers", {"data": "oxford_flowers102"}, (64.60, 71.62, 73.18), (7.02, 8.58)),
+        _row("Pets", {"data": "oxford_iiit_pet"}, (26.58, 47.63, 50.84), (21.05, 24.26)),
         small=SMALL,
         doubt=f"{_DEFAULT}; {_MIXED}; another source has 600 epochs for STL-10, Flowers and Pets, "
         "the released command 300",
@@ -159,7 +149,11 @@ TABLES = {
     "positive_filters": _table(
         "random positive filters of sum one in place of impulses",
         small_data_vit,
-        (Row("CIFAR-10", {"data": "cifar10"}, arms=_FILTERS),),
+        Row(
+            "CIFAR-10",
+            {"data": "cifar10"},
+            arms=("impulse", "positive_filters", "norm_matched_positive_filters"),
+        ),
         small=SMALL,
         doubt="a sentence of section 4.1 without numbers: often inefficient. The paper states "
         "neither the filters' distribution nor data: uniform entries here",
@@ -168,19 +162,16 @@ TABLES = {
     "table2": _table(
         "ViTs on ImageNet-1k",
         imagenet_structured,
-        (
-            _row("ViT-Ti", {"variant": "Ti", "row": "sqrt1"}, 72.71, (72.90, 0.19), (72.76, 0.05)),
-            _row("ViT-S", {"variant": "S", "row": "sqrt1"}, 79.68, (80.26, 0.58), (80.40, 0.72)),
-            _row(
-                "ViT-B",
-                {"variant": "B", "row": "sqrt1"},
-                76.25,
-                (79.12, 2.87),
-                (80.48, 4.23),
-                doubt="a footnote calls the default slightly low; table 5 has it under DeiT's "
-                "settings, 5 % higher",
-                others=theirs("procedural warm-up", 77.49, 78.68, 79.21),
-            ),
+        _row("ViT-Ti", {"variant": "Ti", "row": "sqrt1"}, (72.71, 72.90, 72.76), (0.19, 0.05)),
+        _row("ViT-S", {"variant": "S", "row": "sqrt1"}, (79.68, 80.26, 80.40), (0.58, 0.72)),
+        _row(
+            "ViT-B",
+            {"variant": "B", "row": "sqrt1"},
+            (76.25, 79.12, 80.48),
+            (2.87, 4.23),
+            doubt="a footnote calls the default slightly low; table 5 has it under DeiT's "
+            "settings, 5 % higher",
+            others=theirs("procedural warm-up", 77.49, 78.68, 79.21),
         ),
         doubt=f"{_DEFAULT}; {_MIXED}; {_ALIGNED}",
         hardware=f"{_V100}, about two days a model",
@@ -188,46 +179,44 @@ TABLES = {
     "table3": _table(
         "Swin Transformers and an MLP-Mixer",
         swin_cifar,
-        (
-            Row(
-                "Swin-B on ImageNet-1k",
-                {},
-                {"default": 83.14, "mimetic": 83.14, "impulse": 83.55},
-                {"impulse": 0.41},
-                arms=_OF_MIMETIC,
-                others=theirs("conditioned", 83.4, 83.5, 84.6),
-                doubt=_MIXED,
-                config=imagenet_swin,
+        Row(
+            "Swin-B on ImageNet-1k",
+            {},
+            {"default": 83.14, "mimetic": 83.14, "impulse": 83.55},
+            {"impulse": 0.41},
+            arms=_OF_MIMETIC,
+            others=theirs("conditioned", 83.4, 83.5, 84.6),
+            doubt=_MIXED,
+            config=imagenet_swin,
+        ),
+        Row(
+            "Swin-T on CIFAR-10",
+            {},
+            {"default": 89.85, "mimetic": 89.24, "impulse": 91.19},
+            {"mimetic": -0.61, "impulse": 1.34},
+            arms=_OF_MIMETIC,
+            fields=BFLOAT16,
+            small=Small(
+                fields={
+                    **_STEPS,
+                    "model.width": 32,
+                    "model.depths": (2, 2, 2, 2),
+                    "optimizer.learning_rate": 1e-3,
+                },
+                says="a third of the width, depths 2, 2, 2, 2, 400 steps of 64 images along a "
+                "cosine from 1e-3",
             ),
-            Row(
-                "Swin-T on CIFAR-10",
-                {},
-                {"default": 89.85, "mimetic": 89.24, "impulse": 91.19},
-                {"mimetic": -0.61, "impulse": 1.34},
-                arms=_OF_MIMETIC,
-                fields=BFLOAT16,
-                small=Small(
-                    fields={
-                        **_STEPS,
-                        "model.width": 32,
-                        "model.depths": (2, 2, 2, 2),
-                        "optimizer.learning_rate": 1e-3,
-                    },
-                    says="a third of the width, depths 2, 2, 2, 2, 400 steps of 64 images along a "
-                    "cosine from 1e-3",
-                ),
-            ),
-            Row(
-                "MLP-Mixer on CIFAR-10",
-                {},
-                {"default": 87.00, "impulse": 88.78},
-                {"impulse": 1.78},
-                fields=BFLOAT16,
-                config=mixer_cifar,
-                small=Small(
-                    fields={**_STEPS, "model.width": 128, "model.depth": 3},
-                    says="a quarter of the width, depth 3, 400 steps of 64 images along a cosine",
-                ),
+        ),
+        Row(
+            "MLP-Mixer on CIFAR-10",
+            {},
+            {"default": 87.00, "impulse": 88.78},
+            {"impulse": 1.78},
+            fields=BFLOAT16,
+            config=mixer_cifar,
+            small=Small(
+                fields={**_STEPS, "model.width": 128, "model.depth": 3},
+                says="a quarter of the width, depth 3, 400 steps of 64 images along a cosine",
             ),
         ),
         doubt="neither construction nor strength of the impulse is published for these models",
@@ -236,16 +225,14 @@ TABLES = {
     "table4": _table(
         "weight selection for a ViT-Ti from ViT-S",
         weight_selection_vit,
-        (
-            _selected("Food-101", "food101", 85.42, (86.32, 0.90), (87.43, 2.01)),
-            _selected("CIFAR-10", "cifar10", 96.61, (96.37, -0.24), (97.19, 0.58)),
-            _selected("CIFAR-100", "cifar100", 79.64, (79.86, 0.22), (80.92, 1.28)),
-            _selected("STL-10", "stl10", 82.58, (82.39, -0.19), (83.89, 1.31)),
-            _selected_21k("Food-101", "food101", 87.14, 1.72),
-            _selected_21k("CIFAR-10", "cifar10", 97.07, 0.46),
-            _selected_21k("CIFAR-100", "cifar100", 81.07, 1.43),
-            _selected_21k("STL-10", "stl10", 83.23, 0.65),
-        ),
+        _selected("Food-101", "food101", (85.42, 86.32, 87.43), (0.90, 2.01)),
+        _selected("CIFAR-10", "cifar10", (96.61, 96.37, 97.19), (-0.24, 0.58)),
+        _selected("CIFAR-100", "cifar100", (79.64, 79.86, 80.92), (0.22, 1.28)),
+        _selected("STL-10", "stl10", (82.58, 82.39, 83.89), (-0.19, 1.31)),
+        _selected_21k("Food-101", "food101", 87.14, 1.72),
+        _selected_21k("CIFAR-10", "cifar10", 97.07, 0.46),
+        _selected_21k("CIFAR-100", "cifar100", 81.07, 1.43),
+        _selected_21k("STL-10", "stl10", 83.23, 0.65),
         controls=(),
         doubt="the code of weight selection reports the best test accuracy of all epochs; heads "
         "are mixed, as in that code; "
@@ -255,32 +242,27 @@ TABLES = {
     "table5": _table(
         "ViT-B on ImageNet-1k under three settings",
         imagenet_structured,
-        (
-            _row(
-                "rate 7e-4, no repeats",
-                {"variant": "B", "row": "sqrt1"},
-                76.25,
-                (79.12, 2.87),
-                (80.48, 4.23),
-                doubt=_ALIGNED,
-            ),
-            _row(
-                "rate 1e-3, no repeats",
-                {"variant": "B", "row": "linear1"},
-                80.09,
-                (80.17, 0.08),
-                (81.55, 1.07),
-                doubt="the printed gain of impulse is 1.07; the scores differ by 1.46",
-                others=theirs("conditioned", 80.3, 80.5, 81.5),
-            ),
-            _row(
-                "rate 1e-3, 3 repeats",
-                {"variant": "B", "row": "linear3"},
-                81.24,
-                (80.56, -0.68),
-                (81.83, 0.59),
-                others=theirs("conditioned", 81.6, 81.6, 82.7),
-            ),
+        _row(
+            "rate 7e-4, no repeats",
+            {"variant": "B", "row": "sqrt1"},
+            (76.25, 79.12, 80.48),
+            (2.87, 4.23),
+            doubt=_ALIGNED,
+        ),
+        _row(
+            "rate 1e-3, no repeats",
+            {"variant": "B", "row": "linear1"},
+            (80.09, 80.17, 81.55),
+            (0.08, 1.07),
+            doubt="the printed gain of impulse is 1.07; the scores differ by 1.46",
+            others=theirs("conditioned", 80.3, 80.5, 81.5),
+        ),
+        _row(
+            "rate 1e-3, 3 repeats",
+            {"variant": "B", "row": "linear3"},
+            (81.24, 80.56, 81.83),
+            (-0.68, 0.59),
+            others=theirs("conditioned", 81.6, 81.6, 82.7),
         ),
         doubt=f"{_DEFAULT}; {_MIXED}",
         hardware=f"{_V100}, about two days a model",
@@ -288,14 +270,12 @@ TABLES = {
     "table7": _table(
         "ConvMixers with frozen filters on CIFAR-10",
         convmixer_cifar,
-        (
-            _convmixer(256, 3, 91.76, 90.72, 90.68, 81.70),
-            _convmixer(256, 5, 92.69, 90.87, 90.41, 80.57),
-            _convmixer(256, 8, 92.34, 88.12, 87.82, 78.95),
-            _convmixer(512, 3, 92.82, 92.15, 92.20, 81.90),
-            _convmixer(512, 5, 93.90, 92.72, 91.91, 81.19),
-            _convmixer(512, 8, 92.96, 90.09, 89.61, 80.10),
-        ),
+        _convmixer(256, 3, 91.76, 90.72, 90.68, 81.70),
+        _convmixer(256, 5, 92.69, 90.87, 90.41, 80.57),
+        _convmixer(256, 8, 92.34, 88.12, 87.82, 78.95),
+        _convmixer(512, 3, 92.82, 92.15, 92.20, 81.90),
+        _convmixer(512, 5, 93.90, 92.72, 91.91, 81.19),
+        _convmixer(512, 8, 92.96, 90.09, 89.61, 80.10),
         fields=BFLOAT16,
         small=_SMALL_CONVMIXER,
         doubt="the text says that frozen models are evaluated without any training: it means the "
@@ -303,8 +283,6 @@ TABLES = {
         hardware=_V100,
     ),
 }
-
-_PRINTED = ("default", "mimetic", "impulse")
 
 
 def _maps(*arms: str) -> tuple[Row, ...]:

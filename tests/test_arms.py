@@ -62,8 +62,6 @@ def test_init_names_arms_and_groups():
     assert names("figure4+default+mimetic")[-3:] == ["scale_400", "default", "mimetic"]
     with pytest.raises(InputError, match=r"unknown init 'figrue6'.* did you mean 'figure6'"):
         names("mimetic+figrue6")
-    with pytest.raises(InputError, match=r"'learned'.*; the configuration images has it"):
-        names("learned")
     with pytest.raises(InputError, match="unknown init ''"):
         names("mimetic+")
     for without_structure in ("sincos", "norm_matched_mimetic", "pretrained"):

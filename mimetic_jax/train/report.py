@@ -362,12 +362,8 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in every)
 
 
-def shows(results: Sequence[ArmResult], arms: int = 0, at_once: int = 1) -> str:
-    """Which gains finished runs show, in a sentence; empty if nothing is compared.
-
-    The results are those of a table of so many `arms`, or of its default alone, whose spread is
-    then that of all; `at_once` of them are compared with p corrected for their number.
-    """
+def shows(results: Sequence[ArmResult]) -> str:
+    """Which gains the results of a table show, in a sentence; empty if nothing is compared."""
     if not results:
         return ""
     spread = pooled_spread(result.reached for result in results)
@@ -375,7 +371,7 @@ def shows(results: Sequence[ArmResult], arms: int = 0, at_once: int = 1) -> str:
     seeds = max(len(result.reached) for result in results)
     tests = max(run.examples for result in results for run in result.runs.values())
     share = min(float(np.mean([result.mean for result in results])) / score.scale, 1.0)
-    return visible(score, sd, seeds, arms or len(results), tests, share, at_once)
+    return visible(score, sd, seeds, len(results), tests, share)
 
 
 def _record(result: ArmResult, arms: Mapping[str, ArmResult]) -> dict[str, Any]:

@@ -16,13 +16,11 @@ def visible(
     arms: int,
     tests: int = 0,
     share: float = 0.5,
-    at_once: int = 1,
 ) -> str:
     """The gains that runs with this standard deviation show, and that more seeds or examples would.
 
     It is None before there are any runs. What the choice of the test images does, of which a share
-    is classified rightly (`by_choice`), no number of seeds undoes. `at_once` arms are compared with
-    p corrected for their number.
+    is classified rightly (`by_choice`), no number of seeds undoes.
 
     >>> for sd, tests, share in ((None, 36, 0.5), (1.2, 10_000, 0.85)):
     ...     for part in visible(ACCURACY, sd, 3, 4, tests, share).split("; "):
@@ -36,7 +34,7 @@ def visible(
         return reason
     images = tests if score is ACCURACY else 0
     if sd is None and not images:
-        gain = _shown(smallest_gain(1.0, seeds, at_once, arms))
+        gain = _shown(smallest_gain(1.0, seeds, arms))
         return (
             f"{seeds} seeds of {arms} arms show gains from {gain} standard deviations of a run's "
             "score, nine times of ten; how much runs vary is known once there are some"
@@ -46,11 +44,11 @@ def visible(
         return score.scale**2 * by_choice((share, share), images)
 
     def gain_of(seeds: int, images: int) -> str:
-        return _shown(smallest_gain(sd or 0.0, seeds, at_once, arms, choice(images)))
+        return _shown(smallest_gain(sd or 0.0, seeds, arms, choice(images)))
 
     unit, several = " points" if score.scale == 100 else "", 10 * images
     more = 10 if seeds < 10 else 4 * seeds
-    if sd is None and (lowest := smallest_gain(0.0, seeds, at_once, arms, choice(images))) > 10:
+    if sd is None and (lowest := smallest_gain(0.0, seeds, arms, choice(images))) > 10:
         needed = float(f"{images * (lowest / _OF_INTEREST) ** 2:.1e}")
         return (
             f"{images:,} test images can't answer this: they show gains from {_shown(lowest)}"
@@ -62,9 +60,8 @@ def visible(
             f"ten, however many seeds; {several:,} test images from {gain_of(seeds, several)}{unit}"
         )
     on = f" and {images:,} test images" if images else ""
-    among = f", {at_once} of them compared at once," if at_once > 1 else ""
     text = (
-        f"{seeds} seeds of {arms} arms{among}{on} show gains from {gain_of(seeds, images)}{unit}, "
+        f"{seeds} seeds of {arms} arms{on} show gains from {gain_of(seeds, images)}{unit}, "
         f"nine times of ten; {more} seeds from {gain_of(more, images)}"
     )
     if choice(images) <= 2 * sd**2 / more:  # the seeds vary more

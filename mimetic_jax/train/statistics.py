@@ -304,17 +304,16 @@ def holm(differences: Sequence[Difference | None]) -> list[Difference | None]:
     return corrected
 
 
-def smallest_gain(sd: float, n: int, at_once: int = 1, arms: int = 2, choice: float = 0.0) -> float:
+def smallest_gain(sd: float, n: int, arms: int = 2, choice: float = 0.0) -> float:
     """The smallest gain that n seeds of two arms show nine times of ten, by `paired_difference`.
 
     With runs of standard deviation s and a variance c by the `choice` of the test examples, the
     mean difference has the normal distribution of mean g and variance 2 s²/n + c, and the spreads
     of a table of so many arms are those of drawn normal scores: the g is returned which exceeds the
-    threshold of a two-sided test with probability .9. If several are tested `at_once`, the level is
-    0.05 divided by their number, which is Holm's for the smallest p.
+    threshold of a two-sided test with probability .9.
 
-    >>> [f"{smallest_gain(0.03, n=5, **more):.2f}" for more in ({}, {"at_once": 8}, {"arms": 4})]
-    ['0.08', '0.15', '0.08']
+    >>> f"{smallest_gain(0.03, n=5):.2f}"
+    '0.08'
     """
     spread, freedom = _drawn(n, arms)
     by_seeds = 2 * np.square(sd * spread) / n
@@ -322,7 +321,7 @@ def smallest_gain(sd: float, n: int, at_once: int = 1, arms: int = 2, choice: fl
     if not error.all():
         return 0.0
     freedom = freedom * np.square((by_seeds + choice) / np.maximum(by_seeds, 1e-9 * choice))
-    needed = scipy.stats.t.ppf(1 - LEVEL / 2 / at_once, freedom) * error
+    needed = scipy.stats.t.ppf(1 - LEVEL / 2, freedom) * error
     true = float(np.sqrt(2 * sd**2 / n + choice))
 
     def missed(gain: float) -> float:
