@@ -205,7 +205,7 @@ def halves(mimetic: Mimetic) -> tuple[Mimetic, Mimetic]:
     )
 
 
-STRUCTURED: tuple[str, ...] = (
+STRUCTURED: Names = (
     "default",
     "norm_matched_impulse",
     "norm_matched_mimetic",

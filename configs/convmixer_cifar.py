@@ -11,15 +11,9 @@ from ml_collections import ConfigDict
 
 from configs import arms, recipes
 from configs.default import model
-from mimetic_jax.schemes import ConvFilters, NormMatched
+from mimetic_jax.schemes import ConvFilters
 
-FROZEN = {
-    "norm_matched_impulse": NormMatched(ConvFilters("impulse")),
-    "random": ConvFilters("random"),
-    "impulse": ConvFilters("impulse"),
-    "box": ConvFilters("box"),
-    "norm_matched_box": NormMatched(ConvFilters("box")),
-}
+FROZEN = (ConvFilters("random"), ConvFilters("impulse"), ConvFilters("box"))
 
 
 def get_config(width: int = 256, filter_size: int = 5, init: arms.Names = arms.ALL) -> ConfigDict:
@@ -31,6 +25,9 @@ def get_config(width: int = 256, filter_size: int = 5, init: arms.Names = arms.A
     config.name = f"convmixer_cifar_{width}_{filter_size}"
     config.model = model("convmixer", width=width, filter_size=filter_size)
     rules = {"rate_rules": ((r"depthwise/", 0.0),)}  # neither the filters nor their biases
-    frozen = {name: {"scheme": (one,), "optimizer": rules} for name, one in FROZEN.items()}
-    config.arms = arms.chosen(init, {"default": {}, **frozen}, ["default", *frozen])
+    every: arms.Arms = {"default": {}}
+    for filters in FROZEN:
+        every[filters.kind] = {"scheme": (filters,), "optimizer": rules}
+    compared = ("default", "random", *arms.with_noise("impulse", "box"))
+    config.arms = arms.chosen(init, every, compared)
     return config

@@ -13,10 +13,6 @@ __all__ = ["check_choice", "default", "model"]
 
 
 def check_choice(name: str, value: str, known: Iterable[str]) -> None:
-    """Check that an argument has one of the values that it may have.
-
-    Raises:
-        InputError: it has another one; names the nearest.
-    """
+    """Check that an argument has one of the values that it may have; the error has the nearest."""
     if value not in known:
         raise unknown(name, value, known)

@@ -40,7 +40,6 @@ def get_config(
     config.optimizer.update(learning_rate=3e-3, schedule="triangle")
     config.eval.batch = 250
     config.model = default.model(model, width=16, depth=3, mlp_ratio=2.0, base="torch", **fields)
-    compared = ("default", "norm_matched_mean_shift", "constant_bias", "mean_shift", "per_input")
-    controls = (f"norm_matched_{name}" for name in ("per_input", *beside))
-    config.arms = arms.chosen(init, arms.mlp(16, "torch"), (*compared, *beside, *controls))
+    compared = ("default", "constant_bias", *arms.with_noise("mean_shift", "per_input", *beside))
+    config.arms = arms.chosen(init, arms.mlp(16, "torch"), compared)
     return config

@@ -23,7 +23,6 @@ from mimetic_jax.train.store.files import AnyPath
 from papers import FIGURES
 from papers.record import Row
 
-_OF_RESULTS = ("curves", "grid", "sweep")
 _OF_NETWORKS = {
     "products": lambda model, variables, inputs: variables["params"],
     "attention_maps": attention_maps,
@@ -70,7 +69,7 @@ def draw(
         if not drawable:
             raise InputError(f"{name} needs {figure.needs}")
         drawn = _of_networks(figure.draw, drawable, options.pop("examples", EXAMPLES))
-    elif figure.draw in _OF_RESULTS:
+    elif figure.draw in ("curves", "grid", "sweep"):
         results = [one for row in wanted for one in trainer.results.reached(row).values()]
         if not results:
             raise InputError(f"no run of {name} is finished: nothing to draw")

@@ -231,9 +231,9 @@ def reproduce(given: argparse.Namespace, wanted: Sequence[Row], results: Results
         from launch.draw import draw  # with all that trains, which lists don't need
 
         out = pathlib.Path(given.results) / "figures"
-        options = {"small": given.small, "heads": given.heads}
-        pictures = draw(given.name, trainer, out, given.file, **options)
-        for picture in pictures:
+        for picture in draw(
+            given.name, trainer, out, given.file, small=given.small, heads=given.heads
+        ):
             say(f"drawn: {picture}")
     return 1 if trainer.failures else 0
 

@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import pathlib
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from launch.results import Line, Results
 from launch.rows import rows
 from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.table import paragraph
 from mimetic_jax.train import rates
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.report import COMPARED, DEFAULT, markdown, trimmed
 from papers import FIGURES, PAPERS, TABLES
 from papers.record import Row, Table
 
+_WIDTH = 120
 FOLDER, CLOSED = pathlib.Path("docs"), pathlib.Path("results/closed")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -123,7 +124,7 @@ def block(name: str, results: Results) -> str:
     bases = set(filter(None, (_base(row, results) for row in shown)))
     if len(bases) == 1:  # else rows have names that say it
         title += f" The default is {bases.pop()} initialization."
-    return f"{_wrapped(title)}\n\n{table(shown, results)}"
+    return f"{paragraph(title, '', _WIDTH)}\n\n{table(shown, results)}"
 
 
 def close(name: str, results: Results) -> pathlib.Path:
@@ -148,7 +149,7 @@ def close(name: str, results: Results) -> pathlib.Path:
     if doubt := TABLES[name].doubt:
         about.append(f"Doubt: {doubt}")
     path = CLOSED / f"{name}.md"
-    text = "\n".join(_wrapped(f"- {line}", indent="  ") for line in about)
+    text = "\n".join(paragraph(f"- {line}", width=_WIDTH) for line in about)
     shown = block(name, results)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
@@ -161,12 +162,6 @@ def close(name: str, results: Results) -> pathlib.Path:
 
 def _counted(counts: Counter[str]) -> str:
     return "; ".join(f"{text} ({count})" for text, count in counts.items())
-
-
-def _wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(
-        text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def _base(row: Row, results: Results) -> str:

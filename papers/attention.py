@@ -404,12 +404,7 @@ FIGURES = {
         "training curves on ImageNet-1k, ResNet-style and DeiT-style",
         "curves",
         rows=(
-            _trained(
-                "ResNet-style",
-                {"variant": "Ti", "batch": 1024},
-                *_BOTH,
-                config=imagenet_resnet_style,
-            ),
+            _trained("ResNet-style", {"batch": 1024}, *_BOTH, config=imagenet_resnet_style),
             _trained("DeiT-style", {"variant": "Ti"}, *_BOTH, config=imagenet_deit),
         ),
         doubt="its gain of 4.1 % is that of batch 1024",

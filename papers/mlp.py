@@ -27,19 +27,15 @@ SMALL = Small(
     says="1,000 training images in batches of 32, width 48, depth 3, patches of 4 pixels",
 )
 
-
 SMALL_POPULATION = Small(
     {"epochs": 3}, fields={"data.subset": 0.1}, says="3 epochs of 5,000 training images, 234 steps"
 )
 
-_NETWORKS = {"convnext": "ConvNeXt", "vit": "ViT"}
 
-
-def _population(model: str, *arms: str) -> Row:
+def _population(label: str, *arms: str) -> Row:
     """Small networks of one kind, n of each arm."""
-    label, config = _NETWORKS[model], mlp_population
-    own = ("mlp/populations", label)  # in figures too
-    return Row(label, {"model": model}, arms=arms, config=config, runs_of=own)
+    arguments, own = {"model": label.lower()}, ("mlp/populations", label)  # in figures too
+    return Row(label, arguments, arms=arms, config=mlp_population, runs_of=own)
 
 
 _CONFIGS = {"ConvNeXt": convnext_cifar, "ViT": cifar_mlp_vit}
@@ -102,8 +98,8 @@ TABLES = {
     "populations": Table.of(
         "small networks on CIFAR-10, of which figure 1 has the default's weights",
         mlp_population,
-        _population("convnext", *_SHIFTS, *with_noise("conv", "conv_mean_shift")),
-        _population("vit", *_SHIFTS, *with_noise(*_BESIDE_ATTENTION)),
+        _population("ConvNeXt", *_SHIFTS, *with_noise("conv", "conv_mean_shift")),
+        _population("ViT", *_SHIFTS, *with_noise(*_BESIDE_ATTENTION)),
         controls=("default",),
         small=SMALL_POPULATION,
         doubt="the paper looks at the weights of such networks and prints no score of theirs: the "
@@ -123,7 +119,7 @@ FIGURES = {
     "figure1": Figure(
         "covariance of MLP weights over 10,000 small networks",
         "covariance",
-        rows=(_population("convnext", "default"), _population("vit", "default")),
+        rows=(_population("ConvNeXt", "default"), _population("ViT", "default")),
         small=SMALL_POPULATION,
         doubt="3-4 layers, width 16-32, expansion 2; neither epochs nor the order in which weights "
         "are unrolled are stated. --seeds=0-9999 has as many networks",

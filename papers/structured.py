@@ -19,6 +19,7 @@ from configs import (
     swin_cifar,
     weight_selection_vit,
 )
+from configs.arms import with_noise
 from papers.record import BFLOAT16, SHORT, Arguments, Figure, Row, Small, Table, theirs
 
 _V100 = "8 V100 SXM3 of 32 GB"
@@ -49,13 +50,6 @@ SMALL = Small(
     "cosine",
 )
 """For ViTs on small data sets."""
-
-_SMALL_CONVMIXER = Small(
-    times={"width": 0.25},
-    fields={**_STEPS, "model.depth": 4, "model.patch": 4, "optimizer.learning_rate": 1e-3},
-    says="a quarter of the width, depth 4, patches of 4 pixels, 400 steps of 64 images along a "
-    "cosine from 1e-3",
-)
 
 
 _PRINTED = ("default", "mimetic", "impulse")
@@ -149,11 +143,7 @@ TABLES = {
     "positive_filters": _table(
         "random positive filters of sum one in place of impulses",
         small_data_vit,
-        Row(
-            "CIFAR-10",
-            {"data": "cifar10"},
-            arms=("impulse", "positive_filters", "norm_matched_positive_filters"),
-        ),
+        Row("CIFAR-10", {"data": "cifar10"}, arms=("impulse", *with_noise("positive_filters"))),
         small=SMALL,
         doubt="a sentence of section 4.1 without numbers: often inefficient. The paper states "
         "neither the filters' distribution nor data: uniform entries here",
@@ -277,7 +267,12 @@ TABLES = {
         _convmixer(512, 5, 93.90, 92.72, 91.91, 81.19),
         _convmixer(512, 8, 92.96, 90.09, 89.61, 80.10),
         fields=BFLOAT16,
-        small=_SMALL_CONVMIXER,
+        small=Small(
+            times={"width": 0.25},
+            fields={**_STEPS, "model.depth": 4, "model.patch": 4, "optimizer.learning_rate": 1e-3},
+            says="a quarter of the width, depth 4, patches of 4 pixels, 400 steps of 64 images along "
+            "a cosine from 1e-3",
+        ),
         doubt="the text says that frozen models are evaluated without any training: it means the "
         "filters alone. Neither rate nor epochs are stated",
         hardware=_V100,

@@ -45,10 +45,10 @@ def aligned(
     ]
 
 
-def paragraph(text: str, indent: str = "  ") -> str:
-    """Text in lines of at most `WIDTH` columns, those after the first indented."""
+def paragraph(text: str, indent: str = "  ", width: int = WIDTH) -> str:
+    """Text in lines of at most so many columns, those after the first indented."""
     return textwrap.fill(
-        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
 
 
