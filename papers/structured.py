@@ -270,8 +270,8 @@ TABLES = {
         small=Small(
             times={"width": 0.25},
             fields={**_STEPS, "model.depth": 4, "model.patch": 4, "optimizer.learning_rate": 1e-3},
-            says="a quarter of the width, depth 4, patches of 4 pixels, 400 steps of 64 images along "
-            "a cosine from 1e-3",
+            says="a quarter of the width, depth 4, patches of 4 pixels, 400 steps of 64 images "
+            "along a cosine from 1e-3",
         ),
         doubt="the text says that frozen models are evaluated without any training: it means the "
         "filters alone. Neither rate nor epochs are stated",
