@@ -101,8 +101,11 @@ def _large(steps: int, first: tuple[float, ...], *arms: str) -> Row:
 
 _HALF = ("half", "norm_matched_half")
 _WHITENED = (
-    *("sincos", "permuted_whitened", "whitened"),
-    *("mimetic_zero_mlp", "whitened_mimetic_zero_mlp"),
+    "sincos",
+    "permuted_whitened",
+    "whitened",
+    "mimetic_zero_mlp",
+    "whitened_mimetic_zero_mlp",
 )
 
 TABLES = {
