@@ -94,8 +94,8 @@ def _control(arm: Arm, kind: Callable[[Scheme], Scheme]) -> Mapping[str, Any]:
     return {**fields, "scheme": tuple(found)} if "scheme" in fields else fields
 
 
+# What `all` stands for: the arms that a configuration compares unless others are asked for.
 VISION = ("default", "sincos", "norm_matched_mimetic", "mimetic")
-"""The self-attention paper's arms for images that are compared unless others are asked for."""
 
 
 def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
@@ -151,7 +151,6 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
 
 
 FEW_IMAGES = ("default", "norm_matched_mimetic_zero_mlp", "mimetic_zero_mlp")
-"""The arms of `few_images` that are compared unless others are asked for."""
 
 
 def few_images() -> Arms:
@@ -205,14 +204,7 @@ def halves(mimetic: Mimetic) -> tuple[Mimetic, Mimetic]:
     )
 
 
-STRUCTURED: Names = (
-    "default",
-    "norm_matched_impulse",
-    "norm_matched_mimetic",
-    "mimetic",
-    "impulse",
-)
-"""The structured paper's arms that are compared unless others are asked for."""
+STRUCTURED: Names = ("default", *with_noise("mimetic", "impulse"))
 
 
 def structured(impulse: Scheme | None = None) -> Arms:
@@ -284,7 +276,6 @@ def mean_sweep(width: int) -> Groups:
 
 
 LANGUAGE = ("default", "norm_matched_mimetic", "mimetic")
-"""The self-attention paper's arms for text that are compared unless others are asked for."""
 
 
 def language() -> Arms:
@@ -317,7 +308,6 @@ def first_layer() -> Arms:
 
 
 FIRST_LAYER = ("default", "log_p", "norm_matched_counts", "permuted_counts", "counts")
-"""The arms of `first_layer` that are compared unless others are asked for."""
 
 
 def positional() -> Arms:
@@ -338,4 +328,3 @@ def positional() -> Arms:
 
 
 POSITIONAL = ("default", "norm_matched_positional", "positional")
-"""The arms of `positional` that are compared unless others are asked for."""

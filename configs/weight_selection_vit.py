@@ -43,7 +43,12 @@ def get_config(
         config.data.repeats = 1
         config.name = "weight_selection_pretrain"
     else:
-        config = _student(data)
+        config = recipes.small_data(data)
+        config.seeds = (0,)
+        config.data.augment.interpolation = "bicubic"
+        config.model.drop_path = 0.0
+        # Step by step, from the peak on.
+        config.optimizer.update(schedule="cosine", warmup_from=0.0)
         config.name = f"weight_selection_{data}"
         config.init_heads = heads
         config.init_from = f"{teacher}/runs/{{arm}}/{{seed}}"
@@ -54,13 +59,4 @@ def get_config(
             every = {way: {"init_heads": way} for way in ("whole", "mixed")}
             compared = tuple(every)
     config.arms = arms.chosen(init, every, compared)
-    return config
-
-
-def _student(data: str) -> ConfigDict:
-    config = recipes.small_data(data)
-    config.seeds = (0,)
-    config.data.augment.interpolation = "bicubic"
-    config.model.drop_path = 0.0
-    config.optimizer.update(schedule="cosine", warmup_from=0.0)  # step by step, from the peak on
     return config

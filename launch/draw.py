@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from launch.rows import starts
@@ -38,7 +37,7 @@ def draw(
     file: str = "",
     *,
     small: bool = False,
-    heads: Mapping[str, int] = MappingProxyType({}),
+    heads: Mapping[str, int] | None = None,
 ) -> list[AnyPath]:
     """Draw a figure into the folder `out`; returns the written files.
 
@@ -57,7 +56,7 @@ def draw(
         return list(_of_arms(path, trainer, wanted))
     if file and figure.draw == "products":
         drawn = [{(label := pathlib.Path(file).stem): read_file(file)}]
-        options["leaves"] = {label: heads}
+        options["leaves"] = {label: heads or {}}
     elif figure.draw in _OF_NETWORKS:
         drawable = {
             (row.label, network.arm.name, network.when): network
