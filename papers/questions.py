@@ -202,8 +202,8 @@ TABLES = {
         fields={**_RECIPE, "model.base": "flax", "batch": 64},
         controls=(),
         seeds=tuple(range(5)),
-        doubt="one rate for all arms of a row: in row 1 the default's best of 1e-3, 2e-3 and 4e-3 by "
-        "one trial seed, in row 2 the best of league/long_images",
+        doubt="one rate for all arms of a row: in row 1 the default's best of 1e-3, 2e-3 and 4e-3 "
+        "by one trial seed, in row 2 the best of league/long_images",
     ),
     "bases": _on_images(
         f"three defaults with sin-cos positions, at own rates: {_IMAGES}, 64 tokens, 2 epochs",
