@@ -86,12 +86,12 @@ def noise(arm: Arm) -> Mapping[str, Any]:
 def _control(arm: Arm, kind: Callable[[Scheme], Scheme]) -> Mapping[str, Any]:
     """An arm with a control in the place of each scheme that has structure and such a control."""
     fields = _fields(arm)
-    found = list(fields.get("scheme", ()))
-    for index, one in enumerate(found):
-        if not isinstance(one, _WITHOUT_STRUCTURE):
+    schemes = list(fields.get("scheme", ()))
+    for index, scheme in enumerate(schemes):
+        if not isinstance(scheme, _WITHOUT_STRUCTURE):
             with contextlib.suppress(InputError):  # a scheme of which it is no control
-                found[index] = kind(one)
-    return {**fields, "scheme": tuple(found)} if "scheme" in fields else fields
+                schemes[index] = kind(scheme)
+    return {**fields, "scheme": tuple(schemes)} if "scheme" in fields else fields
 
 
 # What `all` stands for: the arms that a configuration compares unless others are asked for.

@@ -43,7 +43,7 @@ def attention_maps(
         >>> sizes = {"width": 8, "depth": 2, "heads": 2, "patch": 4, "num_classes": 3}
         >>> model, images = Model.of("vit", sizes), jnp.ones((1, 8, 8, 3))
         >>> variables, _ = jax.jit(model.init)(jax.random.key(0), images)
-        >>> [found.shape for found in attention_maps(model, variables, images)]
+        >>> [layer.shape for layer in attention_maps(model, variables, images)]
         [(2, 5, 5), (2, 5, 5)]
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 2 and 8.
@@ -55,7 +55,7 @@ def attention_maps(
     size = max(size for size in range(1, _PER_CALL + 1) if len(inputs) % size == 0)
     for part in inputs.reshape(-1, size, *inputs.shape[1:]):
         try:
-            maps = [np.asarray(found) for found in summed(variables, part)]
+            maps = [np.asarray(layer) for layer in summed(variables, part)]
         except jax.errors.UnexpectedTracerError:
             raise InputError(
                 f"model {model.name} calls its attention inside nn.remat, nn.scan or nn.jit, where "
@@ -84,8 +84,8 @@ def _summed(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> li
             weights = mixed[..., head_dim:]
             if isinstance(layer, WindowAttention):
                 weights = in_windows(weights, layer.window)
-            found = jnp.moveaxis(weights, -2, -3)  # [B, H, N, N], or [B, windows, H, N, N]
-            maps.append(found.mean(tuple(range(1, found.ndim - 3))).sum(0))
+            weights = jnp.moveaxis(weights, -2, -3)  # [B, H, N, N], or [B, windows, H, N, N]
+            maps.append(weights.mean(tuple(range(1, weights.ndim - 3))).sum(0))
             return call(mixed[..., :head_dim], **kwargs)
         heads = call(*args, **kwargs)
         if module.name in ("query", "key", "value"):
@@ -142,8 +142,8 @@ def draw(
     Reference: Mimetic Initialization of Self-Attention Layers, figures 2 and 8.
     """
     shown = {
-        label: style.by_layer(layers, [layer.mean(0) for layer in found], label)
-        for label, found in maps.items()
+        label: style.by_layer(layers, [layer.mean(0) for layer in every], label)
+        for label, every in maps.items()
     }
     matrices = [matrix for group in shown.values() for matrix in group.values()]
     top = style.limit(matrices)

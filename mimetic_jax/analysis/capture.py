@@ -86,12 +86,12 @@ def plain(model: Model, variables: Mapping[str, Any]) -> tuple[Model, dict[str, 
 def _unstacked(tree: Any) -> Any:
     if not isinstance(tree, Mapping):
         return tree
-    found = {}
+    unstacked = {}
     for name, branch in tree.items():
         if name == "blocks":
             depth = len(jax.tree.leaves(branch)[0])
             for layer in range(depth):
-                found[f"block_{layer}"] = jax.tree.map(operator.itemgetter(layer), branch)
+                unstacked[f"block_{layer}"] = jax.tree.map(operator.itemgetter(layer), branch)
         else:
-            found[name] = _unstacked(branch)
-    return found
+            unstacked[name] = _unstacked(branch)
+    return unstacked

@@ -163,12 +163,12 @@ def _compiled(lowered: jax.stages.Lowered, target: Target) -> str:
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes
     held -= memory.alias_size_in_bytes
     needed, room = held + memory.temp_size_in_bytes, CHIPS[target.chip].memory
-    found = collectives(compiled.as_text() or "")
+    counts = collectives(compiled.as_text() or "")
     lines = [
         f"  {'fits' if needed <= room else f'does not fit; {_ADVICE}'}: a training step needs "
         f"{needed / 1e9:.3g} of {room / 1e9:.0f} GB per device, {held / 1e9:.3g} of it state and "
         "data",
-        "  collectives: " + (", ".join(f"{n} {kind}" for kind, n in found.items()) or "none"),
+        "  collectives: " + (", ".join(f"{n} {kind}" for kind, n in counts.items()) or "none"),
     ]
     if "flops" in (cost := compiled.cost_analysis() or {}):  # not on GPUs
         lines.append(

@@ -29,13 +29,13 @@ def by_offset(maps: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
     """
     h, w = grid
     maps = _patches(maps, grid).reshape(*maps.shape[:-2], h, w, h, w)
-    found = np.empty((*maps.shape[:-4], 2 * h - 1, 2 * w - 1), maps.dtype)
+    means = np.empty((*maps.shape[:-4], 2 * h - 1, 2 * w - 1), maps.dtype)
     for m in range(1 - h, h):
         for n in range(1 - w, w):
             rows, columns = _inside(h, m), _inside(w, n)
             pairs = maps[..., rows[:, None], columns, rows[:, None] + m, columns + n]
-            found[..., h - 1 + m, w - 1 + n] = pairs.mean((-2, -1))
-    return found
+            means[..., h - 1 + m, w - 1 + n] = pairs.mean((-2, -1))
+    return means
 
 
 def hits(
@@ -50,7 +50,7 @@ def hits(
 
     Example:
         >>> looks_right = np.array([[[0.1, 0.9], [0.0, 1.0]]])
-        >>> [found.tolist() for found in hits(looks_right, (1, 2), np.array([[0, 1]]))]
+        >>> [pixels.tolist() for pixels in hits(looks_right, (1, 2), np.array([[0, 1]]))]
         [[1.0], [0.9]]
 
     Reference: Structured Initialization for Vision Transformers, figure 3.
@@ -150,8 +150,8 @@ def draw(
                         panel.set_title(_number(shares[head], masses[head]), pad=2)
                     if column == 0:
                         panel.set_ylabel(shows if below else f"layer {number}\n{shows}")
-                    found = (label, number, head + 1, view, shares[head], masses[head])
-                    rows += style.matrix_rows(found, matrix)
+                    labels = (label, number, head + 1, view, shares[head], masses[head])
+                    rows += style.matrix_rows(labels, matrix)
         for column, (label, head) in enumerate(heads):
             top = axes[0, column]
             top.set_title(f"{label}\nhead {head + 1}\n{top.get_title()}", pad=2)

@@ -37,11 +37,13 @@ def describe(comparison: Comparison, target: Target | None = None) -> str:
         if arm.config.scheme
     }
     lines += _on_the_curve(comparison.arms, plans)
-    found = {name: _lines(arm) for name, arm in comparison.arms.items()}
-    shared = [line for line in next(iter(found.values())) if all(line in x for x in found.values())]
-    lines += ["", "every arm" if len(found) > 1 else "the run", *shared]
+    by_arm = {name: _lines(arm) for name, arm in comparison.arms.items()}
+    shared = [
+        line for line in next(iter(by_arm.values())) if all(line in x for x in by_arm.values())
+    ]
+    lines += ["", "every arm" if len(by_arm) > 1 else "the run", *shared]
     for name in comparison.arms:
-        own = [line for line in found[name] if line not in shared]
+        own = [line for line in by_arm[name] if line not in shared]
         own += _writes(plans.get(name))
         lines += ["", f"arm {name}", *own]
     return "\n".join(paragraph(line, "      ") for line in lines)

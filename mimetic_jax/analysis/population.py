@@ -84,7 +84,7 @@ def features(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.concatenate([averages, *(kernel.mean((1, 2))[:, None] for kernel in kernels)], 1)
 
 
-def numbers(found: np.ndarray) -> Numbers:
+def numbers(averages: np.ndarray) -> Numbers:
     """The 12 numbers and their standard errors, from the `features` [M, 14] of the networks.
 
     From the mean product of two entries, the covariance subtracts the product of the two kernels'
@@ -94,11 +94,11 @@ def numbers(found: np.ndarray) -> Numbers:
     method: those of each estimate's linearization in the 14 averages, from their covariance over
     networks.
     """
-    members, size = found.shape
+    members, size = averages.shape
     if members < 2:
         raise InputError(f"a population of {members} network(s) has no covariance: give at least 2")
-    average, spread = found.mean(0), np.cov(found, rowvar=False) / members
-    means = found[:, -2:]
+    average, spread = averages.mean(0), np.cov(averages, rowvar=False) / members
+    means = averages[:, -2:]
     crossed = np.outer(means.sum(0), means.sum(0)) - means.T @ means
     squares = np.array([crossed[pair] for pair in _KERNELS]) / (members * (members - 1))
     slopes = np.eye(size)[:-2].reshape(3, 4, size)
@@ -212,16 +212,16 @@ def report(
 
 def _text(state: Mapping[str, Moments], units: Mapping[str, Moments]) -> str:
     """A row per number and a column per layer."""
-    found = [state[name].numbers().over(units[name].numbers().deviations) for name in state]
+    layers = [state[name].numbers().over(units[name].numbers().deviations) for name in state]
     rows = [("covariance", "entries share", *state)]
     for i, pair in enumerate(PAIRS):
         for j, shared in enumerate(SHARED):
-            cells = (f"{x.covariance[i, j]:+.4f} ± {x.covariance_error[i, j]:.4f}" for x in found)
+            cells = (f"{x.covariance[i, j]:+.4f} ± {x.covariance_error[i, j]:.4f}" for x in layers)
             rows.append((pair, shared, *cells))
     for i, kernel in enumerate(("W1", "W2")):
-        cells = (f"{x.mean[i]:+.4f} ± {x.mean_error[i]:.4f}" for x in found)
+        cells = (f"{x.mean[i]:+.4f} ± {x.mean_error[i]:.4f}" for x in layers)
         rows.append((f"mean of {kernel}", "", *cells))
-    return "\n".join([f"{found[0].members} members", *aligned(rows)])
+    return "\n".join([f"{layers[0].members} members", *aligned(rows)])
 
 
 _SHOWN = 8
@@ -243,15 +243,18 @@ def draw(path: AnyPath, states: Mapping[str, Mapping[str, Moments]]) -> list[Any
     """
     first = next(iter(states))
     layers = dict(enumerate(states[first], 1))
-    found = {label: {n: x.numbers() for n, x in of.items()} for label, of in states.items()}
+    by_state = {
+        label: {name: layer.numbers() for name, layer in state.items()}
+        for label, state in states.items()
+    }
     panels = {
         label: [
-            _corner(moments, found[label][name], found[first][name].deviations)
+            _corner(moments, by_state[label][name], by_state[first][name].deviations)
             for name, moments in state.items()
         ]
         for label, state in states.items()
     }
-    least = min(x.members for of in found.values() for x in of.values()) ** -0.5
+    least = min(x.members for state in by_state.values() for x in state.values()) ** -0.5
     bound = max(least, *(largest for line in panels.values() for _, largest in line))
     with style.matrices(len(panels), len(layers), most=2.0, beside=1.1, over=0.12, above=0.15) as (
         figure,
@@ -275,7 +278,7 @@ def draw(path: AnyPath, states: Mapping[str, Mapping[str, Moments]]) -> list[Any
             label=f"in units of {first} variances",
         )
         header = ["layer", "name", "state", "networks", "pair", "share", "value", "error"]
-        return style.write(figure, path, header, list(_rows(found, layers)))
+        return style.write(figure, path, header, list(_rows(by_state, layers)))
 
 
 def _corner(moments: Moments, numbers: Numbers, units: np.ndarray) -> tuple[np.ndarray, float]:
@@ -302,11 +305,11 @@ def _label_blocks(axis: Any, half: int) -> None:
 
 
 def _rows(
-    found: Mapping[str, Mapping[str, Numbers]], layers: Mapping[int, str]
+    by_state: Mapping[str, Mapping[str, Numbers]], layers: Mapping[int, str]
 ) -> Iterator[list[Any]]:
     for number, name in layers.items():
-        for label, of in found.items():
-            one = of[name]
+        for label, state in by_state.items():
+            one = state[name]
             for i, pair in enumerate(PAIRS):
                 for j, shared in enumerate(SHARED):
                     numbers = one.covariance[i, j], one.covariance_error[i, j]

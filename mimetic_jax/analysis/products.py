@@ -20,9 +20,9 @@ from mimetic_jax.tree.rewrite import blocks
 
 def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     """Draw the products of each arm's first seed, before and after training: products.png."""
-    found = list(networks(comparison, workdir, data=False))
-    trees = {network.label: jax.device_get(network.variables["params"]) for network in found}
-    leaves = {network.label: network.arm.program.rewrite_options for network in found}
+    every = list(networks(comparison, workdir, data=False))
+    trees = {network.label: jax.device_get(network.variables["params"]) for network in every}
+    leaves = {network.label: network.arm.program.rewrite_options for network in every}
     return f"products drawn: {draw(workdir / 'products', trees, leaves=leaves)[0]}"
 
 
@@ -52,7 +52,7 @@ def head_products(params: Any, clip: int = 64, **options: Any) -> list[HeadProdu
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
     """
-    found = []
+    products = []
     for _, _, block in blocks(params, **options):
         if not {"query", "key", "value", "out"} <= block.keys():
             continue
@@ -61,13 +61,13 @@ def head_products(params: Any, clip: int = 64, **options: Any) -> list[HeadProdu
         )
         group = query.shape[1] // key.shape[1]
         key, value = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
-        found.append(
+        products.append(
             HeadProducts(
                 np.einsum("dhk,ehk->hde", query[:clip], key[:clip]),
                 np.einsum("dhk,hke->hde", value[:clip], out[..., :clip]),
             )
         )
-    return found
+    return products
 
 
 def draw(
@@ -85,13 +85,13 @@ def draw(
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
     """
-    found = {
+    by_label = {
         label: head_products(tree, clip, **leaves.get(label, {})) for label, tree in trees.items()
     }
-    for label, products in found.items():
+    for label, products in by_label.items():
         if not products:
             raise InputError(f"{label} has no attention layer: there are no products to draw")
-    shown = {label: dict(enumerate(products, 1)) for label, products in found.items()}
+    shown = {label: dict(enumerate(products, 1)) for label, products in by_label.items()}
     kinds = {
         "query_key": "$W_Q W_K^T$",
         "value_out": "$W_V W_{out}$",

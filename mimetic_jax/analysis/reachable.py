@@ -29,15 +29,15 @@ def reachable(
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 5-7 and figure 3.
     """
     noise = np.random.default_rng(seed).normal(size=(dim, dim)) / np.sqrt(dim)
-    found = np.empty((len(ranks), len(alphas), len(betas), 2))
+    reached = np.empty((len(ranks), len(alphas), len(betas), 2))
     with limited_blas():
         for i, alpha in enumerate(alphas):
             for j, beta in enumerate(betas):
                 left, values, right = np.linalg.svd(alpha * noise + beta * np.eye(dim))
                 left *= values
                 for number, rank in enumerate(ranks):
-                    found[number, i, j] = _measured(left[:, :rank] @ right[:rank])
-    return found
+                    reached[number, i, j] = _measured(left[:, :rank] @ right[:rank])
+    return reached
 
 
 def equal_factors(seed: int, dim: int, ranks: Sequence[int], scales: Sequence[float]) -> np.ndarray:
@@ -78,12 +78,12 @@ def draw(path: AnyPath, *, dim: int, ranks: Sequence[int]) -> list[AnyPath]:
         axes = figure.subplots()
         for number, rank in enumerate(ranks):
             color, marker = style.COLORS[number % 5], style.MARKERS[number % 7]
-            found = points[number].reshape(-1, 2)
+            reached = points[number].reshape(-1, 2)
             axes.scatter(
-                *found.T, s=7, color=color, marker=marker, linewidth=0, label=f"K = {rank}"
+                *reached.T, s=7, color=color, marker=marker, linewidth=0, label=f"K = {rank}"
             )
             axes.plot(*lines[number].T, color=color, linestyle="--", linewidth=1)
-            for (i, j), (diagonal, noise) in zip(np.ndindex(11, 11), found, strict=True):
+            for (i, j), (diagonal, noise) in zip(np.ndindex(11, 11), reached, strict=True):
                 rows.append(["svd", rank, _GRID[i], _GRID[j], diagonal, noise])
             for scale, (diagonal, noise) in zip(_GRID, lines[number], strict=True):
                 rows.append(["equal factors", rank, None, scale, diagonal, noise])

@@ -62,13 +62,13 @@ def _draw_starts(
                 comparison = Comparison(from_json(config), say=lambda line: None)
             arm = comparison.arms[name]
             params = jax.device_get(initial(comparison, arm).variables["params"])
-            found = check(params, **arm.program.rewrite_options)
+            checked = check(params, **arm.program.rewrite_options)
         except InputError as error:
             reasons[name] = str(error)
             continue
-        if found:
-            style.save(found.plot(), _start(workdir, name))
-        else:  # state spaces alone
+        if checked:
+            style.save(checked.plot(), _start(workdir, name))
+        else:
             reasons[name] = "the model has no attention"
     return reasons
 
@@ -183,12 +183,12 @@ def _counts(result: ArmResult) -> dict[str, str]:
         max((getattr(run, name) for run in runs), default=0)
         for name in ("examples", "train_examples", "classes")
     )
-    found = {"images": f"{images:,} to train on, of {classes:,} classes"} if images else {}
+    counts = {"images": f"{images:,} to train on, of {classes:,} classes"} if images else {}
     if examples:
-        found["tests"] = f"on {examples:,} examples"
+        counts["tests"] = f"on {examples:,} examples"
         if result.score.scale == 100:
-            found["tests"] += f"; one of them is {100 / examples:.2g} points"
-    return found
+            counts["tests"] += f"; one of them is {100 / examples:.2g} points"
+    return counts
 
 
 def _arms(config: Mapping[str, Any]) -> dict[str, str]:

@@ -66,9 +66,9 @@ class Target:
         >>> Target.of("v5e-16"), Target.of("v5p:2x2x2").count, Target.of("h100").count
         (Target(chip='v5e', shape=(16,)), 8, 1)
         """
-        found = re.fullmatch(r"(.*?)(?:[:-](\d+(?:x\d+)*))?", name)
-        assert found is not None
-        chip, shape = found.groups()
+        match = re.fullmatch(r"(.*?)(?:[:-](\d+(?:x\d+)*))?", name)
+        assert match is not None
+        chip, shape = match.groups()
         if chip not in CHIPS:
             raise unknown("target", chip, CHIPS)
         target = cls(chip, tuple(map(int, shape.split("x"))) if shape else ())

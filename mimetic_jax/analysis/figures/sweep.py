@@ -36,16 +36,16 @@ def draw(
     Initialization of MLPs, figures 2 and 4.
     """
     boards = _of_rows(results, panels) if panels else {"": _of_arms(results, series or {})}
-    boards = {title: found for title, found in boards.items() if found}
+    boards = {title: by_name for title, by_name in boards.items() if by_name}
     if not boards:
         names = ", ".join(f"{result.row} {result.arm}".strip() for result in results)
         raise InputError(f"none of these has a number for {label}: {names}")
     flat = [result for result in results if result.arm in lines]
     rows: list[list[object]] = []
     with style.panels(len(boards), 2.4) as (figure, axes_of):
-        for axes, (title, found) in zip(axes_of, boards.items(), strict=True):
-            styles = style.line_styles([*found, *(result.arm for result in flat)])
-            for number, (name, points) in enumerate(found.items()):
+        for axes, (title, by_name) in zip(axes_of, boards.items(), strict=True):
+            styles = style.line_styles([*by_name, *(result.arm for result in flat)])
+            for number, (name, points) in enumerate(by_name.items()):
                 points.sort(key=lambda point: point[0])
                 x, y, sd = zip(*((x, r.mean, r.sd or 0.0) for x, r in points), strict=True)
                 marker = style.MARKERS[number % len(style.MARKERS)]
@@ -60,7 +60,7 @@ def draw(
             axes.set_xlabel(label)
             style.tidy(axes)
             if log:
-                numbers = sorted({x for points in found.values() for x, _ in points})
+                numbers = sorted({x for points in by_name.values() for x, _ in points})
                 axes.set_xscale("log")
                 axes.set_xticks(numbers, labels=[f"{x:g}" for x in numbers])
                 axes.minorticks_off()
@@ -70,12 +70,12 @@ def draw(
 
 
 def _of_arms(results: Sequence[ArmResult], series: Mapping[str, Mapping[str, float]]) -> Lines:
-    found: Lines = defaultdict(list)
+    by_name: Lines = defaultdict(list)
     for name, numbers in series.items():
         for result in results:
             if result.arm in numbers:
-                found[name].append((numbers[result.arm], result))
-    return found
+                by_name[name].append((numbers[result.arm], result))
+    return by_name
 
 
 def _of_rows(
