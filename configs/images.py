@@ -2,7 +2,7 @@
 
 Paper: Mimetic Initialization of Self-Attention Layers (no row of it).
 Command: python main.py --config=configs/images.py --config.data.dir=FOLDER
-Chosen: base, positions and arms by `league/long_images` and `evidence/base_flax`; the augmentation
+Chosen: base, positions and arms by `league/long_images` and `questions/bases`; the augmentation
     is a crop and a flip. Each arm chooses its learning rate on a part of your training images.
 """
 
