@@ -27,11 +27,11 @@ def quiet(config: ConfigDict, say: Callable[[str], object] = lambda line: None) 
     A program is the same for every run, as it is for all arms and seeds of a comparison: to trace
     it again takes longer than the run. Not for tests that change a program, or the files behind it.
     """
-    with mock.patch.object(comparisons, "Program", _program):
+    with mock.patch.object(comparisons, "Program", program):
         return Comparison(config, say=say)
 
 
-def _program(config: ConfigDict, task: Any, feed: Any, mesh: Mesh) -> Program:
+def program(config: ConfigDict, task: Any, feed: Any, mesh: Mesh) -> Program:
     key = comparisons._key(config, "program"), repr(getattr(task, "info", None)), mesh
     if key not in _PROGRAMS:
         _PROGRAMS[key] = Program(config, task, feed, mesh)

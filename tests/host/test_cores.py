@@ -63,6 +63,7 @@ def test_default_device_goes_with_the_tasks():
     assert found == [device] * 3
 
 
+@pytest.mark.slow
 def test_a_blas_that_comes_later_is_limited():
     """SciPy's is loaded by the first draw that needs it, in a process that has nothing of it."""
     program = """
@@ -106,6 +107,7 @@ for prepare in (lambda: None, keep_freed_memory):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator than glibc's")
 def test_pages_of_a_step_are_faulted_in_once():
     """Ten calls take 10 x 36 MiB, in pages of 4 KiB, or of 2 MiB where the system gives those."""

@@ -34,6 +34,7 @@ def test_the_compiler_of_this_process_is_right():
     assert sums.right_sums()
 
 
+@pytest.mark.slow
 def test_importing_the_command_makes_a_process_sum_correctly():
     # As tests/test_compiled.py shows it of mimetic_jax.train. The gradient of a class token of T
     # tokens, at 512 examples. Without the flag jaxlib 0.10.1 gives 8704 for T = 17, and ends the

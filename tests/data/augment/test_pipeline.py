@@ -122,12 +122,11 @@ def test_erasing_keeps_the_draws_of_the_others_also_in_mixed_images():
     touched = (holed == 0).any(axis=(1, 2, 3)) & (whole != 0).all(axis=(1, 2, 3))
     assert 15 < touched.sum() < 45
     np.testing.assert_array_equal(augmented(last, keys, images), whole)
-    for augmentation in (last, before):
-        batch = functools.partial(augment_batch, augmentation, Mixing(), KEY, 0)
-        found, _ = jax.jit(lambda *given, batch=batch: batch(*given, MEAN, STD, 2))(
-            images, np.zeros(COUNT, np.int32)
-        )
-        np.testing.assert_allclose(found, holed, atol=1e-6)
+    batch = functools.partial(augment_batch, last, Mixing(), KEY, 0)
+    found, _ = jax.jit(lambda *given: batch(*given, MEAN, STD, 2))(
+        images, np.zeros(COUNT, np.int32)
+    )
+    np.testing.assert_allclose(found, holed, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -149,6 +148,7 @@ def test_size_alone_resizes_the_whole_image_before_the_crop():
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_gray_images_can_have_everything():
     images, keys = pictures(4, 8, 8)[..., :1], example_keys(KEY, 0, 4)
     augmentation = Augmentation(randaugment="rand-m9-n1-inc1", erase=0.5)

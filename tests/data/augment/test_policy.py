@@ -14,6 +14,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.augment import policy
 from mimetic_jax.data.augment.policy import RandAugment, parse_policy, rand_augment
 from tests.data.made import photo
+from tests.typical import typical
 
 KEY = jax.random.key(3)
 MEAN = (0.485, 0.456, 0.406)
@@ -93,13 +94,10 @@ def named(results, image, operations):
     return found
 
 
-@pytest.mark.parametrize(
+@typical(
     ("spec", "operations", "kept"),
-    [
-        ("torchvision-n1-m9", torchvision_operations(9), False),
-        ("rand-m7-n1-inc1", timm_operations(7), True),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    [("torchvision-n1-m9", torchvision_operations(9), False)],
+    slow=[("rand-m7-n1-inc1", timm_operations(7), True)],
 )
 def test_operations_are_pillows_and_equally_frequent(spec, operations, kept):
     """Of timm's each is applied with probability 1/2."""

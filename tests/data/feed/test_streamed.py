@@ -192,6 +192,7 @@ print(len(next(stream)[1]))
 """
 
 
+@pytest.mark.slow
 def test_an_abandoned_stream_ends_quietly_with_the_program():
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", ABANDON, __file__],
