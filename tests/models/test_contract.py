@@ -167,17 +167,18 @@ INITIAL = [
 ]
 
 
-SLOW = [case for case in INITIAL if case[0] in ("mixer", "convmixer")]
-
-
-@typical(("name", "fields", "laws"), [case for case in INITIAL if case not in SLOW], slow=SLOW)
+@pytest.mark.parametrize(("name", "fields", "laws"), INITIAL)
 def test_initial_values(name, fields, laws):
     """U(±1/√fan-in), where an integer is the fan-in; else normal, of that standard deviation."""
     model = small(name, depth=1, **fields)
-    params = jax.jit(model.init)(KEY, inputs(name))["params"]
-    found = traverse_util.flatten_dict(params, sep="/")
-    for path, law in laws.items():
-        leaf = np.asarray(found[path])
+
+    @jax.jit
+    def drawn(key):  # nothing else is compiled
+        params = traverse_util.flatten_dict(model.init(key, inputs(name))["params"], sep="/")
+        return {path: params[path] for path in laws}
+
+    for path, leaf in drawn(KEY).items():
+        leaf, law = np.asarray(leaf), laws[path]
         if isinstance(law, int):
             assert 0.9 < np.abs(leaf).max() * law**0.5 <= 1.0001, path
             assert leaf.std() == pytest.approx((3 * law) ** -0.5, rel=0.15), path

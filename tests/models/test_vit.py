@@ -63,14 +63,10 @@ def test_training_results_stay_what_they_were(golden, change):
     np.testing.assert_allclose(found, logits_train, atol=1e-5)
 
 
-@functools.cache
-def scanned_params(**fields):
-    model = ViT(**{**SMALL, "base": "torch", "scan": True, **fields})
-    return jax.jit(model.init)(KEY, images())["params"]
-
-
 def test_scanned_layers_are_drawn_apart_and_like_the_unrolled():
-    kernels = scanned_params()["blocks"]["mlp"]["fc1"]["kernel"]
+    model = ViT(**SMALL, base="torch", scan=True)
+    params = jax.jit(lambda key: model.init(key, images())["params"]["blocks"]["mlp"]["fc1"])(KEY)
+    kernels = params["kernel"]
     assert not np.isclose(*kernels).all(axis=0).any()
     for kernel in kernels:  # U(±1/√24)
         assert float(kernel.std()) == pytest.approx((3 * 24) ** -0.5, rel=0.05)
@@ -80,7 +76,7 @@ def test_scan_drops_paths_in_later_layers_only():
     """Of two layers the first has rate 0 and the second .9: four outcomes, not sixteen."""
     x = jnp.broadcast_to(images(1), (64, 8, 8, 3))
     model = ViT(**SMALL, drop_path=0.9, scan=True, remat=True)
-    dropped = train_logits(model, {"params": scanned_params()}, x, KEY)
+    dropped = train_logits(model, {"params": drawn(model, x[:1])}, x, KEY)
     outcomes, counts = np.unique(np.round(dropped, 4), axis=0, return_counts=True)
     assert 2 <= len(outcomes) <= 4
     assert counts.max() / 64 == pytest.approx(0.81, abs=0.15)  # both branches dropped
@@ -104,10 +100,12 @@ def test_layer_scale_multiplies_the_branch_or_the_skip(form):
     x = jax.random.normal(KEY, (2, 5, 24))
     block = Block(heads=3, mlp_ratio=2.0, base="torch", layer_scale=form, scale_init=0.3)
     name = {"branch": "layer_scale", "skip": "skip_scale"}[form]
-    np.testing.assert_allclose(jax.jit(block.init)(KEY, x)["params"][name], [0.3] * 24)
+    start = jax.jit(lambda key: block.init(key, x)["params"][name])(KEY)
+    np.testing.assert_allclose(start, [0.3] * 24)
     params = drawn(block, x)
     params["mlp"] = jax.tree.map(np.zeros_like, params["mlp"])
-    (found, _), state = block.apply({"params": params}, x, capture_intermediates=True)
+    apply = jax.jit(functools.partial(block.apply, capture_intermediates=True))
+    (found, _), state = apply({"params": params}, x)
     (attended,), scale = state["intermediates"]["attention"]["__call__"], params[name]
     expected = x + scale * attended if form == "branch" else scale * x + attended
     np.testing.assert_allclose(found, expected, atol=1e-6)

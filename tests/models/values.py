@@ -5,6 +5,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
@@ -12,6 +13,26 @@ from flax import traverse_util
 def drawn(model: nn.Module, inputs: Any, std: float = 0.3) -> dict[str, Any]:
     """The parameters of a model: no bias is zero, and no `init` is compiled."""
     return of_shapes(jax.eval_shape(model.init, jax.random.key(0), inputs)["params"], std)
+
+
+def initial(model: nn.Module, inputs: Any, seed: int = 0) -> dict[str, Any]:
+    """Parameters of the sizes that `init` draws, which would be compiled.
+
+    Kernels have variance 1 / inputs, embeddings 1 / width, positions .02²; biases are 0, scales 1.
+    """
+    random = np.random.default_rng(seed)
+
+    def leaf(path: Any, shape: jax.ShapeDtypeStruct) -> jax.Array:
+        layer, name = [None, *(key.key for key in path)][-2:]
+        if len(shape.shape) < 2 or name == "bias":
+            return jnp.full(shape.shape, float(name == "scale"))
+        inputs = shape.shape[:1] if layer in ("query", "key", "value") else shape.shape[:-1]
+        of = shape.shape[-1:] if "embedding" in name else inputs
+        std = 0.02 if name == "pos_embed" else np.prod(of) ** -0.5
+        return jnp.asarray(random.normal(0, std, shape.shape), jnp.float32)
+
+    shapes = jax.eval_shape(model.init, jax.random.key(0), inputs)["params"]
+    return jax.tree_util.tree_map_with_path(leaf, shapes)
 
 
 def filled(model: nn.Module, inputs: Any, rule: Callable[..., np.ndarray]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from mimetic_jax.command.expressions import parse_rules
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.schemes import MeanShift, Mimetic
+from tests.models.values import initial
 from tests.zoo.cases import ones
 
 KEY = jax.random.key(3)
@@ -24,8 +25,7 @@ D, H, K = 16, 2, 8
 
 
 def stock(seed=0):
-    layer = nn.MultiHeadDotProductAttention(H)
-    return layer.init(jax.random.key(seed), jnp.ones((1, 5, D)))["params"]
+    return initial(nn.MultiHeadDotProductAttention(H), jnp.ones((1, 5, D)), seed)
 
 
 # Canonical arrays of four heads, two of key and of value, and how many axes are of their inputs.

@@ -21,9 +21,11 @@ from mimetic_jax.schemes.base import REGISTRY
 from tests.installing import printed_twice
 from tests.products import query_key, value_out
 from tests.schemes.blocks import biases, kernels, ones
+from tests.typical import typical
 
 KEY = jax.random.key(0)
 GRID = (4, 4)
+POSITIONAL = schemes.PositionalHeads(10_000)
 EVERY = [
     schemes.ConstantBias(0.1),
     schemes.ConvFilters("impulse"),
@@ -41,7 +43,7 @@ EVERY = [
     NormMatched(Mimetic()),
     schemes.Orthogonal(gain=0.5),
     schemes.Permuted(Mimetic()),
-    schemes.PositionalHeads(10_000),
+    POSITIONAL,
     schemes.PositionalHeads(10_000, channel=1),
     schemes.Shuffled(schemes.Orthogonal()),
     schemes.SinCos(),
@@ -78,10 +80,10 @@ RULES = (
 )
 OPTIONS = {"rules": RULES, "counts": np.array([[2.0, 1.0], [1.0, 0.0]])}
 every_scheme = pytest.mark.parametrize("scheme", EVERY, ids=str)
-TYPICAL = (
-    *("Impulse", "ImpulseMixing", "Layers", "MeanShift", "Mimetic", "NormMatched"),
-    *("Permuted", "Shuffled", "SinCos", "TFixup", "Zero"),
-)
+TYPICAL = [
+    *(Impulse(), Mimetic(), NormMatched(Mimetic()), schemes.Permuted(Mimetic())),
+    *(schemes.MeanShift(0.1, per_input=True), schemes.SinCos(), schemes.TFixup(), schemes.Zero()),
+]
 """Each way to draw; the arrays of the others come from functions of `weights`, tested there."""
 
 
@@ -192,11 +194,7 @@ def test_any_number_of_heads(scheme):
             assert (array.shape, array.dtype) == (block.shapes[role], jnp.float32)
 
 
-@pytest.mark.parametrize(
-    "scheme",
-    [pytest.param(s, marks=() if type(s).__name__ in TYPICAL else pytest.mark.slow) for s in EVERY],
-    ids=str,
-)
+@typical("scheme", TYPICAL, slow=[s for s in EVERY if s not in TYPICAL])
 def test_through_rewrite_alone_and_for_several_keys_at_once(scheme):
     """What `plan` lists is written, and nothing else."""
 
@@ -225,11 +223,7 @@ def test_through_rewrite_alone_and_for_several_keys_at_once(scheme):
     assert {leaf.dtype for leaf in half.values()} == {jnp.dtype("bfloat16")}
 
 
-@pytest.mark.parametrize(
-    "scheme",
-    [pytest.param(s, marks=() if hasattr(s, "channel") else pytest.mark.slow) for s in EVERY],
-    ids=str,
-)
+@typical("scheme", [POSITIONAL], slow=[s for s in EVERY if s != POSITIONAL])
 def test_stacked_layers_alone_and_in_a_program(scheme):
     """As `nn.scan` stacks them: a traced stack is drawn in a loop over its layers."""
     before = {

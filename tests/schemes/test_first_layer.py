@@ -21,6 +21,7 @@ from mimetic_jax.schemes import (
     Unigram,
     Whitened,
 )
+from tests.models.values import initial
 
 KEY = jax.random.key(0)
 RULES = (Rule("(embedding|embed)", "embedding", "t d"), Rule("b", "unembedding_bias", "t"))
@@ -100,7 +101,7 @@ def test_controls_keep_rows_and_norms_and_lose_the_tokens():
 
 def test_a_constant_channel_goes_on_top():
     model = GPT(V, D, 1, 2, positions="rotary", bias_free=True, rms_norm=True, swiglu=True)
-    params = model.init(KEY, jnp.zeros((1, 4), int))["params"]
+    params = initial(model, jnp.zeros((1, 4), int))
     both = (Cooccurrence(), PositionalHeads(10_000, channel=3))
     new = rewritten(params, both, OF_GPT)["embedding"]
     alone = rewritten(params, Cooccurrence(), OF_GPT)["embedding"]
@@ -117,7 +118,7 @@ def test_patches_are_whitened_at_the_norm_of_the_kernel():
     images = np.random.default_rng(0).normal(size=(200, 8, 8, 3)).cumsum(axis=1).cumsum(axis=2)
     covariance = weights.patch_covariance(images, 2)
     model = ViT(num_classes=2, width=16, depth=1, heads=2, patch=2)
-    params = model.init(KEY, jnp.zeros((1, 8, 8, 3)))["params"]
+    params = initial(model, jnp.zeros((1, 8, 8, 3)))
     new = rewrite(KEY, params, (SinCos(), Whitened(share=1)), covariance=covariance)
     kernel, before = new["patch_embed"]["kernel"], params["patch_embed"]["kernel"]
     np.testing.assert_allclose(np.linalg.norm(kernel), np.linalg.norm(before), rtol=1e-5)

@@ -9,6 +9,7 @@ from mimetic_jax import models
 from mimetic_jax.schemes import Context, Impulse, Mimetic
 from mimetic_jax.weights import attention
 from mimetic_jax.weights.impulse import impulse_matrices, offsets
+from tests.models.values import initial
 from tests.products import of_layer as products
 from tests.schemes.blocks import kernels, ones
 
@@ -21,7 +22,7 @@ def vit():
     """A small ViT with random positions and a class token, on a grid of 8×8."""
     model = models.ViT(num_classes=10, width=WIDTH, depth=DEPTH, heads=HEADS, patch=2, base="torch")
     images = jnp.ones((1, 2 * GRID, 2 * GRID, 1))
-    return jax.jit(model.init)(jax.random.key(0), images)["params"]
+    return initial(model, images)
 
 
 def normalized(position):

@@ -16,6 +16,7 @@ from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.gpt import GPT, RULES
 from mimetic_jax.models.vit import ViT
 from mimetic_jax.schemes import NormMatched, Permuted, PositionalHeads, from_dict, to_dict
+from tests.models.values import initial
 from tests.schemes.blocks import biases, kernels
 
 KEY = jax.random.key(0)
@@ -25,10 +26,6 @@ TOKENS = jax.random.randint(jax.random.key(3), (2, 24), 0, 50)
 
 def model(**fields):
     return GPT(**{"vocab": 50, "width": 64, "depth": 2, "heads": 4, **MODERN, **fields})
-
-
-def initial(module, tokens=TOKENS):
-    return module.init(KEY, tokens)["params"]
 
 
 def law(distances, offset, width, *, base=10_000.0, turned=1.0, sharpness=8.0, slowest=0.05):
@@ -55,7 +52,7 @@ def test_what_the_model_computes_has_the_law():
     module = Attention(num_heads=2, causal=True, rotary=500.0)
     x = jax.random.normal(KEY, (1, 10, 32))
     scheme = PositionalHeads(500, offsets=(1, 3), sharpness=4.0)
-    params = rewrite(KEY, module.init(KEY, x)["params"], scheme)
+    params = rewrite(KEY, initial(module, x), scheme)
     for name in ("query", "key"):
         params[name]["kernel"] = jnp.zeros_like(params[name]["kernel"])
     ours = module.apply({"params": params}, x)
@@ -71,7 +68,7 @@ def test_what_the_model_computes_has_the_law():
 def test_the_channel_stays_constant():
     """Nothing writes it and nothing but queries and keys reads it, in any block."""
     module = model(bias_free=True)
-    params = rewrite(KEY, initial(module), PositionalHeads(10_000, channel=0), rules=RULES)
+    params = rewrite(KEY, initial(module, TOKENS), PositionalHeads(10_000, channel=0), rules=RULES)
     for layer in range(2):
         block = params[f"block_{layer}"]
         for kernel in (block["attention"]["value"], block["mlp"]["fc1"], block["mlp"]["up"]):
@@ -100,7 +97,7 @@ def test_heads_that_share_a_key_differ_in_the_query():
 
 def test_logits_that_the_model_does_not_divide():
     rules = attention_rules(undivided=True)
-    params = {"a": Attention(2, rotary=100.0).init(KEY, jnp.ones((1, 4, 16)))["params"]}
+    params = {"a": initial(Attention(2, rotary=100.0), jnp.ones((1, 4, 16)))}
     divided = rewrite(KEY, params, PositionalHeads(100))["a"]
     whole = rewrite(KEY, params, PositionalHeads(100), rules=rules)["a"]
     np.testing.assert_allclose(
@@ -113,7 +110,7 @@ def test_logits_that_the_model_does_not_divide():
 def test_offsets_on_a_grid(offset):
     """A ViT's own attention looks at the patch so many rows up and columns to the left."""
     module = ViT(num_classes=3, width=32, depth=1, heads=1, patch=4, rotary=100.0)
-    params = module.init(KEY, jnp.ones((1, 20, 20, 3)))["params"]
+    params = initial(module, jnp.ones((1, 20, 20, 3)))
     assert "pos_embed" not in params
     scheme = PositionalHeads(100, offsets=(offset,), axes=2, sharpness=20.0)
     attention = rewrite(KEY, params, scheme)["block_0"]["attention"]
@@ -137,7 +134,9 @@ def test_offsets_on_a_grid(offset):
 def test_the_gain_of_normalized_queries_keeps_the_sharpness():
     """With QK norm the constant part has the sharpness that it has without, on average."""
     module = model(qk_norm=True)
-    params = rewrite(KEY, initial(module), PositionalHeads(10_000, sharpness=32.0), rules=RULES)
+    params = rewrite(
+        KEY, initial(module, TOKENS), PositionalHeads(10_000, sharpness=32.0), rules=RULES
+    )
     attention = params["block_0"]["attention"]
     x = jax.random.normal(KEY, (4000, 64))
 
@@ -150,7 +149,9 @@ def test_the_gain_of_normalized_queries_keeps_the_sharpness():
     for head in range(4):
         peak = logits(query[head], key[head], 8)[5, 5 - head]
         assert 0.9 * 32 < peak < 1.1 * 32
-    control = rewrite(KEY, initial(module), NormMatched(PositionalHeads(10_000)), rules=RULES)
+    control = rewrite(
+        KEY, initial(module, TOKENS), NormMatched(PositionalHeads(10_000)), rules=RULES
+    )
     assert np.ptp(control["block_0"]["attention"]["query_norm"]["scale"]) == 0
 
 
@@ -159,7 +160,7 @@ def test_layers_take_the_nearest_row():
     depths = [scheme.heads(2, layer, 6) for layer in range(6)]
     assert [heads[0] for heads in depths] == [(0, 1), (0, 1), (2, 1), (2, 2), (4, 2), (4, 2)]
     assert [heads[1][0] for heads in depths] == [1, 1, 3, 3, 5, 5]
-    params = rewrite(KEY, initial(model(depth=6)), scheme, rules=RULES)
+    params = rewrite(KEY, initial(model(depth=6), TOKENS), scheme, rules=RULES)
     attention = params["block_5"]["attention"]
     query, key = (np.float64(attention[name]["bias"][1]) for name in ("query", "key"))
     np.testing.assert_allclose(
@@ -173,7 +174,7 @@ def test_controls_keep_sizes_and_the_channel_alone(control, fields):
     """Each head's parts have its norm, and each pair of `Permuted` its size; the rest is equal."""
     channel = 3 if fields else None
     scheme = PositionalHeads(10_000, channel=channel, sharpness=(8.0, 0.0, 2.0, 4.0))
-    params = initial(model(**fields))
+    params = initial(model(**fields), TOKENS)
     ours, drawn = (rewrite(KEY, params, x, rules=RULES) for x in (scheme, control(scheme)))
 
     def parts(tree, name, block="block_0"):
@@ -235,11 +236,11 @@ def test_constants_that_do_not_go_together(base, fields, message):
 def test_trees_that_it_refuses(scheme, fields, message):
     rules = (*RULES, Rule("pos_embed", "position", "1 n d"))
     with pytest.raises(InputError, match=message):
-        rewrite(KEY, initial(model(**fields)), scheme, rules=rules)
+        rewrite(KEY, initial(model(**fields), TOKENS), scheme, rules=rules)
 
 
 def test_a_channel_needs_the_embedding():
-    params = initial(model(bias_free=True))
+    params = initial(model(bias_free=True), TOKENS)
     rules = tuple(rule for rule in RULES if rule.role != "embedding")
     with pytest.raises(InputError, match=r'embedding_rules\("embedding"\)'):
         rewrite(KEY, params, PositionalHeads(100, channel=0), rules=rules)

@@ -23,6 +23,7 @@ from mimetic_jax.schemes import (
 )
 from tests.products import query_key, value_out
 from tests.schemes.blocks import kernels
+from tests.typical import typical
 
 KEY = jax.random.key(0)
 SHAPES = {
@@ -43,21 +44,6 @@ BLOCK = Block.of(
 )
 POSITION = jnp.float32(DRAWS.normal(size=(16, 24)))
 PAIR = {role: {"kernel": BLOCK[role]} for role in ("query", "key")}
-# One of each kind of array: drawn, given by depth, fixed, added to what exists, zero.
-OTHERS = [
-    Mimetic(),
-    Mimetic(alpha_qk=None, beta_qk=None, beta_vo=(-0.4, 0.4)),
-    schemes.Orthogonal(),
-    schemes.ZeroOut(),
-    MeanShift(),
-]
-EVERY = [
-    *OTHERS,
-    schemes.Impulse(),
-    schemes.ImpulseMixing(),
-    schemes.ImpulseBias(),
-    schemes.ConvMimetic(),
-]
 
 
 def blocks(count):
@@ -76,7 +62,14 @@ def heads_of(role, kernel):
     return kernel if kernel.ndim == 3 else kernel[None]
 
 
-@pytest.mark.parametrize("like", EVERY, ids=lambda scheme: type(scheme).__name__)
+@typical(
+    "like",
+    [Mimetic(), MeanShift(), schemes.ZeroOut()],  # drawn, added to what exists, zero
+    slow=[
+        *(Mimetic(alpha_qk=None, beta_qk=None, beta_vo=(-0.4, 0.4)), schemes.Orthogonal()),
+        *(schemes.Impulse(), schemes.ImpulseMixing(), schemes.ImpulseBias(), schemes.ConvMimetic()),
+    ],
+)
 def test_controls_of_every_scheme(like):
     """Matched norms, permuted entries, and nothing of the structure."""
     target, matched, shuffled = (draw(s) for s in (like, NormMatched(like), Shuffled(like)))
@@ -246,8 +239,11 @@ def test_controls_write_the_layers_that_their_scheme_writes(wrapper, like):
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), *norms)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, jnp.bfloat16])
-@pytest.mark.parametrize("fused", [False, True])
+@typical(
+    ("dtype", "fused"),
+    [(jnp.bfloat16, True)],
+    slow=[(np.float64, True), (np.float64, False), (jnp.bfloat16, False)],
+)
 def test_skipped_layers_of_a_stack_keep_every_bit(dtype, fused):
     """Also where storing means rounding: the query over √K, float64 drawn as float32."""
     rng = np.random.default_rng(0)

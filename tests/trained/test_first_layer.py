@@ -10,6 +10,7 @@ from mimetic_jax import InputError, check, rewrite, schemes, weights
 from mimetic_jax.models import GPT
 from mimetic_jax.models.gpt import RULES
 from mimetic_jax.trained.first_layer import neighbors, spectrum
+from tests.models.values import initial
 
 V = 150
 
@@ -44,7 +45,7 @@ def test_neighbors_are_those_of_plain_loops(counts):
 
 def test_a_fresh_model_has_the_neighbors_of_its_text(counts):
     model = GPT(vocab=V, width=32, depth=1, heads=2)
-    params = model.init(jax.random.key(0), jnp.zeros((1, 8), int))["params"]
+    params = initial(model, jnp.zeros((1, 8), int))
     (before,) = check(params, rules=RULES, counts=counts).tokens
     params = rewrite(jax.random.key(1), params, schemes.Cooccurrence(), rules=RULES, counts=counts)
     (after,) = (found := check(params, rules=RULES, counts=counts)).tokens

@@ -10,6 +10,7 @@ from mimetic_jax.models.gpt import GPT, RULES
 from mimetic_jax.models.vit import ViT
 from mimetic_jax.schemes import PositionalHeads
 from mimetic_jax.weights import Rotary
+from tests.models.values import initial
 
 KEY = jax.random.key(0)
 TOKENS = np.zeros((1, 8), np.int32)
@@ -18,7 +19,7 @@ TOKENS = np.zeros((1, 8), np.int32)
 def gpt(depth=3, **fields):
     modern = {"positions": "rotary", "rms_norm": True, "swiglu": True, "base": "torch"}
     module = GPT(vocab=50, width=64, depth=depth, heads=4, **modern, **fields)
-    return module.init(KEY, TOKENS)["params"]
+    return initial(module, TOKENS)
 
 
 SCHEMES = {
@@ -62,7 +63,7 @@ def test_neighbors_that_turn_in_half_of_the_columns():
 
 def test_offsets_on_a_grid():
     module = ViT(num_classes=3, width=64, depth=2, heads=4, patch=4, rotary=100.0, pool="mean")
-    params = module.init(KEY, np.ones((1, 8, 8, 3), np.float32))["params"]
+    params = initial(module, np.ones((1, 8, 8, 3), np.float32))
     offsets = ((0, 0), (-1, 1), (0, 1), (1, 1))
     params = rewrite(KEY, params, PositionalHeads(100, offsets=offsets, sharpness=8.0, axes=2))
     found = fit(params, rotary=Rotary(100, axes=2)).positional

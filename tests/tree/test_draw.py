@@ -22,6 +22,7 @@ from mimetic_jax.schemes import (
     Scheme,
     SinCos,
 )
+from tests.models.values import initial
 from tests.products import of_layer
 
 NOISE = Independent(mlp=False)
@@ -50,7 +51,7 @@ class Model(nn.Module):
 
 
 def params():
-    return Model().init(jax.random.key(0), jnp.ones((1, 8, 8, 3)))["params"]
+    return initial(Model(), jnp.ones((1, 8, 8, 3)))
 
 
 def shapes():

@@ -22,6 +22,7 @@ from mimetic_jax.schemes import (
     SinCos,
 )
 from mimetic_jax.tree.rewrite import rewrite_in_place
+from tests.models.values import initial
 from tests.products import of_layer as products
 from tests.products import query_key
 
@@ -45,7 +46,7 @@ class Stack(nn.Module):
 
 
 def stock(layers=3):
-    return Stack(layers).init(jax.random.key(0), jnp.ones((1, 5, DIM)))["params"]
+    return initial(Stack(layers), jnp.ones((1, 5, DIM)))
 
 
 def assert_same_products(left, right, atol=1e-5):
