@@ -21,14 +21,16 @@ from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks import TASKS
 
 
-def quiet(config: ConfigDict, say: Callable[[str], object] = lambda line: None) -> Comparison:
+def quiet(
+    config: ConfigDict, say: Callable[[str], object] = lambda line: None, **own: Any
+) -> Comparison:
     """The comparison, which prints nothing, with the programs of earlier ones that are the same.
 
     A program is the same for every run, as it is for all arms and seeds of a comparison: to trace
     it again takes longer than the run. Not for tests that change a program, or the files behind it.
     """
     with mock.patch.object(comparisons, "Program", program):
-        return Comparison(config, say=say)
+        return Comparison(config, say=say, **own)
 
 
 def program(config: ConfigDict, task: Any, feed: Any, mesh: Mesh) -> Program:

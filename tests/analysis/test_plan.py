@@ -58,12 +58,10 @@ def test_hardware_that_is_not_known(name):
 
 def test_a_training_says_first_what_can_be_seen(tmp_path):
     config = small(depth=1)
-    config.seeds, config.steps = (0, 1, 2), 1
+    config.seeds = (0, 1, 2)
     config.arms.default, config.arms.other = {"scheme": ()}, {"scheme": ()}
     said = []
-    comparison = quiet(config)
-    comparison.say = said.append
-    results = comparison.train(tmp_path)
+    results = quiet(config, said.append).train(tmp_path)
     assert said[0].startswith("360 test images show gains from")
     found = results.arms["default"].runs[0]
     assert (found.train_examples, found.classes, found.examples) == (1437, 10, 360)

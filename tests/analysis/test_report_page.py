@@ -123,6 +123,7 @@ def test_what_was_not_drawn_when_training_ended_is_drawn_with_the_report(trained
     assert Page((workdir / report_page.NAME).read_text()).pictures == Page(page).pictures
 
 
+@pytest.mark.slow
 def test_a_page_says_why_a_start_is_not_drawn(tiny, tmp_path):
     """The model has no attention."""
     config = tiny(scheme=(), steps=4)

@@ -14,7 +14,6 @@ from mimetic_jax.base.tensor_files import read_file
 from mimetic_jax.command.export import export
 from mimetic_jax.command.progress import Progress
 from mimetic_jax.rules import paths
-from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
 from tests.training import quiet
 
@@ -64,7 +63,7 @@ def test_a_bar_counts_the_steps_of_all_runs(tiny, tmp_path, monkeypatch, capsys,
     drawn = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", drawn)
     progress, counted = Progress(), []
-    comparison = Comparison(
+    comparison = quiet(
         config,
         progress.say,
         on_metrics=lambda run, line: (progress.moved(run, line), counted.append(line["step"])),

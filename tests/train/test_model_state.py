@@ -95,6 +95,7 @@ def test_evaluation_takes_the_running_averages(tmp_path):
     assert int(state.model_state["counters"]["calls"]) == 12
 
 
+@pytest.mark.slow
 def test_a_warm_start_takes_the_statistics_too(tmp_path):
     teacher = trained(config_of(), tmp_path)
     config = config_of(init_from=f"{tmp_path}/runs/run/0", steps=1)

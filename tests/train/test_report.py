@@ -18,6 +18,7 @@ from mimetic_jax.train.statistics import (
     pooled_spread,
     smallest_gain,
 )
+from tests.typical import typical
 
 
 def runs(arm, curves, score="accuracy", **fields):
@@ -178,7 +179,7 @@ def test_steps_to_the_default_only_where_it_is_not_past_its_best():
     assert not rising.past_its_best()
 
 
-@pytest.mark.parametrize(("tests", "gain"), [(36, 19), (360, 6), (3600, 1.9)])
+@typical(("tests", "gain"), [(36, 19)], slow=[(360, 6), (3600, 1.9)])
 def test_few_test_images_hide_gains(tests, gain):
     """Where a quarter of what is independent is left, found nine times of ten by the table."""
     said = visible(ACCURACY, None, 3, 4, tests)
@@ -317,7 +318,7 @@ def test_a_score_says_how_many_digits_it_is_shown_with():
     assert "| -0.023 [-0.023, -0.023] |" in text
 
 
-@pytest.mark.parametrize(("n", "arms"), [(3, 2), (5, 2), (3, 4), (5, 12)])
+@typical(("n", "arms"), [(5, 2), (3, 4)], slow=[(3, 2), (5, 12)])
 def test_the_smallest_gain_is_found_nine_times_of_ten(n, arms):
     gain, random = smallest_gain(0.5, n, arms), np.random.default_rng(0)
     found = []

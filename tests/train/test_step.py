@@ -123,6 +123,7 @@ def test_a_square_view_of_other_images_is_refused():
     assert task(1.0, (8, 12, 3)).view(np.zeros((2, 8, 12, 3), np.uint8)).shape == (2, 8, 12, 3)
 
 
+@pytest.mark.slow
 def test_holes_are_mixed_or_whole():
     """Erased last, an image is the mixed one but for its own hole."""
 

@@ -9,6 +9,7 @@ import scipy.sparse
 from mimetic_jax import InputError, weights
 from mimetic_jax.weights import counts as module
 from tests.installing import printed_twice
+from tests.typical import typical
 
 KEY = jax.random.key(0)
 
@@ -64,8 +65,8 @@ def test_counts_are_those_of_two_loops_whatever_the_chunk(monkeypatch, window, d
     assert rare[-1] == rare[frequencies > 0].min(), "a token that never occurs"
 
 
-@pytest.mark.parametrize("smoothing", [0.75, 1.0])
-@pytest.mark.parametrize("vocab", [300, 1500])  # LAPACK's decomposition, and a partial one
+# LAPACK's decomposition, and a partial one.
+@typical(("vocab", "smoothing"), [(300, 0.75), (1500, 0.75)], slow=[(300, 1.0), (1500, 1.0)])
 def test_products_of_embeddings_are_the_law(vocab, smoothing):
     tokens, dim = zipf(40_000, vocab), 24
     counts = weights.cooccurrence(tokens, vocab)
@@ -135,6 +136,7 @@ print(hashlib.sha256(np.asarray(rows).tobytes()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_two_processes_draw_the_same_bytes():
     first, second = printed_twice(BYTES)
     assert first == second
