@@ -20,6 +20,7 @@ def config(tiny):
     return config
 
 
+@pytest.mark.slow
 def test_an_arm_trains_at_the_best_of_the_rates_it_tried(config, tmp_path):
     """The seed and the images of the trial are its own; what was chosen stays."""
     said, config.arms = [], {"default": {}}

@@ -213,6 +213,7 @@ def test_a_part_of_the_data_is_as_large_as_expected(tiny):
     assert comparison.arms["run"].program.feed.steps_per_epoch == 143 // 32
 
 
+@pytest.mark.slow
 def test_the_hook_gets_every_line_of_every_run(tiny, tmp_path):
     config = tiny()
     config.seeds, config.together = (0, 1), 2
