@@ -153,13 +153,9 @@ def test_an_extra_is_added_from_where_the_package_came(monkeypatch, tmp_path, re
     assert extras.advice("gcs") == command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("redirected", "code"),
-    [
-        pytest.param("| head -n 1", 0, marks=pytest.mark.slow),
-        pytest.param(">&- 2>&-", 0, marks=pytest.mark.slow),
-        (">/dev/full", 1),
-    ],
+    ("redirected", "code"), [("| head -n 1", 0), (">&- 2>&-", 0), (">/dev/full", 1)]
 )
 def test_an_output_that_is_closed_or_full(redirected, code):
     program = "from mimetic_jax.command.console import main; main()"

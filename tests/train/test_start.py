@@ -131,6 +131,7 @@ def test_what_a_later_run_lacks_is_reported_before_the_first_trains(tiny, finish
     assert not (tmp_path / "student").exists()
 
 
+@pytest.mark.slow
 def test_a_start_is_recorded_by_its_content(tiny, tmp_path):
     """A run that isn't finished is no start, and a start that changes is another one."""
     teacher, student = tiny(), tiny(scheme=(), init_from=str(tmp_path / "teacher/runs/run/0"))

@@ -221,6 +221,7 @@ def test_an_order_that_no_shape_tells_is_asked_for(bias, option, layout):
     assert layout in {write.layout for write in planned}
 
 
+@pytest.mark.slow
 def test_layers_that_are_stacked_twice_are_drawn_as_the_error_says():
     """MaxText's Gemma 4: local layers are stacked twice along axis 1, global ones once."""
     group = "params/decoder/layers"

@@ -32,6 +32,7 @@ def run(tmp_path_factory):
     return workdir, trained(recall(), workdir)
 
 
+@pytest.mark.slow
 def test_learns_and_is_tested_at_every_length(run):
     first, *_, last = evaluations(Run.of(run[0], "run", 0))
     assert first["eval_loss"] == pytest.approx(np.log(11), rel=0.1)
