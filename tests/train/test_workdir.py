@@ -101,6 +101,7 @@ def test_runs_on_other_data_are_in_no_table(tiny, tmp_path):
         refused(call, tmp_path, "with other data (fingerprint x there, y here)")
 
 
+@pytest.mark.slow
 def test_lines_that_were_lost_change_no_score(tiny, finished, tmp_path):
     """Checkpoints know every evaluation: the metrics of a stopped run may be gone."""
     with killed(9):

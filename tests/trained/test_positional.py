@@ -71,6 +71,7 @@ def test_offsets_on_a_grid():
     assert "-1,+1" in str(check(params, rotary=Rotary(100, axes=2)))
 
 
+@pytest.mark.slow
 def test_a_trained_start_for_another_depth(tmp_path):
     """Read, stored, and given to a network of six layers."""
     _, _, scheme = (one for one, _ in SCHEMES.values())
