@@ -150,7 +150,11 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
     return arms
 
 
-FEW_IMAGES = ("default", "norm_matched_mimetic_zero_mlp", "mimetic_zero_mlp")
+FEW_IMAGES = (
+    "default",
+    "norm_matched_whitened_mimetic_zero_mlp",
+    "whitened_mimetic_zero_mlp",
+)
 
 
 def few_images() -> Arms:
