@@ -203,7 +203,7 @@ TABLES = {
         controls=(),
         seeds=tuple(range(5)),
         doubt="one rate for all arms of a row: in row 1 the default's best of 1e-3, 2e-3 and 4e-3 "
-        "by one trial seed, in row 2 the best of league/long_images",
+        "by one trial seed, in row 2 the best of league/long_images, with learned positions",
     ),
     "bases": _on_images(
         f"three defaults with sin-cos positions, at own rates: {_IMAGES}, 64 tokens, 2 epochs",
