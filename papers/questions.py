@@ -109,95 +109,85 @@ _WHITENED = (
 )
 
 TABLES = {
-    "first": Table(
+    "first": Table.of(
         f"embeddings from counts, at own rates: {_TODAY}, 400 steps of 16 x 64 tokens",
         text,
-        (
-            Row(
-                "Penn Treebank by words (10,000)",
-                {"level": "word", **_GPT_64},
-                arms=_COUNTS,
-                fields={"data.name": "ptb_word", "eval.every": 0},
-                score="test perplexity",
-            ),
+        Row(
+            "Penn Treebank by words (10,000)",
+            {"level": "word", **_GPT_64},
+            arms=_COUNTS,
+            fields={"data.name": "ptb_word", "eval.every": 0},
+            score="test perplexity",
         ),
         controls=(),
         seeds=tuple(range(5)),
         ladder=_FIRST,
     ),
-    "first_source": Table(
+    "first_source": Table.of(
         f"embeddings from counts, at one rate: {_TODAY}, 400 steps of 16 x 64 tokens",
         text,
-        (
-            Row(
-                "30 MB of Python source by byte pairs (4,096), tested on other packages",
-                _PAIRS,
-                arms=FIRST_LAYER,
-                fields={"eval.every": 0, "optimizer.learning_rate": 0.004},
-            ),
+        Row(
+            "30 MB of Python source by byte pairs (4,096), tested on other packages",
+            _PAIRS,
+            arms=FIRST_LAYER,
+            fields={"eval.every": 0, "optimizer.learning_rate": 0.004},
         ),
-        "test bits/byte",
+        score="test bits/byte",
         controls=(),
         seeds=tuple(range(100, 105)),
         doubt="one rate for all arms, that of configs/text.py; a fourth of the test text are lists "
         "of a package's constants",
     ),
-    "first_length": Table(
+    "first_length": Table.of(
         f"embeddings from counts over the length of the training: {_TODAY}, 16 x 64 tokens a step",
         text,
-        (
-            _wikitext(400, ladder=_FIRST),
-            _wikitext(1600, fields={"optimizer.learning_rate": 4e-3}),
-            _wikitext(6400, fields={"optimizer.learning_rate": 4e-3}),
-        ),
-        "test bits/byte",
+        _wikitext(400, ladder=_FIRST),
+        _wikitext(1600, fields={"optimizer.learning_rate": 4e-3}),
+        _wikitext(6400, fields={"optimizer.learning_rate": 4e-3}),
+        score="test bits/byte",
         controls=(),
         fields={"eval.every": 0},
         doubt="after 1,600 and 6,400 steps all arms have one rate, the default's best of 2e-3, "
         "4e-3 and 8e-3 after 1,600 by one trial seed",
     ),
-    "first_settings": Table(
+    "first_settings": Table.of(
         f"embeddings from counts in other settings: {_TODAY} unless said, 400 steps of 16 x 64 "
         "tokens of WikiText-2 by byte pairs (4,096)",
         text,
-        (
-            _setting(
-                "windows of 2 and 1 tokens, and half of the heads at a distance",
-                4e-3,
-                arms=("default", "counts_2", "counts_1", "half", "half_counts"),
-            ),
-            _setting("learned positions, which are added", 4e-3, {"model.positions": "learned"}),
-            _setting("Muon", 8e-3, {"optimizer.name": "muon"}),
+        _setting(
+            "windows of 2 and 1 tokens, and half of the heads at a distance",
+            4e-3,
+            arms=("default", "counts_2", "counts_1", "half", "half_counts"),
         ),
-        "test bits/byte",
+        _setting("learned positions, which are added", 4e-3, {"model.positions": "learned"}),
+        _setting("Muon", 8e-3, {"optimizer.name": "muon"}),
+        score="test bits/byte",
         controls=(),
         fields={"eval.every": 0},
         doubt="one rate for all arms of a row: that of configs/text.py in row 1, in the others the "
         "default's best of 2e-3, 4e-3 and 8e-3 by three trial seeds",
     ),
-    "first_images": Table(
+    "first_images": Table.of(
         "patches whitened: images of CIFAR-10, crop and flip, 64 tokens, mean pooling, Flax's "
         "initialization",
         cifar10_vit,
-        (
-            Row(
-                "10,000 images, width 64, depth 4, 2 epochs",
-                {"width": 64, "depth": 4, "heads": 4, "patch": 4, "epochs": 2, "randaugment": ""},
-                arms=(*_WHITENED, "mimetic", "whitened_mimetic"),
-                fields={"optimizer.learning_rate": 4e-3},
-            ),
-            Row(
-                "5,000 images, width 48, depth 2, 20 epochs",
-                {"width": 48, "depth": 2, "heads": 2, "patch": 4, "epochs": 20, "randaugment": ""},
-                arms=_WHITENED,
-                fields={
-                    "data.subset": 0.1,
-                    "optimizer.learning_rate": 3e-3,
-                    "optimizer.schedule": "cosine",
-                    "optimizer.warmup": 156,
-                    "log_every": 312,
-                },
-            ),
+        Row(
+            "10,000 images, width 64, depth 4, 2 epochs",
+            {"width": 64, "depth": 4, "heads": 4, "patch": 4, "epochs": 2, "randaugment": ""},
+            arms=(*_WHITENED, "mimetic", "whitened_mimetic"),
+            fields={"optimizer.learning_rate": 4e-3},
+        ),
+        Row(
+            "5,000 images, width 48, depth 2, 20 epochs",
+            {"width": 48, "depth": 2, "heads": 2, "patch": 4, "epochs": 20, "randaugment": ""},
+            arms=_WHITENED,
+            fields={
+                "data.subset": 0.1,
+                "optimizer.learning_rate": 3e-3,
+                "optimizer.schedule": "cosine",
+                "optimizer.warmup": 156,
+                "log_every": 312,
+            },
         ),
         fields={**_RECIPE, "model.base": "flax", "batch": 64},
         controls=(),
