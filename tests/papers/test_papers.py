@@ -206,6 +206,6 @@ def test_checks_of_every_row_pass(name: str, tmp_path: pathlib.Path) -> None:
         joined[row.recipe] = dataclasses.replace(row, arms=every)
     for row in joined.values():
         config = load(row)
-        if config.data.name == "text_char":
+        if config.data.name.startswith("text_"):
             config.data.dir = text
         Comparison(config, say=lambda line: None)
