@@ -37,7 +37,7 @@ PAPERS = [name for name in NAMES if PRINTED.search(RECORDS[name])]
 ARGUMENTS = [
     "cifar10_vit:width=24,depth=2,init=gpsa_4+conv_logits+impulse",
     *(f"{name}:init=constant_bias+per_input" for name in ("cifar_mlp_vit", "convnext_cifar")),
-    "ptb_char:width=24,depth=2,heads=2,init=query_key+zero_out+uniform",
+    "ptb_char:width=24,depth=2,heads=2,init=query_key+value_out+shuffled",
     "small_data_vit:data=cifar10",
     *(f"weight_selection_vit:data={name}" for name in recipes.SMALL_DATA),
 ]
