@@ -50,6 +50,11 @@ def _on_images(title: str, rows: Iterable[Row], **options: Any) -> Table:
     return Table(title, cifar10_vit, tuple(rows), fields=_RECIPE, **options)
 
 
+def _on_text(title: str, *rows: Row, **options: Any) -> Table:
+    options = {"score": "test bits/byte", "controls": (), **options}
+    return Table.of(title, text, *rows, **options)
+
+
 _BASES = {"timm": "timm's", "torch": "PyTorch's", "flax": "Flax's"}
 _ON_SINCOS = ("sincos", "norm_matched_mimetic", "permuted_mimetic", "mimetic")
 
@@ -109,9 +114,8 @@ _WHITENED = (
 )
 
 TABLES = {
-    "first": Table.of(
+    "first": _on_text(
         f"embeddings from counts, at own rates: {_TODAY}, 400 steps of 16 x 64 tokens",
-        text,
         Row(
             "Penn Treebank by words (10,000)",
             {"level": "word", **_GPT_64},
@@ -119,41 +123,33 @@ TABLES = {
             fields={"data.name": "ptb_word", "eval.every": 0},
             score="test perplexity",
         ),
-        controls=(),
         seeds=tuple(range(5)),
         ladder=_FIRST,
     ),
-    "first_source": Table.of(
+    "first_source": _on_text(
         f"embeddings from counts, at one rate: {_TODAY}, 400 steps of 16 x 64 tokens",
-        text,
         Row(
             "30 MB of Python source by byte pairs (4,096), tested on other packages",
             _PAIRS,
             arms=FIRST_LAYER,
             fields={"eval.every": 0, "optimizer.learning_rate": 0.004},
         ),
-        score="test bits/byte",
-        controls=(),
         seeds=tuple(range(100, 105)),
         doubt="one rate for all arms, that of configs/text.py; a fourth of the test text are lists "
         "of a package's constants",
     ),
-    "first_length": Table.of(
+    "first_length": _on_text(
         f"embeddings from counts over the length of the training: {_TODAY}, 16 x 64 tokens a step",
-        text,
         _wikitext(400, ladder=_FIRST),
         _wikitext(1600, fields={"optimizer.learning_rate": 4e-3}),
         _wikitext(6400, fields={"optimizer.learning_rate": 4e-3}),
-        score="test bits/byte",
-        controls=(),
         fields={"eval.every": 0},
         doubt="after 1,600 and 6,400 steps all arms have one rate, the default's best of 2e-3, "
         "4e-3 and 8e-3 after 1,600 by one trial seed",
     ),
-    "first_settings": Table.of(
+    "first_settings": _on_text(
         f"embeddings from counts in other settings: {_TODAY} unless said, 400 steps of 16 x 64 "
         "tokens of WikiText-2 by byte pairs (4,096)",
-        text,
         _setting(
             "windows of 2 and 1 tokens, and half of the heads at a distance",
             4e-3,
@@ -161,8 +157,6 @@ TABLES = {
         ),
         _setting("learned positions, which are added", 4e-3, {"model.positions": "learned"}),
         _setting("Muon", 8e-3, {"optimizer.name": "muon"}),
-        score="test bits/byte",
-        controls=(),
         fields={"eval.every": 0},
         doubt="one rate for all arms of a row: that of configs/text.py in row 1, in the others the "
         "default's best of 2e-3, 4e-3 and 8e-3 by three trial seeds",

@@ -110,7 +110,7 @@ def _convmixer(
 
 
 def _table(title: str, config: ModuleType, *rows: Row, **options: Any) -> Table:
-    return Table(title, config, rows, **{"controls": _CONTROLS, **options})
+    return Table.of(title, config, *rows, **{"controls": _CONTROLS, **options})
 
 
 TABLES = {
