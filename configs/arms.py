@@ -107,6 +107,7 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
     """
     positions, mimetic, zero_mlp = SinCos(scale=scale), Mimetic(), s.ZeroOut(mlp=True)
     query_key, value_out = halves(mimetic)
+    whitened_zeros = (s.Whitened(), zero_mlp)
     gated = {"attention": "gpsa", "pool": "mean", "qkv_bias": False}
     arms: Arms = {
         "default": {},  # learned positions
@@ -120,10 +121,14 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
         "positive": (positions, Mimetic(beta_vo=0.4)),
         "whitened": (positions, s.Whitened()),
         "whitened_mimetic": (positions, s.Whitened(), mimetic),
+        "zero_mlp": (positions, zero_mlp),
         "mimetic_zero_mlp": (positions, zero_mlp, mimetic),
-        "whitened_mimetic_zero_mlp": (positions, s.Whitened(), zero_mlp, mimetic),
+        "whitened_zero_mlp": (positions, *whitened_zeros),
+        "whitened_zero_mlp_noise": (positions, *whitened_zeros, s.NormMatched(mimetic)),
+        "whitened_mimetic_zero_mlp": (positions, *whitened_zeros, mimetic),
         # Solved for random positions: those of sin and cos have too low a rank.
         "impulse": (_IMPULSE,),
+        "whitened_impulse_zero_mlp": (*whitened_zeros, _IMPULSE),
         # The paper doesn't say which positions these have.
         "t_fixup": (positions, s.TFixup()),
         "t_fixup_learned": (s.TFixup(),),
