@@ -201,8 +201,8 @@ TABLES = {
         "by one trial seed, in row 2 the best of league/long_images, with learned positions",
     ),
     "small_images": Table.of(
-        "which parts of a small ViT's start gain: 5,000 images of CIFAR-10, crop and flip, width 48, "
-        "depth 2, 64 tokens, mean pooling, Flax's initialization, at own rates",
+        "which parts of a small ViT's start gain: 5,000 images of CIFAR-10, crop and flip, width "
+        "48, depth 2, 64 tokens, mean pooling, Flax's initialization, at own rates",
         cifar10_vit,
         Row("20 epochs", _SMALL, arms=_PARTS, fields=_SMALL_RECIPE, ladder=_SMALL_RATES),
         controls=(),
