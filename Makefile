@@ -48,4 +48,4 @@ docs: .venv/installed  ## the documentation as a site, in site/
 	touch $@
 
 clean:
-	rm -rf .venv .venv-real runs
+	rm -rf .venv .venv-real .cache runs

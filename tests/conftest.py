@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import pathlib
 import resource
 from collections.abc import Iterator
 from unittest import mock
@@ -34,15 +35,10 @@ with mock.patch.dict(os.environ, XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} {
 jax.config.update("jax_disable_most_optimizations", True)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compiled_once(tmp_path_factory):
-    """Tests build the same small programs again and again: each is compiled once a session."""
-    folder = tmp_path_factory.getbasetemp()
-    # All workers'; but the process of eight devices, which a worker starts, has its own.
-    if "PYTEST_XDIST_WORKER" in os.environ and "MIMETIC_EIGHT_DEVICES" not in os.environ:
-        folder = folder.parent
-    jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+# Tests build the same small programs again and again, in all workers and in each session: what one
+# compiled is kept in the checkout. `make clean` removes it.
+jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(__file__).parents[1] / ".cache"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 @pytest.fixture(scope="session", autouse=True)
