@@ -215,9 +215,6 @@ class Fields(OfComparison):
     init_parts: tuple[Literal["attention", "position", "layers"], ...] = field(
         (), "parts of init_from to take; empty: all", affects=START
     )
-    init_heads: Literal["whole", "mixed"] = field(
-        "whole", "of a larger init_from: whole heads, or mixed columns of all", affects=START
-    )
     data: Any = field(None, "the data")
     model: Any = field(None, "a key of mimetic_jax.models.MODELS, or package.module:Class")
     rules: tuple[tuple[str, Role, str] | tuple[str, Role, str, int] | Rule, ...] = field(
