@@ -10,7 +10,6 @@ from ml_collections import ConfigDict
 
 from mimetic_jax import schemes as s
 from mimetic_jax.base.errors import InputError, unknown
-from mimetic_jax.models.local_attention import FORMS
 from mimetic_jax.schemes import Impulse, MeanShift, Mimetic, Scheme, SinCos, mimetic_language
 from mimetic_jax.train.record import CONTROLS, NOISE, PERMUTED
 
@@ -108,7 +107,6 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
     positions, mimetic, zero_mlp = SinCos(scale=scale), Mimetic(), s.ZeroOut(mlp=True)
     query_key, value_out = halves(mimetic)
     whitened_zeros = (s.Whitened(), zero_mlp)
-    gated = {"attention": "gpsa", "pool": "mean", "qkv_bias": False}
     arms: Arms = {
         "default": {},  # learned positions
         "sincos": (positions,),
@@ -134,11 +132,7 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
         "t_fixup_learned": (s.TFixup(),),
         "zero": (positions, s.Zero()),
         "zero_learned": (s.Zero(),),
-        "gpsa_8": {"model": {**gated, "heads": 8}, "scheme": (positions,)},
-        "gpsa_4": {"model": {**gated, "heads": 4}, "scheme": (positions,)},
-        "gpsa_4_value_out": {"model": {**gated, "heads": 4}, "scheme": (positions, value_out)},
     }
-    arms |= {form: {"model": {"attention": form}} for form in FORMS if form != "gpsa"}
     # The paper reports the best of ten initial values; value and out are the model's own.
     arms |= {
         f"layer_scale_{form}_{tenths}": {

@@ -8,8 +8,8 @@ Differs from the paper: it states RandAugment, Cutout, batch, learning rate, dec
     chosen. Theirs: the triangle, decay on all parameters, no smoothing, and cutout in the form of
     random erasing with probability 1/4. Chosen: RandAugment's 2 operations at magnitude 9,
     a crop from 4 pixels of padding (1/8 of `size`), flips, the gradient's norm clipped at 1, 3
-    heads, and in table 7 bicubic resizing in training and test. Of GPSA with 8 heads only 4 are
-    local, as in ConViT's code. papers/attention.py has what each row leaves open.
+    heads, and in table 7 bicubic resizing in training and test. papers/attention.py has what each
+    row leaves open.
 """
 
 import functools

@@ -14,8 +14,7 @@ published numbers, and how many seeds are done. With the name of a table, of a f
 train what the results lack, then show published and ours side by side, or draw the figure. With a
 config file: the same for rows of your own, each with arguments of that file; their lines are in
 WORKDIR/results, unless --results names another folder. --small scales rows to what one CPU trains
-in minutes; such runs stay apart. --file names what a row starts from: pretrained weights, or the
-workdir of a first stage.
+in minutes; such runs stay apart. --file names the pretrained weights that a row starts from.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
 interrupted run from its checkpoint. Each finished run appends one line to RESULTS/TABLE.jsonl, and
@@ -62,7 +61,6 @@ from mimetic_jax.data.home import expanded
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.store import files
-from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import path_of
 from papers import FIGURES, PAPERS, TABLES
 from papers.record import Row
@@ -268,9 +266,7 @@ def rows_of(given: argparse.Namespace) -> list[Row]:
 
 def _check_file(file: str) -> None:
     path = pathlib.Path(file)
-    if path.is_dir():
-        Claim.of(path)  # a workdir
-    elif not path.is_file():
+    if not path.is_file():
         raise InputError(f"--file={file}: there is no such file")
     elif path.suffix not in (".npz", ".safetensors"):
         raise InputError(f"--file={file} is none of .npz, .safetensors")

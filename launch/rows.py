@@ -14,7 +14,7 @@ from mimetic_jax.command import shipped
 from mimetic_jax.command.assign import assign
 from mimetic_jax.train import rates
 from papers import FIGURES, TABLES
-from papers.record import FILE, FIRST_STAGE, Row, Small
+from papers.record import FILE, Row, Small
 
 
 def rows(name: str, small: bool = False) -> list[Row]:
@@ -30,7 +30,9 @@ def rows(name: str, small: bool = False) -> list[Row]:
             row,
             fields={**table.fields, **row.fields},
             config=row.config or table.config,
-            arms=tuple(dict.fromkeys((*row.published, *row.arms, *table.controls))),
+            arms=()
+            if row.is_untrained
+            else tuple(dict.fromkeys((*row.published, *row.arms, *table.controls))),
             score=row.score or table.score,
             seeds=row.seeds or table.seeds,
             ladder=row.ladder or table.ladder,
@@ -66,7 +68,7 @@ def load(row: Row) -> ConfigDict:
     """The configuration of a row with its arms; with those of the config, if one of the two names
     none."""
     given = {
-        name: row.file if row.file and value in (FILE, FIRST_STAGE) else value
+        name: row.file if row.file and value == FILE else value
         for name, value in row.arguments.items()
     }
     assert row.config is not None

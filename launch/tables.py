@@ -252,7 +252,7 @@ def rows_listed(name: str, results: Results) -> Iterator[str]:
 def state(row: Row, results: Results) -> str:
     """How many runs of a row have their lines, for the seeds of its table; empty for none."""
     trained = results.trained(row)
-    if row.ladder:  # how many trials an arm takes isn't known
+    if row.ladder or row.is_untrained:  # how many trials an arm takes isn't known
         return f"{len(trained)} runs" if trained else ""
     seeds = [{seed for arm, seed in trained if arm == name} for name in row.arms]
     wanted = len(row.seeds)

@@ -66,9 +66,11 @@ class Trainer:
         self._seeds, self._only, self._data_dir = tuple(seeds), only, data_dir
         self.rows = []
         for row in rows:
-            if row.missing_file:
-                left_out = f"{row.table} row {row.number} is left out"
-                say(f"{left_out}: it needs {row.missing_file}, given by --file")
+            if row.missing_file or row.is_untrained:
+                why = "it isn't trained here"
+                if row.missing_file:
+                    why = f"it needs {row.missing_file}, given by --file"
+                say(f"{row.table} row {row.number} is left out: {why}")
                 self.rows.append(row)
                 continue
             config = load(row)

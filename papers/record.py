@@ -55,8 +55,11 @@ def theirs(name: str, default: float, mimetic: float, score: float) -> Mapping[s
     return {f"{name} (its default {default:.2f}, mimetic {mimetic:.2f})": score}
 
 
-FILE, FIRST_STAGE = "FILE.npz", "FIRST_STAGE"
-"""Values of arguments that stand for a file of weights, and for a workdir of main.py."""
+FILE = "FILE.npz"
+"""The value of an argument that stands for a file of weights."""
+
+UNTRAINED = "not trained here"
+"""The name in `Row.others` of a score of what this software has no more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,24 +96,24 @@ class Row:
 
     Attributes:
         label: the row's name in the paper, or among its table's.
-        arguments: arguments of the config. FILE.npz stands for the file that `needs` describes,
-            FIRST_STAGE for the workdir of the training that it names.
+        arguments: arguments of the config. FILE.npz stands for the file that `needs` describes.
         published: the printed score per arm of the config, in the table's unit.
         gains: the differences to the default that the paper prints beside them, per arm; signed
             as the scores are, where the sign is a color or an arrow.
         arms: arms, or groups of the config's `init`, for which nothing is printed. Of a complete
             row all of them: those that it prints, its own, then the table's controls.
         others: printed scores of what has no arm here, by the paper's name, and of other papers:
-            of theirs the recipe isn't known, so what their default reaches is in the name.
+            of theirs the recipe isn't known, so what their default reaches is in the name. A row
+            that has these alone isn't trained.
         best: whether the paper prints one score, that of the best arm: `published` has it for each.
         doubt: what keeps the numbers from being taken literally, if anything.
         fields: fields of the configuration; of two that set the same one the later counts.
         config, score, small, ladder, seeds: in the place of the table's.
-        needs: what the row starts from, pretrained weights or a first stage; empty if nothing.
+        needs: the pretrained weights that the row starts from; empty if it needs none.
         runs_of: table and label of the row whose runs are its own too, if it is one of another.
         table, number: its table's name, such as "attention/table1", and its place there, from 1.
         is_small: whether it is scaled down from the paper's.
-        file: what replaces FILE.npz or FIRST_STAGE, if given.
+        file: what replaces FILE.npz, if given.
         rate: the step of the ladder that it is at.
     """
 
@@ -161,14 +164,18 @@ class Row:
         return self.ladder is not None and self.seeds == self.ladder.trials
 
     @property
+    def is_untrained(self) -> bool:
+        """Whether it has no arms, but scores of others alone."""
+        return bool(self.others) and not (self.published or self.arms)
+
+    @property
     def missing_file(self) -> str:
         """What it starts from, if that isn't given."""
         return "" if self.file else self.needs
 
     def starting_from(self, file: str) -> Row:
-        """The row with a file, or the workdir of a first stage, if it starts from such."""
-        kind = FIRST_STAGE if pathlib.Path(file).is_dir() else FILE
-        return dataclasses.replace(self, file=file) if kind in self.arguments.values() else self
+        """The row with a file, if it starts from one."""
+        return dataclasses.replace(self, file=file) if FILE in self.arguments.values() else self
 
     def at(self, rate: float, *, trial: bool = False) -> Row:
         """The row at a step of its ladder, with the seeds of trials or those that are compared.

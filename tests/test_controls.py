@@ -39,7 +39,7 @@ def rows() -> Iterator[Any]:
     for name in TABLES:
         for row in rows_of(name):
             size = str(row.arguments) if row.ladder else ""
-            if not row.needs and (row.config, size, row.arms) not in seen:
+            if not row.needs and not row.is_untrained and (row.config, size, row.arms) not in seen:
                 seen.add((row.config, size, row.arms))  # other sizes and rates: the same schemes
                 yield pytest.param(row, id=f"{name} {row.number}", marks=pytest.mark.slow)
 

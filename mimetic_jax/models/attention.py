@@ -97,15 +97,11 @@ class Attention(nn.Module):
         front = length - len(places)
         return rotated(x, jnp.pad(places, ((front, 0), (0, 0))), self.rotary)
 
-    def initial_kernel(self, name: str) -> Initializer:
-        """Initial values of query, key or value."""
-        return self.kernel_init
-
     def _dense(self, name: str, width: int) -> nn.DenseGeneral:
         return nn.DenseGeneral(
             (self.num_heads, width // self.num_heads),
             use_bias=self.qkv_bias,
-            kernel_init=self.initial_kernel(name),
+            kernel_init=self.kernel_init,
             bias_init=self.bias_init,
             dtype=self.dtype,
             name=name,

@@ -26,7 +26,6 @@ from mimetic_jax.models.layers import (
     shared,
     stack,
 )
-from mimetic_jax.models.local_attention import FORMS, ConvAttention, GatedAttention
 from mimetic_jax.models.low_memory import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 from mimetic_jax.weights.rotary import Rotary
@@ -62,8 +61,6 @@ class ViT(nn.Module):
         dropout: rate after positions, attention and MLP layers.
         drop_path: stochastic depth, rising linearly from 0 to this rate in the last block.
         base: the initialization that schemes start from: "timm", "torch" or "flax".
-        attention: "standard", or a form that knows the grid: "gpsa" (mean pooling only),
-            "conv_logits", "conv_added", "conv_softmax"; see models/local_attention.py.
         layer_scale: a learned diagonal D in the attention's residual: "branch", x + D attention(…),
             which is LayerScale; "skip", D x + attention(…), the paper's own version; "" for none.
         scale_init: initial entries of D.
@@ -100,7 +97,6 @@ class ViT(nn.Module):
     dropout: float = 0.0
     drop_path: float = 0.0
     base: str = "timm"
-    attention: str = "standard"
     layer_scale: str = ""
     scale_init: float = 0.1
     learn_sum: bool = False
@@ -114,7 +110,7 @@ class ViT(nn.Module):
         rotary=lambda model: Rotary(model.rotary, axes=2) if model.rotary else None,
         sharding=TRANSFORMER_SHARDING,
         # timm's and DeiT's groups: vectors and numbers, positions, the class token
-        no_decay=r"(^|/)(bias|scale|pos_embed|cls_token|layer_scale|skip_scale|gate|gamma|sum)$",
+        no_decay=r"(^|/)(bias|scale|pos_embed|cls_token|layer_scale|skip_scale|sum)$",
     )
 
     @nn.compact
@@ -143,15 +139,8 @@ class ViT(nn.Module):
 
     def _check(self) -> None:
         check_heads(self)
-        check_choices(
-            self,
-            pool=("token", "mean"),
-            attention=("standard", *FORMS),
-            layer_scale=("", "branch", "skip"),
-        )
+        check_choices(self, pool=("token", "mean"), layer_scale=("", "branch", "skip"))
         check_rates(self, "dropout", "drop_path")
-        if self.rotary and self.attention != "standard":
-            raise InputError(f"rotary is for standard attention, not {self.attention}")
         if not 0 <= self.token_std < math.inf:
             raise InputError(f"token_std {self.token_std} is not a finite number ≥ 0")
 
@@ -164,7 +153,6 @@ class Block(nn.Module):
     base: str
     train: bool = False
     dropout: float = 0.0
-    attention: str = "standard"
     rotary: float = 0.0
     grid: tuple[int, int] = (0, 0)
     layer_scale: str = ""
@@ -186,17 +174,12 @@ class Block(nn.Module):
         def norm(name: str) -> LayerNorm:
             return LayerNorm(epsilon=1e-6, dtype=self.dtype, name=name)
 
-        x = self._residual(x, branch(self._attention(x.shape[-1])(norm("norm1")(x))))
+        init = base_init(self.base).of(x.shape[-1])
+        own = {"num_heads": self.heads, "name": "attention", **init}
+        attention = Attention(**shared(Attention, self, **own))
+        x = self._residual(x, branch(attention(norm("norm1")(x))))
         mlp = MLP(self.mlp_ratio, self.base, self.dtype, self.learn_sum, name="mlp")
         return by_example(x + branch(mlp(norm("norm2")(x)))), None
-
-    def _attention(self, width: int) -> Attention:
-        own = {"num_heads": self.heads, "name": "attention", **base_init(self.base).of(width)}
-        if self.attention == "gpsa":
-            return GatedAttention(**shared(GatedAttention, self, **own))
-        if self.attention != "standard":
-            return ConvAttention(**shared(ConvAttention, self, form=self.attention, **own))
-        return Attention(**shared(Attention, self, **own))
 
     def _residual(self, x: jax.Array, branch: jax.Array) -> jax.Array:
         """The skip connection around attention."""

@@ -49,8 +49,7 @@ def make_schedule(
 
     Reference: the triangle is the self-attention paper authors' CIFAR and ImageNet schedule;
     timm_cosine is what DeiT and the impulse paper train with (timm's `CosineLRScheduler` stepped
-    once an epoch); the cosine is that of the weight-selection recipe, whose warm-up, though, is
-    one step shorter: it divides by `warmup` − 1. kentaroy_cosine is what the Swin-T, MLP-Mixer and
+    once an epoch). kentaroy_cosine is what the Swin-T, MLP-Mixer and
     ConvMixer of the impulse paper train with on CIFAR-10: train_cifar10.py in
     kentaroy47/vision-transformers-cifar10 calls PyTorch's `CosineAnnealingLR.step(epoch − 1)` after
     each epoch.

@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.version import source_version
@@ -27,7 +26,6 @@ from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.store.claim import Provenance
 from mimetic_jax.train.store.files import AnyPath, path_of
 from mimetic_jax.train.store.runs import Run
-from mimetic_jax.weights.selection import select
 
 _FILES = (".npz", ".safetensors")
 _HEAD = r"(^|/)head/"
@@ -45,8 +43,7 @@ def initial_state(arm: Arm, seed: int, say: Callable[[str], None]) -> TrainState
     """The state before the first step of a run: model's draw, then `init_from`, then the scheme."""
     variables, config = arm.program.draw(seed), arm.config
     if source := source_path(arm, seed):
-        parts, heads = config.init_parts, config.init_heads
-        variables = warm_start(variables, source, say, parts=parts, heads=heads)
+        variables = warm_start(variables, source, say, parts=config.init_parts)
     began = time.perf_counter()
     seen = arm.program.task.seen(config.scheme, arm.source.load)
     if seen and (seconds := time.perf_counter() - began) >= 0.1:
@@ -144,21 +141,21 @@ def warm_start(
     say: Callable[[str], None],
     *,
     parts: Sequence[str] = (),
-    heads: str = "whole",
 ) -> dict[str, Any]:
-    """Variables taken from a source; the head, and what it doesn't have, keep their initial values.
+    """Variables of a source of the same sizes; the head keeps its initial values.
 
     - the folder of a run, `WORKDIR/runs/ARM/SEED`, or of one of its checkpoints,
-      `WORKDIR/runs/ARM/SEED/checkpoints/STEP`: by weight selection, so that a larger model
-      gives evenly spaced weights to a smaller one, and one of the same size all of its own.
-    - `.npz` or `.safetensors`, a pretrained ViT (see `pretrained.by_path`): likewise.
+      `WORKDIR/runs/ARM/SEED/checkpoints/STEP`.
+    - `.npz` or `.safetensors`, a pretrained ViT (see `pretrained.by_path`).
 
-    `parts` are names in `PARTS`; none: everything. "whole" heads are chosen as heads and columns
-    of heads, "mixed" as evenly spaced columns of all heads side by side, so that a head may join
-    two of the source's, as in the released code of weight selection.
+    `parts` are names in `PARTS`; none: everything but the head. A deeper source gives its first
+    layers.
+
+    Raises:
+        InputError: the source lacks a parameter, or has it in another size.
 
     Reference: Mimetic Initialization of Self-Attention Layers, table 2 (attention and positions of
-    a pretrained model); Initializing Models with Larger Ones (weight selection).
+    a pretrained model).
     """
     start = _Source.of(source)
     named, treedef = paths.flatten(variables)
@@ -168,18 +165,19 @@ def warm_start(
         wanted = {name: leaf for name, leaf in wanted.items() if re.search(chosen_parts, name)}
     if start.file:
         arrays = by_path(start.place, variables["params"], say)
-        teacher = {f"params/{name}": array for name, array in arrays.items()}
+        stored = {f"params/{name}": array for name, array in arrays.items()}
     else:
-        teacher = _checkpoint(start)
-    flat = (lambda name, array: array) if heads == "whole" else _side_by_side
-    chosen = select(
-        {name: flat(name, np.asarray(array)) for name, array in teacher.items()},
-        {name: flat(name, np.empty(leaf.shape, bool)).shape for name, leaf in wanted.items()},
-    )
-    say(f"starts from {len(chosen)} of {len(named)} parameters of {source}")
+        stored = _checkpoint(start)
+    for name, leaf in wanted.items():
+        if name not in stored:
+            seen = ", ".join(list(stored)[:4]) or "nothing"
+            raise InputError(f"{source} has no {name} {leaf.shape}; it has {seen}, …")
+        if stored[name].shape != leaf.shape:
+            raise InputError(f"{name} is {stored[name].shape} in {source}, not {leaf.shape}")
+    say(f"starts from {len(wanted)} of {len(named)} parameters of {source}")
     leaves = [
-        jax.device_put(jnp.asarray(chosen[name].reshape(leaf.shape), leaf.dtype), leaf.sharding)
-        if name in chosen
+        jax.device_put(jnp.asarray(stored[name], leaf.dtype), leaf.sharding)
+        if name in wanted
         else leaf
         for name, leaf in named
     ]
@@ -194,12 +192,3 @@ def _checkpoint(source: _Source) -> dict[str, Any]:
     if len(group) == 1:
         return variables
     return {path: leaf[group.index(source.run)] for path, leaf in variables.items()}
-
-
-def _side_by_side(name: str, array: np.ndarray) -> np.ndarray:
-    """An attention leaf with its heads flattened into one axis."""
-    if name.endswith("attention/out/kernel"):
-        return array.reshape(*array.shape[:-3], -1, array.shape[-1])
-    if re.search(r"attention/(query|key|value)/(kernel|bias)$", name):
-        return array.reshape(*array.shape[:-2], -1)
-    return array

@@ -85,33 +85,6 @@ def test_loops_fusion_and_half_precision_are_the_same_function(name, fields, inp
     np.testing.assert_array_equal(got, expected)
 
 
-def test_gated_attention_is_read_with_its_positions():
-    fields = {**SMALL, "depth": 1, "attention": "gpsa", "pool": "mean"}
-    model, variables = drawn("vit", images(), **fields)
-    layer = variables["params"]["block_0"]["attention"]
-    shut = {**layer, "gate": jnp.full(2, 50.0)}  # position alone
-    params = {**variables["params"], "block_0": {**variables["params"]["block_0"]}}
-    params["block_0"]["attention"] = shut
-    (got,) = attention_maps(model, {"params": params}, images())
-    y, x = np.divmod(np.arange(4), 2)
-    across, down = x - x[:, None], y - y[:, None]
-    relative = np.stack([across, down, across**2 + down**2], -1)
-    scores = relative @ layer["position"]["kernel"] + layer["position"]["bias"]
-    expected = scipy.special.softmax(scores.transpose(2, 0, 1), axis=-1)
-    np.testing.assert_allclose(got, expected, atol=1e-6)
-
-
-def test_a_convolution_beside_attention_is_part_of_the_map():
-    fields = {**SMALL, "depth": 1, "attention": "conv_added"}
-    model, variables = drawn("vit", images(), **fields)
-    (got,) = attention_maps(model, variables, images())
-    layer = variables["params"]["block_0"]["attention"]
-    rows = 1 + layer["gamma"] * layer["filters"].sum((0, 1))
-    assert got.min() < 0
-    np.testing.assert_allclose(got[:, 1:].sum(-1), np.tile(rows[:, None], 4), atol=1e-5)
-    np.testing.assert_allclose(got[:, 0].sum(-1), 1, atol=1e-5)  # of the class token
-
-
 @pytest.mark.parametrize("form", ["microsoft", "cifar"])
 def test_windows(form):
     """Rows sum to 1; where content says nothing the map is that of the biases."""

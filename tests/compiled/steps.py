@@ -26,27 +26,20 @@ WITHOUT_FUSIONS = {"xla_cpu_experimental_ynn_fusion_type": ""}
 IMAGES = {"batch": 512, "model.width": 64, "model.patch": 2, "data.name": "digits"}
 ONE = {**IMAGES, "model.depth": 1}
 VIT = {**ONE, "model.heads": 2}
-GRID = {**VIT, "model.pool": "mean"}
 SWIN = {"model.depths": (1, 1), "model.downscaling": (2, 2), "model.head_dim": 32}
 TOKENS = {"batch": 32, "data.length": 32, "data.valid": 32, "model.width": 64, "model.depth": 1}
-RECALL = {"batch": 64, "model.width": 64, "model.depth": 1}
 
 CASES: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "vit": ("images", "vit", 1, VIT),
     "vit of four members": ("images", "vit", 4, {**VIT, "batch": 128}),
     "vit of a scan": ("images", "vit", 1, {**VIT, "model.scan": True, "model.remat": True}),
-    "vit, mean pooling": ("images", "vit", 1, GRID),
+    "vit, mean pooling": ("images", "vit", 1, {**VIT, "model.pool": "mean"}),
     "vit in bfloat16": ("images", "vit", 1, {**VIT, "model.dtype": "bfloat16"}),
-    **{
-        f"vit, {form}": ("images", "vit", 1, {**GRID, "model.attention": form})
-        for form in ("gpsa", "conv_logits", "conv_added", "conv_softmax")
-    },
     "swin": ("images", "swin", 1, {**IMAGES, **SWIN, "model.window": 2}),
     "mixer": ("images", "mixer", 1, ONE),
     "convmixer": ("images", "convmixer", 1, {**ONE, "model.filter_size": 3}),
     "convnext": ("images", "convnext", 1, {**ONE, "model.filter_size": 3}),
     "text": ("text", "gpt", 1, {**TOKENS, "data.name": "python_docs", "model.heads": 2}),
-    "recall": ("recall", "gpt", 1, RECALL),
 }
 
 

@@ -5,7 +5,6 @@ the names of the files, are in tests/golden/*.py of commit 59b65fb3, with what t
 
 - torch_adamw, resample, hugging_face_vit: PyTorch 2.13.0, transformers 5.23.0.
 - vit: our ViT with Flax's own attention layer in place of ours.
-- gpsa: facebookresearch/convit at 0a9340a.
 - kentaroy_policy, kentaroy_rates, mixer, convmixer: kentaroy47/vision-transformers-cifar10 at
   5bb83d3, Pillow 13.0.0. convnext: timm 1.0.31.
 - windows: the same repository, and microsoft/Swin-Transformer at f82860b.

@@ -59,12 +59,7 @@ STARTED = Table(
             {"started": 81.0},
             needs="a file of a ViT",
         ),
-        Row(
-            "from a run",
-            {"steps": 4, "teacher": "FIRST_STAGE"},
-            {"started": 82.0},
-            needs="a first stage",
-        ),
+        Row("of another software", others={"not trained here": 82.0}),
     ),
     controls=(),
 )
@@ -434,12 +429,14 @@ def test_a_row_starts_from_the_content_of_a_file(rows_that_start, tmp_path):
     assert shown == ["1. from a file", "started", "81.00", f"{line['value']:.2f} (1)"]
 
 
-def test_a_row_starts_from_the_runs_of_a_first_stage(finished, rows_that_start, tmp_path):
-    (stage,) = (finished.folder / "runs").glob("*/*")
-    call = started(tmp_path, 2, stage).trainer
-    (entry,) = call.rows
-    assert call.config(entry).arms.started.init_from == f"{stage}/runs/default/{{seed}}"
-    assert call.folder(entry).name == "from_a_run_from_width_16"
+def test_a_row_that_is_not_trained_here_has_its_published_score_alone(rows_that_start, tmp_path):
+    call = Call(tmp_path, row("tests/started", 2), (0,), only=())
+    assert call.train() == {}
+    assert call.said == ["tests/started row 2 is left out: it isn't trained here"]
+    (shown,) = cells(tables.table(row("tests/started", 2), call.results))[2:]
+    assert shown == ["2. of another software", "not trained here", "82.00"]
+    *_, listed = tables.rows_listed("tests/started", call.results)
+    assert listed == "   2 of another software: not trained here 82; not run"
 
 
 @pytest.mark.parametrize(
@@ -448,18 +445,16 @@ def test_a_row_starts_from_the_runs_of_a_first_stage(finished, rows_that_start, 
         (["tests/tiny", "--row=1"], "vit.npz", "vit.npz: tests/tiny needs no file"),
         (["tests/started", "--row=1"], "no.npz", "no.npz: there is no such file"),
         (["tests/started", "--row=1"], "vit.pt", "vit.pt is none of .npz, .safetensors"),
-        (["tests/started", "--row=2"], "vit.npz", "tests/started needs a first stage"),
-        (["tests/started", "--row=1"], "stage", "tests/started needs a file of a ViT"),
-        (["tests/started", "--row=2"], "empty", "empty: it has no config.json"),
+        (["tests/started", "--row=2"], "vit.npz", "tests/started needs no file"),
+        (["tests/started", "--row=1"], "folder", "folder: there is no such file"),
     ],
 )
 def test_weights_that_do_not_serve_are_one_line(
-    call, file, words, finished, rows_that_start, capsys, tmp_path
+    call, file, words, rows_that_start, capsys, tmp_path
 ):
     for name in ("vit.npz", "vit.pt"):
         (tmp_path / name).touch()
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "stage").symlink_to(next((finished.folder / "runs").glob("*/*")))
+    (tmp_path / "folder").mkdir()
     folders = [f"--workdir={tmp_path}/w", f"--results={tmp_path}/r"]
     assert words in mistake(capsys, *call, f"--file={tmp_path / file}", *folders)
 

@@ -20,10 +20,6 @@ def get_config(width=16, steps=8, teacher="", init=arms.ALL):
         "mimetic": {"scheme": (positions, Mimetic())},
     }
     if teacher:
-        of_run = "" if teacher.endswith(".npz") else "/runs/default/{seed}"
-        compared["started"] = {
-            "init_from": f"{teacher}{of_run}",
-            "init_parts": ("attention",),
-        }
+        compared["started"] = {"init_from": teacher, "init_parts": ("attention",)}
     config.arms = arms.chosen(init, compared)
     return config

@@ -282,8 +282,6 @@ BAD = [
     ("vit", {"pool": "max"}, "unknown pool 'max'"),
     ("vit", {"drop_path": 1.0}, r"drop_path 1.0 is not in \[0, 1\)"),
     ("vit", {"token_std": -1.0}, "token_std -1.0 is not"),
-    ("vit", {"attention": "gpsaa"}, "attention 'gpsaa'"),
-    ("vit", {"attention": "gpsa"}, r"5 tokens are not those of a 2x2 grid.*pool=.mean"),
     ("convmixer", {"filter_size": 0}, "filter size 0 is not positive"),
     ("swin", {"form": "cifr"}, "unknown form 'cifr'.*did you mean 'cifar'"),
     ("swin", {"head_dim": 3}, "head_dim 3 does not divide width 8"),

@@ -56,17 +56,17 @@ ROUNDED = {("attention/table3", "ResNet-style, ViT-Ti, batch 1024", "mimetic"): 
 TRUTHS = [
     ("attention/table1", 2, "default", 84.75, None),
     ("attention/table1", 9, "mimetic", 92.17, 7.77),
-    ("attention/table2", 9, "gpsa_4_value_out", 91.21, None),
+    ("attention/table2", 9, "not trained here", 91.21, None),
     ("attention/table3", 2, "default", 67.80, None),
     ("attention/table4", 2, "mimetic", 67.33, 6.39),
     ("attention/table5", 3, "layer_scale_branch_7", 89.90, None),
     ("attention/table6", 3, "mimetic", 28.21, None),
     ("attention/table7", 4, "mimetic", 92.74, 3.89),
-    ("attention/convolution", 2, "conv_logits", 87.5, None),
+    ("attention/convolution", 2, "not trained here", 87.5, None),
     ("structured/table1", 6, "impulse", 50.84, 24.26),
     ("structured/table2", 2, "mimetic", 80.26, 0.58),
     ("structured/table3", 2, "mimetic", 89.24, -0.61),
-    ("structured/table4", 7, "mixed", 81.07, 1.43),
+    ("structured/table4", 7, "mixed, not trained here", 81.07, None),
     ("structured/table5", 3, "mimetic", 80.56, -0.68),
     ("structured/table7", 6, "impulse", 89.61, None),
     ("mlp/imagenet", 1, "mean_shift", 68.8, 0.5),
@@ -98,7 +98,7 @@ def test_labels_are_unique() -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_a_configuration_has_the_arms_of_its_row(name: str) -> None:
     for row in forms(name):
-        assert tuple(configs.arms_of(load(row))) == row.arms, row.label
+        assert row.is_untrained or tuple(configs.arms_of(load(row))) == row.arms, row.label
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -124,13 +124,8 @@ def test_figures_are_drawn_by_known_functions() -> None:
 
 
 def difference(table: Table, row: Row, arm: str) -> Decimal:
-    """Of the printed scores: the arm's to the default's, in table 4 to that of another row."""
-    [default] = [
-        other.published["default"]
-        for other in table.rows
-        if "default" in other.published and other.label == row.label.replace("21K", "1K")
-    ]
-    return Decimal(str(row.published[arm])) - Decimal(str(default))
+    """Of the printed scores."""
+    return Decimal(str(row.published[arm])) - Decimal(str(row.published["default"]))
 
 
 def test_printed_gains_are_differences_of_printed_scores() -> None:
@@ -158,7 +153,7 @@ def test_numbers_read_anew(
     name: str, number: int, arm: str, score: float, gain: float | None
 ) -> None:
     row = TABLES[name].rows[number - 1]
-    assert (row.published[arm], row.gains.get(arm)) == (score, gain)
+    assert ({**row.published, **row.others}[arm], row.gains.get(arm)) == (score, gain)
 
 
 def test_published_numbers_are_here_alone() -> None:
@@ -176,9 +171,7 @@ def test_published_numbers_are_here_alone() -> None:
 def test_a_file_is_named_where_one_is_needed() -> None:
     for _, _, row in EVERY:
         given = row.arguments.values()
-        assert ("FILE.npz" in given) == ("FILE.npz" in row.needs)
-        first_stage = bool(row.needs) and "FILE." not in row.needs
-        assert ("FIRST_STAGE" in given) == first_stage == (":stage=" in row.needs)
+        assert ("FILE.npz" in given) == ("FILE.npz" in row.needs) == bool(row.needs)
 
 
 def test_one_network_has_one_score() -> None:
@@ -200,7 +193,7 @@ def test_checks_of_every_row_pass(name: str, tmp_path: pathlib.Path) -> None:
     """Those of main.py before it loads anything; a text of one's own stands in for another."""
     text = words.numbered(tmp_path / "text.txt", 100_000)
     joined: dict[object, Row] = {}
-    for row in forms(name):
+    for row in (row for row in forms(name) if not row.is_untrained):
         arms = joined[row.recipe].arms if row.recipe in joined else ()
         every = tuple(dict.fromkeys((*arms, *row.arms)))
         joined[row.recipe] = dataclasses.replace(row, arms=every)

@@ -1,4 +1,4 @@
-"""Starting from other parameters: of the same size, of a larger model, of a file, or in part."""
+"""Starting from other parameters: of a run, of a file, or in part."""
 
 import jax
 import numpy as np
@@ -10,7 +10,6 @@ from mimetic_jax.models import resample
 from mimetic_jax.rules import paths
 from mimetic_jax.train.start import warm_start
 from mimetic_jax.train.store.runs import Run
-from mimetic_jax.weights.selection import select_indices
 from tests.train.test_pretrained import drawn, hugging_face, shapes, whole, write
 from tests.training import killed, quiet, trained
 
@@ -94,21 +93,27 @@ def test_parts_of_a_file_are_attention_kernels_and_positions(hugging_face, tmp_p
     np.testing.assert_array_equal(alone["pos_embed"], expected)
 
 
-@pytest.mark.parametrize("heads", ["whole", "mixed"])
-def test_a_file_gives_evenly_spaced_weights_to_a_smaller_model(hugging_face, tmp_path, heads):
-    """Width 24 with 3 heads gives 16 with 2: heads 0 and 2, or columns spread over all three."""
+def test_a_deeper_file_gives_its_first_layers(hugging_face, tmp_path):
     path = str(write(tmp_path / "a.safetensors", hugging_face))
-    teacher = whole(path, shapes())
-    fresh = fresh_model(width=16, heads=2)
-    chosen = select_indices(24, 16)
-    new = changed(fresh, warm_start(fresh, path, print, heads=heads))
+    expected, fresh = whole(path, shapes()), fresh_model(depth=1)
+    new = changed(fresh, warm_start(fresh, path, print))
     assert new.keys() == {name for name in paths_of(fresh) if not name.startswith("head/")}
-    query = np.asarray(teacher["block_1"]["attention"]["query"]["kernel"])
-    side_by_side = query.reshape(24, 24)[chosen]
-    columns = chosen if heads == "mixed" else np.r_[0:8, 16:24]
-    found = new["block_1/attention/query/kernel"].reshape(16, 16)
-    np.testing.assert_array_equal(found, side_by_side[:, columns])
-    np.testing.assert_array_equal(new["norm/scale"], teacher["norm"]["scale"][chosen])
+    np.testing.assert_array_equal(
+        new["block_0/mlp/fc1/kernel"], expected["block_0"]["mlp"]["fc1"]["kernel"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"width": 16, "heads": 2}, r"key/bias is \(3, 8\) in .*a.safetensors, not \(2, 8\)"),
+        ({"depth": 3}, r"a.safetensors has no params/block_2/.* it has params/"),
+    ],
+)
+def test_weights_of_other_sizes_are_refused(hugging_face, tmp_path, sizes, words):
+    path = str(write(tmp_path / "a.safetensors", hugging_face))
+    with pytest.raises(InputError, match=words):
+        warm_start(fresh_model(**sizes), path, print)
 
 
 def test_analysis_starts_where_training_does(tiny, finished, tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError, weights
-from mimetic_jax.weights import selection, sincos_2d
+from mimetic_jax.weights import sincos_2d
 from tests.typical import typical
 
 KEY = jax.random.key(0)
@@ -168,8 +168,6 @@ BAD = [
     (lambda: weights.mean_shift(ones(2, 3, 4)), r"shape \(2, 3, 4\)"),
     (lambda: weights.mean_shift_per_input(KEY, ones(3, 4), -0.5), "sigma -0.5"),
     (lambda: sincos_2d(4, 4, 410), "multiple of 4, not dim 410"),
-    (lambda: selection.select({"a": ones(2, 3)}, {"a": (2, 4)}), r"a: .* \(2, 4\) .* \(2, 3\)"),
-    (lambda: selection.select({"a": ones(3)}, {"b/c": (2,)}), r"no b/c, .* \(2,\); it has a"),
 ]
 
 
