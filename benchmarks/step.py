@@ -19,7 +19,6 @@ from typing import Any
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch needs memory too
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -37,6 +36,7 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 
 STEPS = 8
+RATES = np.array([(1e-3, 1.0)], np.float32)  # highest of the schedule, and a factor
 MODELS = {  # width, depth, heads, batch, tokens of a text
     "text_256_6": (256, 6, 8, 8, 128),
     "text_384_12": (384, 12, 8, 32, 400),
@@ -97,7 +97,7 @@ def ours(program: Program, classes: int) -> Callable[[], Any]:
 
     def run() -> Any:
         nonlocal state
-        state, _ = program.run_steps(state, arrays, *program.keys([0]), jnp.int32(STEPS))
+        state, _ = program.take(state, arrays, program.keys([0]), STEPS, RATES)
         return state
 
     return run

@@ -23,6 +23,7 @@ from mimetic_jax.train.store.runs import Run
 from papers.record import Row
 
 if TYPE_CHECKING:
+    from mimetic_jax.train.comparison import Comparison
     from mimetic_jax.train.group import Say
 
 
@@ -64,6 +65,7 @@ class Trainer:
         self.results, self.workdir, self.command, self.say = results, workdir, command, say
         self.failures: dict[str, list[str]] = defaultdict(list)
         self._seeds, self._only, self._data_dir = tuple(seeds), only, data_dir
+        self._of_row: Comparison | None = None  # whose data and programs the next one shares
         self.rows = []
         for row in rows:
             if row.missing_file or row.is_untrained:
@@ -129,7 +131,7 @@ class Trainer:
     def train(self, jobs: Sequence[Job]) -> None:
         """Train jobs; what fails is in `failures`, and stops no other."""
         for row, grouped in itertools.groupby(jobs, key=lambda job: job.row):
-            of_row = list(grouped)
+            of_row, self._of_row = list(grouped), None
             if row.ladder:
                 self._train_at_own_rates(row, [job.arm for job in of_row])
             else:
@@ -161,7 +163,10 @@ class Trainer:
         workdir = self.folder(row)
         try:
             self.results.check_recipe(row)
-            comparison = Comparison(self.config(row), self.say)
+            config = self.config(row)
+            before = self._of_row
+            comparison = before.alike(config) if before else Comparison(config, self.say)
+            self._of_row = comparison
             comparison.is_trial = row.is_trial
             comparison.claim_runs(workdir)
             self.say(f"{row.table}: {row.label}, {row.recipe}")

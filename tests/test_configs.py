@@ -98,7 +98,8 @@ def rates(config: ConfigDict, epochs: np.ndarray) -> np.ndarray:
     per_epoch = data.describe(config.data.name).num_train // config.batch
     steps = config.steps or round(config.epochs * per_epoch)
     schedule = configs.schedule_of(config, steps, per_epoch)
-    return np.asarray(jax.jit(jax.vmap(schedule))(jnp.asarray(np.round(epochs * per_epoch))))
+    first = jnp.asarray(np.round(epochs * per_epoch))
+    return np.asarray(schedule(configs.peak_rate(config), first))
 
 
 def test_deit_schedule(golden):
@@ -173,8 +174,8 @@ def trace(program: Program, eval_batch: int) -> None:
     """A dispatch of training and a batch of testing, in shapes alone."""
     shaped, state, arrays = jax.ShapeDtypeStruct, program.shapes, program.feed.shapes()
     key = jax.eval_shape(lambda: jax.random.key(0))
-    steps = shaped((), jnp.int32)
-    after, history = jax.eval_shape(program.run_steps, state, arrays, key, key, steps)
+    steps, rates = shaped((), jnp.int32), shaped((2,), jnp.float32)
+    after, history = jax.eval_shape(program.run_steps, state, arrays, key, key, steps, rates)
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
     metrics = ("loss", "accuracy", "grad_norm")
     dispatch = (program.feed.max_dispatch,)
@@ -200,7 +201,6 @@ def test_what_timm_doesnt_decay(spec):
     params = jax.tree.map(lambda x: jnp.ones(x.shape), program.shapes.params)
     nothing = jax.tree.map(jnp.zeros_like, params)
     state, update = program.optimizer.init(params), jax.jit(program.optimizer.update)
-    _, state = update(nothing, state, params)  # the triangle begins at 0
     updates, _ = update(nothing, state, params)
     moved = {
         jax.tree_util.keystr(path): bool(np.abs(change).max() > 0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
@@ -41,6 +42,9 @@ def program(config: ConfigDict, task: Any, feed: Any, mesh: Mesh) -> Program:
             del _PROGRAMS[next(iter(_PROGRAMS))]  # the oldest, with its data and compiled steps
     return _PROGRAMS[key]
 
+
+RATES = np.array([1e-3, 1.0], np.float32)
+"""The highest of the schedule, and its factor: what a program's dispatch is called with."""
 
 _PROGRAMS: dict[Any, Program] = {}
 _KEPT = 12

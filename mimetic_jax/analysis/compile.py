@@ -144,9 +144,10 @@ def _lowered(arm: Arm) -> jax.stages.Lowered:
     program, arrays, runs = arm.program, arm.program.feed.shapes(), arm.config.together
     lanes = () if runs == 1 else (runs,)
     key = jax.eval_shape(lambda: jnp.broadcast_to(jax.random.key(0), lanes))
-    count, scales = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct(lanes, jnp.float32)
+    count = jax.ShapeDtypeStruct((), jnp.int32)
+    rates = jax.ShapeDtypeStruct((*lanes, 2), jnp.float32)
     together = program.together(runs)
-    return together.run_steps.lower(together.shapes, arrays, key, key, count, scales)
+    return together.run_steps.lower(together.shapes, arrays, key, key, count, rates)
 
 
 def _compiled(lowered: jax.stages.Lowered, target: Target) -> str:

@@ -62,7 +62,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 def _lines(arm: Arm) -> list[str]:
     program, config, flops = arm.program, arm.config, arm.program.flops_per_step
     per_epoch = program.feed.steps_per_epoch
-    rates = [float(program.schedule(program.steps * i // 4)) for i in range(5)]
+    rates = [float(program.schedule(arm.peak, program.steps * i // 4)) for i in range(5)]
     parameters = sum(leaf.size for leaf in jax.tree.leaves(program.shapes.params))
     state = program.shapes
     memory = (

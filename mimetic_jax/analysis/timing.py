@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import paragraph
@@ -46,10 +47,12 @@ def estimate(comparison: Comparison) -> str:
         costs = {mark: _costs(arm) for mark, arm in {id(arm.program): arm for arm in arms}.items()}
     except InputError as error:
         return paragraph(f"time: not estimated, {error}", "      ")
-    tries = len(rates.first(comparison.config))  # with one seed; a rate is a program of its own
+    tries = len(rates.first(comparison.config))  # with one seed
+    # Trials of images hold some out: other sizes are another program.
+    programs = 1 + (tries > 0 and comparison.config.task == "images")
     seeds = len(comparison.config.seeds) + tries
     runs = len(arms) * seeds
-    seconds = sum(compiled for compiled, _ in costs.values()) * (2 * tries or 1)
+    seconds = sum(compiled for compiled, _ in costs.values()) * programs
     seconds += seeds * sum(costs[id(arm.program)][1] for arm in arms)
     some = f"{runs} runs" if runs > 1 else "1 run"
     return f"time: about {duration(seconds)} for {some} on this machine"
@@ -63,11 +66,12 @@ def _costs(arm: Arm) -> tuple[float, float]:
     if jax.default_backend() == "cpu" and program.flops_per_step > _MOST_FLOPS:
         raise InputError(f"a step has {program.flops_per_step:.1e} FLOPs, too many for this CPU")
     states, keys = program.initial_state(seed), program.keys([seed])
+    rate = np.array([(arm.peak, 1.0)], np.float32)
     session = program.feed.session(arm.on_device, order_key(stream(seed, "data")), 0, program.steps)
 
     def take(count: int) -> Any:
         nonlocal states
-        states, metrics = program.take(states, arrays, keys, count, [1.0])
+        states, metrics = program.take(states, arrays, keys, count, rate)
         return metrics
 
     def steps(count: int) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from mimetic_jax.data.feed.feed import Feed
+from mimetic_jax.train.config import peak_rate
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.tasks import TASKS
 
@@ -52,12 +53,17 @@ class ArmData:
 @dataclasses.dataclass(frozen=True)
 class Arm:
     """An arm, with what it shares: `source` with all arms on the same data, `program` with all
-    that differ in their starts alone."""
+    that differ in their starts and rates alone."""
 
     name: str
     config: ConfigDict
     source: ArmData
     program: Program
+
+    @property
+    def peak(self) -> float:
+        """The highest learning rate, which its program is called with."""
+        return peak_rate(self.config)
 
     @property
     def on_device(self) -> Any:

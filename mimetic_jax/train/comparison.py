@@ -86,7 +86,7 @@ class Comparison:
         model: Any = None,
         devices: Sequence[jax.Device] | None = None,
         on_metrics: OnMetrics | None = None,
-        _sources: dict[str, ArmData] | None = None,
+        _shared: tuple[dict[str, ArmData], dict[tuple[str, Any], Program]] | None = None,
     ) -> None:
         self._on_metrics, self._given, self.is_trial = on_metrics, data, False
         check_settings()
@@ -101,8 +101,7 @@ class Comparison:
         self._devices = jax.devices() if devices is None else devices
         self.say: Say = say if is_first() else lambda line: None
         self.arms: dict[str, Arm] = {}
-        self._programs: dict[tuple[str, Any], Program] = {}
-        self._sources = {} if _sources is None else _sources  # by what data depends on
+        self._sources, self._programs = _shared or ({}, {})  # by what they depend on
         for name, arm in configs.arms_of(config).items():
             with blaming(f"arm {name}" if config.arms else ""):
                 check_declared(arm)
@@ -172,7 +171,7 @@ class Comparison:
                     self.say(rates.about_beyond(wanted))
                 else:
                     self.say(rates.about_trials(self.config, len(arms)))
-                trial = self._alike(rates.trial(self.config, wanted))
+                trial = self.alike(rates.trial(self.config, wanted))
                 trial.is_trial = True
                 yield trial, folder
         yield self.at_own_rates(workdir), workdir
@@ -191,17 +190,18 @@ class Comparison:
         if choices := {arm: rates.choose(self.config, folder, arm) for arm in arms}:
             self.say(rates.about_chosen(choices))
             of_arms |= {arm: choice.rate for arm, choice in choices.items()}
-        return self._alike(rates.chosen(self.config, of_arms))
+        return self.alike(rates.chosen(self.config, of_arms))
 
-    def _alike(self, config: ConfigDict) -> Comparison:
-        """A comparison of another configuration, on the same data and devices."""
+    def alike(self, config: ConfigDict) -> Comparison:
+        """A comparison of another configuration, on the same data and devices, which shares what is
+        loaded and compiled."""
         return Comparison(
             config,
             self.say,
             data=self._given,
             devices=self._devices,
             on_metrics=self._on_metrics,
-            _sources=self._sources,
+            _shared=(self._sources, self._programs),
         )
 
     def claim_runs(self, workdir: AnyPath | str) -> list[Run]:
@@ -405,16 +405,18 @@ class Comparison:
         return claim
 
     def _arm(self, name: str, config: ConfigDict, source: ArmData) -> Arm:
-        """The arm, checked; it shares the program of an arm that differs in its start alone."""
+        """The arm, checked; arms that differ in start and rate alone share a program."""
         key = _key(config, "program"), source.info
-        if key not in self._programs:
+        if program := self._programs.get(key):
+            mesh, feed = program.mesh, program.feed
+        else:
             axes = {name: config.mesh[name] for name in ("data", "fsdp", "tensor")}
             mesh = make_mesh(**axes, devices=self._devices)
             task, feed = TASKS[config.task].build(config, source.info, mesh)
-            _check_together(config, feed)
-            configs.check(config, feed.steps_per_epoch, mesh.shape["data"] * mesh.shape["fsdp"])
-            self._programs[key] = Program(config, task, feed, mesh)
-        program = self._programs[key]
+        _check_together(config, feed)
+        configs.check(config, feed.steps_per_epoch, mesh.shape["data"] * mesh.shape["fsdp"])
+        if program is None:
+            program = self._programs[key] = Program(config, task, feed, mesh)
         if config.scheme:
             program.plan(config.scheme)
             program.task.check_positions(config.scheme)

@@ -10,14 +10,13 @@ from typing import Any
 
 import jax
 from ml_collections import ConfigDict
-from optax import Schedule
 
 from mimetic_jax import schemes
 from mimetic_jax.base.errors import InputError, blaming, check_given, unknown
 from mimetic_jax.base.typed import shown
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.train.fields import STEPS
-from mimetic_jax.train.schedule import make_schedule, scaled_rate
+from mimetic_jax.train.schedule import Schedule, make_schedule, scaled_rate
 from mimetic_jax.train.schema import OF_COMPARISON, Config, affecting, leaves
 
 ALONE = "run"
@@ -110,11 +109,10 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
 
 
 def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedule:
-    """The learning rate of a configuration, as a function of the step."""
+    """The learning rate of a configuration, as a function of its `peak_rate` and the step."""
     rates = config.optimizer
     return make_schedule(
         rates.schedule,
-        scaled_rate(rates.learning_rate, config.batch, rates.base_batch, rates.scaling),
         steps,
         warmup=rates.warmup or round(rates.warmup_epochs * steps_per_epoch),
         warmup_from=rates.warmup_from,
@@ -122,6 +120,12 @@ def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedul
         cooldown=round(rates.cooldown_epochs * steps_per_epoch),
         steps_per_epoch=steps_per_epoch,
     )
+
+
+def peak_rate(config: ConfigDict) -> float:
+    """The highest learning rate of a configuration, of its own batch."""
+    rates = config.optimizer
+    return scaled_rate(rates.learning_rate, config.batch, rates.base_batch, rates.scaling)
 
 
 def to_json(config: ConfigDict) -> dict[str, Any]:

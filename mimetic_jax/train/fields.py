@@ -29,7 +29,7 @@ PLACE: Affects = frozenset({"data"})
 MACHINE: Affects = frozenset({"program"})
 """The compiled steps, but their results at most by rounding."""
 START: Affects = frozenset({"result"})
-"""Where a run starts; arms with different starts share a program."""
+"""Where a run starts, and at which rate: arms that differ in that share a program."""
 NOTHING: Affects = frozenset()
 
 PART = Range(0, 1, above=True)
@@ -130,9 +130,9 @@ class Optimizer(Section):
     """`config.optimizer`."""
 
     name: Literal["adamw", "adam", "muon", "sgd"] = field("adamw", "rule of the updates")
-    learning_rate: float = field(1e-3, "highest rate of the schedule", NOT_NEGATIVE)
-    base_batch: int = field(0, "batch that learning_rate is for; 0: this one", NOT_NEGATIVE)
-    scaling: Scaling = field("linear", "of learning_rate from base_batch to batch")
+    learning_rate: float = field(1e-3, "highest rate of the schedule", RATE, START)
+    base_batch: int = field(0, "batch that learning_rate is for; 0: this one", NOT_NEGATIVE, START)
+    scaling: Scaling = field("linear", "of learning_rate from base_batch to batch", None, START)
     schedule: ScheduleName = field("cosine", "learning rate over the steps")
     warmup: int = field(0, "steps of rising rate; or give warmup_epochs", STEPS)
     warmup_epochs: float = field(0.0, "the same in epochs; or give warmup", EPOCHS)

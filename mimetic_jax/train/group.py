@@ -42,7 +42,8 @@ class Group:
         first, made = arms[runs[0].arm], [provenance_of(arms[run.arm], run.seed) for run in runs]
         self.config, self.program, self._data = first.config, first.program, first.on_device
         self._together = self.program.together(len(runs))
-        self.journal = Journal(runs, made, self.config, self.program, on_metrics)
+        peaks = [arms[run.arm].peak for run in runs]
+        self.journal = Journal(runs, made, peaks, self.config, self.program, on_metrics)
         self._keys = self._together.keys([run.seed for run in runs])
         wait_for_all("run folder")  # process 0 makes it
         self.checkpoints = Checkpoints(runs[0].checkpoints, self.config.keep_checkpoints)
@@ -62,8 +63,8 @@ class Group:
 
     def steps(self, arrays: Any, count: int) -> Any:
         """Take steps in one dispatch, 0 to compile; the metrics are on their way."""
-        scales = self.journal.rate_scales
-        self._states, metrics = self._together.take(self._states, arrays, self._keys, count, scales)
+        rates = self.journal.rates
+        self._states, metrics = self._together.take(self._states, arrays, self._keys, count, rates)
         return metrics
 
     def history(self, metrics: Any, count: int) -> History:

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -50,13 +49,15 @@ class Journal:
     Attributes:
         seconds: the time of training so far, of which each run counts its share.
         evaluations, finite: as of `Saved`.
-        rate_scales: the factor of each run's learning rate, which a plateau rule lowers, [K].
+        rates: the highest learning rate of each run's schedule, and the factor of the schedule,
+            which a plateau rule lowers; float32 [K, 2].
     """
 
     def __init__(
         self,
         runs: Sequence[Run],
         made: Sequence[Provenance],
+        peaks: Sequence[float],
         config: ConfigDict,
         program: Program,
         on_metrics: OnMetrics | None = None,
@@ -66,7 +67,8 @@ class Journal:
         self._plateau = config.optimizer.plateau
         self.step, self.seconds = 0, 0.0
         self.evaluations: list[tuple[int, tuple[Mapping[str, Any], ...]]] = []
-        self.rate_scales, self.finite = [1.0] * len(runs), [True] * len(runs)
+        self.rates = np.array([(peak, 1.0) for peak in peaks], np.float32)
+        self.finite = [True] * len(runs)
         self._window: list[History] = []
 
     def resume(self, saved: Saved, step: int) -> None:
@@ -126,10 +128,10 @@ class Journal:
             speed["mfu"] = self.speed * share
         means = {name: x.mean(1, dtype=np.float64) for name, x in self._joined().items()}
         self._window = []
-        rate = self._program.schedule(self.step - 1)
         for i in self._going():
             values = {name: float(each[i]) for name, each in means.items()}
-            values["learning_rate"] = float(rate * jnp.float32(self.rate_scales[i]))
+            peak, factor = self.rates[i]
+            values["learning_rate"] = float(factor * self._program.schedule(peak, self.step - 1))
             self._record(i, {**values, **speed, **self._clock()})
         shown = {name: float(each[self.finite].mean()) for name, each in means.items()}
         return self._program.task.progress(shown)
@@ -197,7 +199,7 @@ class Journal:
         if self._plateau:
             for i in range(len(self.runs)):
                 losses = [values[i]["loss"] for step, values in self.evaluations if step]
-                self.rate_scales[i] = plateau_scale(losses, self._plateau)
+                self.rates[i, 1] = plateau_scale(losses, self._plateau)
 
     def _record(self, i: int, values: dict[str, Any]) -> None:
         if is_first():

@@ -30,7 +30,6 @@ _HIDDEN_NAME = re.compile(
 
 def make_optimizer(
     name: str,
-    schedule: optax.Schedule,
     *,
     weight_decay: float = 0.0,
     betas: tuple[float, float] = (0.9, 0.999),
@@ -40,7 +39,7 @@ def make_optimizer(
     rate_rules: Rules = (),
     roles: Sequence[Rule] | None = None,
 ) -> optax.GradientTransformation:
-    """An optimizer by name.
+    """An optimizer by name, whose updates are those of a learning rate of 1: times η_t they move p.
 
     - "adamw": p ← p − η_t · r(p) · (Adam(clip(g)) + λ · d(p) · p).
     - "adam": the same without weight decay.
@@ -75,7 +74,7 @@ def make_optimizer(
         optax.clip_by_global_norm(clip) if clip else optax.identity(),
         *(() if name == "sgd" else direction),
         _scale_by_rules(rate_rules),
-        optax.scale_by_learning_rate(schedule),
+        optax.scale(-1.0),
     )
 
 

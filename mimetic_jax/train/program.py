@@ -32,10 +32,12 @@ from mimetic_jax.tree.rewrite import Plan, plan, rewrite
 class Program:
     """Task, feed, optimizer, shardings and the compiled functions of a configuration.
 
-    Nothing here depends on the scheme or the seed: arms that differ in nothing else share one
-    program and its compilations. Of a configuration only fields that affect programs are read.
+    Nothing here depends on the scheme, the seed or the highest learning rate: arms that differ in
+    nothing else share one program and its compilations. Of a configuration only fields that affect
+    programs are read.
 
     Attributes:
+        schedule: the learning rate, a function of the highest rate and the step.
         rewrite_options: what the parameters are, as arguments of `rewrite` and `check`: rules, the
             configuration's or else the model's own, and numbers of heads.
         shapes: the state's shapes and dtypes, with shardings: what a checkpoint restores into.
@@ -58,7 +60,6 @@ class Program:
         spared = ((traits.no_decay, 0.0),) if rates.no_decay else ()
         self.optimizer = make_optimizer(
             rates.name,
-            self.schedule,
             weight_decay=rates.weight_decay,
             betas=rates.betas,
             eps=rates.eps,
@@ -160,12 +161,11 @@ class Program:
         arrays: Any,
         keys: tuple[jax.Array, jax.Array],
         count: int,
-        rate_scales: Sequence[float],
+        rates: np.ndarray,
     ) -> tuple[TrainState, Metrics]:
-        """`count` ≤ max_dispatch steps from the states of `joined`, which are gone afterwards, with
-        a factor of each run's learning rate; metrics [max_dispatch]."""
-        scale = jnp.float32(rate_scales[0])
-        return self.run_steps(states, arrays, *keys, jnp.int32(count), scale)
+        """`count` ≤ max_dispatch steps from the states of `joined`, which are gone afterwards, at
+        the rates [1, 2] of `Journal`; metrics [max_dispatch]."""
+        return self.run_steps(states, arrays, *keys, jnp.int32(count), rates[0])
 
     def evaluate(self, variables: Any, data: Any) -> list[Evaluation]:
         """A test of each run: means over the test set, every example counted once."""
@@ -203,13 +203,14 @@ class Program:
         data_key: jax.Array,
         dropout_key: jax.Array,
         count: jax.Array,
-        rate_scale: jax.Array | float = 1.0,
+        rates: jax.Array,
     ) -> tuple[TrainState, Metrics]:
         """`count` ≤ max_dispatch steps in one dispatch; metrics [max_dispatch], NaN beyond count.
 
-        The count is traced: chunks of any length share one compilation. So is the factor of the
-        learning rate, which a plateau rule may lower.
+        The count is traced: chunks of any length share one compilation. So are the rates: the
+        highest of the schedule, and its factor.
         """
+        peak, factor = rates
         shared = self.feed.begin(arrays, order_key(data_key), state.step)
 
         def one(index: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
@@ -219,7 +220,8 @@ class Program:
                 batch = self.task.prepare(augmentation_key(data_key), state.step, examples)
             batch = jax.lax.with_sharding_constraint(batch, self._batched)
             dropout = jax.random.fold_in(dropout_key, state.step)
-            state, metrics = self._step(state, batch, dropout, rate_scale)
+            rate = factor * self.schedule(peak, state.step)
+            state, metrics = self._step(state, batch, dropout, rate)
             return state, jax.tree.map(lambda h, m: h.at[index].set(m), history, metrics)
 
         _, (metrics, _) = jax.eval_shape(

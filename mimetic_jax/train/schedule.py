@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.typed import Range, converted
+
+Rate: TypeAlias = float | jax.Array
+Step: TypeAlias = int | jax.Array
+Schedule: TypeAlias = Callable[[Rate, Step], jax.Array]
+"""(highest rate, step) → rate. Both may be traced: one program trains at any rate."""
 
 ScheduleName = Literal["constant", "cosine", "kentaroy_cosine", "timm_cosine", "triangle"]
 Scaling = Literal["linear", "sqrt"]
@@ -20,7 +23,6 @@ Plateau = Literal["halve", "tenth"]
 
 def make_schedule(
     name: ScheduleName,
-    peak: float,
     steps: int,
     *,
     warmup: int = 0,
@@ -28,8 +30,8 @@ def make_schedule(
     final: float = 0.0,
     cooldown: int = 0,
     steps_per_epoch: int = 1,
-) -> optax.Schedule:
-    """A schedule by name, whose highest rate is `peak`.
+) -> Schedule:
+    """A schedule by name, as a function of its highest rate, `peak`, and the step.
 
     - "constant": `peak`, after a linear warm-up.
     - "cosine": linear from `warmup_from` to `peak`, then half a cosine to `final`.
@@ -43,8 +45,8 @@ def make_schedule(
 
     `warmup` and `cooldown` are numbers of steps, the last ones of `steps` being at `final`.
 
-    >>> rate = make_schedule("triangle", peak=1.0, steps=100)
-    >>> [round(float(rate(step)), 3) for step in (0, 20, 40, 80, 100)]
+    >>> rate = make_schedule("triangle", steps=100)
+    >>> [round(float(rate(1.0, step)), 3) for step in (0, 20, 40, 80, 100)]
     [0.0, 0.5, 1.0, 0.05, 0.0]
 
     Reference: the triangle is the self-attention paper authors' CIFAR and ImageNet schedule;
@@ -54,7 +56,6 @@ def make_schedule(
     kentaroy47/vision-transformers-cifar10 calls PyTorch's `CosineAnnealingLR.step(epoch − 1)` after
     each epoch.
     """
-    converted("learning rate", Annotated[float, Range(0, above=True)], peak)
     if not 0 <= warmup < steps:
         raise InputError(f"{warmup} warm-up steps don't fit {steps} training steps")
     if not 0 <= cooldown < steps - warmup:
@@ -68,34 +69,44 @@ def make_schedule(
     if final and name in ("constant", "triangle"):
         raise InputError(f"the {name} schedule takes no final rate: {final} given")
     if name == "kentaroy_cosine":
-        return _kentaroy_cosine(peak, steps, final, steps_per_epoch)
+        return _kentaroy_cosine(steps, final, steps_per_epoch)
     if name == "triangle":
-        knots = jnp.array([0, steps * 2 // 5, steps * 4 // 5, steps], jnp.float32)
-        rates = jnp.array([0, peak, peak / 20, 0], jnp.float32)
-        return lambda step: jnp.interp(jnp.asarray(step, jnp.float32), knots, rates)
+        return _triangle(steps)
     if name == "timm_cosine":
-        return _timm_cosine(peak, steps - cooldown, warmup, warmup_from, final, steps_per_epoch)
-    first = warmup_from if warmup else peak
-    if name == "constant":
-        return optax.linear_schedule(first, peak, max(warmup, 1))
-    return optax.warmup_cosine_decay_schedule(first, peak, warmup, steps - cooldown, final)
+        return _timm_cosine(steps - cooldown, warmup, warmup_from, final, steps_per_epoch)
+    decaying = steps - cooldown - warmup
+
+    def schedule(peak: Rate, step: Step) -> jax.Array:
+        warming = warmup_from + (peak - warmup_from) * step / max(warmup, 1)
+        if name == "constant":
+            return jnp.where(step < warmup, warming, peak)
+        decayed = final + (peak - final) * _half_cosine((step - warmup) / decaying)
+        return jnp.where(step < warmup, warming, decayed)
+
+    return schedule
 
 
-def _kentaroy_cosine(peak: float, steps: int, final: float, steps_per_epoch: int) -> optax.Schedule:
+def _triangle(steps: int) -> Schedule:
+    knots = jnp.array([0, steps * 2 // 5, steps * 4 // 5, steps], jnp.float32)
+    heights = jnp.array([0, 1, 1 / 20, 0], jnp.float32)
+    return lambda peak, step: peak * jnp.interp(jnp.asarray(step, jnp.float32), knots, heights)
+
+
+def _kentaroy_cosine(steps: int, final: float, steps_per_epoch: int) -> Schedule:
     epochs = steps / steps_per_epoch
 
-    def schedule(step: jax.typing.ArrayLike) -> jax.Array:
-        epoch = jnp.asarray(step) // steps_per_epoch
+    def schedule(peak: Rate, step: Step) -> jax.Array:
+        epoch = step // steps_per_epoch
         # PyTorch's closed form; epoch 0 has the optimizer's own rate.
-        decayed = (1 + jnp.cos(math.pi * jnp.where(epoch == 0, 0, (epoch - 2) / epochs))) / 2
-        return final + (peak - final) * decayed
+        done = jnp.where(epoch == 0, 0, (epoch - 2) / epochs)
+        return final + (peak - final) * (1 + jnp.cos(math.pi * done)) / 2
 
     return schedule
 
 
 def _timm_cosine(
-    peak: float, steps: int, warmup: int, warmup_from: float, final: float, steps_per_epoch: int
-) -> optax.Schedule:
+    steps: int, warmup: int, warmup_from: float, final: float, steps_per_epoch: int
+) -> Schedule:
     if warmup % steps_per_epoch:
         raise InputError(
             f"{warmup} warm-up steps are not whole epochs of {steps_per_epoch} steps, "
@@ -103,13 +114,18 @@ def _timm_cosine(
         )
     epochs, warmup_epochs = steps / steps_per_epoch, warmup // steps_per_epoch
 
-    def schedule(step: jax.typing.ArrayLike) -> jax.Array:
-        epoch = jnp.asarray(step) // steps_per_epoch
-        decayed = (1 + jnp.cos(math.pi * jnp.minimum(epoch / epochs, 1))) / 2
+    def schedule(peak: Rate, step: Step) -> jax.Array:
+        epoch = step // steps_per_epoch
         warming = warmup_from + (peak - warmup_from) * epoch / max(warmup_epochs, 1)
-        return jnp.where(epoch < warmup_epochs, warming, final + (peak - final) * decayed)
+        decayed = final + (peak - final) * _half_cosine(epoch / epochs)
+        return jnp.where(epoch < warmup_epochs, warming, decayed)
 
     return schedule
+
+
+def _half_cosine(done: Rate) -> jax.Array:
+    """From 1 to 0 as `done` goes from 0 to 1, where it stays."""
+    return (1 + jnp.cos(math.pi * jnp.minimum(done, 1))) / 2
 
 
 def scaled_rate(rate: float, batch: int, base_batch: int, rule: Scaling = "linear") -> float:

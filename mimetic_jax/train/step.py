@@ -23,10 +23,10 @@ def make_train_step(
     accumulate: int = 1,
     ema: float = 0.0,
 ) -> TrainStep:
-    """The step (state, batch, dropout key, factor = 1) → (state, metrics): pure, so it `vmap`s.
+    """The step (state, batch, dropout key, rate) → (state, metrics): pure, so it `vmap`s.
 
-    The factor multiplies the updates, and so the learning rate. Metrics are those of the loss and
-    the `grad_norm` before clipping.
+    The rate, a number that may be traced, multiplies the optimizer's updates. Metrics are those of
+    the loss and the `grad_norm` before clipping.
 
     Args:
         loss: (params, model state, batch, key) → (mean over the batch, (means by name, new model
@@ -60,12 +60,12 @@ def make_train_step(
         return jax.tree.map(lambda x: (x / accumulate).astype(x.dtype), total)
 
     def step(
-        state: TrainState, batch: Any, key: jax.Array, rate_scale: jax.Array | float = 1.0
+        state: TrainState, batch: Any, key: jax.Array, rate: jax.Array | float
     ) -> tuple[TrainState, Metrics]:
         grads, (metrics, model_state) = mean_gradient(state.params, state.model_state, batch, key)
         with jax.named_scope("optimizer"):
             updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-            updates = jax.tree.map(lambda update: rate_scale * update, updates)
+            updates = jax.tree.map(lambda update: rate * update, updates)
             params = optax.apply_updates(state.params, updates)
         metrics = {**metrics, "grad_norm": optax.tree.norm(grads)}
         state = state.replace(

@@ -75,11 +75,11 @@ class Together:
         arrays: Any,
         keys: tuple[jax.Array, jax.Array],
         count: int,
-        rate_scales: Sequence[float],
+        rates: np.ndarray,
     ) -> tuple[TrainState, Metrics]:
-        """As `Program.take`; metrics [K, max_dispatch]."""
-        scales = jax.device_put(np.asarray(rate_scales, np.float32), self._by_run)
-        return self.run_steps(states, arrays, *keys, jnp.int32(count), scales)
+        """As `Program.take`, at rates [K, 2]; metrics [K, max_dispatch]."""
+        by_run = jax.device_put(rates, self._by_run)
+        return self.run_steps(states, arrays, *keys, jnp.int32(count), by_run)
 
     def evaluate(self, variables: Any, data: Any) -> list[Evaluation]:
         """As `Program.evaluate`, of each run."""

@@ -85,10 +85,10 @@ def test_steps_are_timed(trained, monkeypatch):
     calls, seconds = [], [0.0]
     take, evaluate = arm.program.take, arm.program.evaluate
 
-    def counted(states, arrays, keys, count, scales):
+    def counted(states, arrays, keys, count, rates):
         calls.append(count)
         seconds[0] += 0.25 * count
-        return take(states, arrays, keys, count, scales)
+        return take(states, arrays, keys, count, rates)
 
     def tested(*given):
         seconds[0] += 3.0

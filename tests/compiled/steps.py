@@ -70,10 +70,10 @@ def differences(task: str, model: str, members: int, fields: dict[str, Any]) -> 
     step = make_train_step(program.task.loss, program.optimizer)
     if members > 1:
         state = jax.tree.map(lambda leaf: np.stack([leaf] * members), jax.device_get(state))
-        step = jax.vmap(step, in_axes=(0, None, None))
-    lowered = jax.jit(step).lower(state, batch, key)
+        step = jax.vmap(step, in_axes=(0, None, None, None))
+    lowered = jax.jit(step).lower(state, batch, key, 1e-3)
     (found, metrics), (right, expected) = (
-        jax.device_get(lowered.compile(options)(state, batch, key))
+        jax.device_get(lowered.compile(options)(state, batch, key, 1e-3))
         for options in ({}, WITHOUT_FUSIONS)
     )
     changes = [

@@ -373,6 +373,9 @@ def test_a_ladder_is_climbed_in_one_call_and_not_again(tmp_path):
     first = call()
     first.train(first.jobs())
     assert not first.failures
+    # One program for trials, which hold images out, and one for what is compared.
+    assert first._of_row is not None
+    assert len(first._of_row._programs) == 2
     runs = [(line.rate, line.seed) for line in first.results.lines(entry)]
     assert sorted(runs)[:1] == [(1e-3, 100)]
     (chosen,) = (rate for rate, seed in runs if seed == 0)

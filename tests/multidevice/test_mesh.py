@@ -18,7 +18,7 @@ from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.tasks import TASKS
-from tests.training import program_of, tiny
+from tests.training import RATES, program_of, tiny
 from tests.typical import typical
 
 NOISE = Independent(mlp=False)
@@ -43,7 +43,8 @@ def ten_steps(*axes):
     p = program(*axes)
     placed = p.feed.place(data.load_dataset("digits"))
     state = p.initial_state(0, SCHEME)
-    state, history = p.run_steps(state, placed.train, stream(0, "data"), stream(0, "dropout"), 10)
+    keys = stream(0, "data"), stream(0, "dropout")
+    state, history = p.run_steps(state, placed.train, *keys, 10, RATES)
     return np.asarray(history["loss"]), p.evaluate(state.variables, placed)[0]
 
 

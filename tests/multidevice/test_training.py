@@ -9,7 +9,7 @@ from mimetic_jax.data.text.corpus import Corpus
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.tasks import TASKS
-from tests.training import program_of
+from tests.training import RATES, program_of
 from tests.typical import typical
 
 SMALL = {"width": 16, "depth": 2, "patch": 2, "scan": True}
@@ -43,7 +43,7 @@ def trained(name, *axes, accumulate=1):
     placed = program.feed.place(dataset)
     keys = stream(0, "data"), stream(0, "dropout")
     arrays = next(program.feed.session(placed, keys[0], 0, 3))
-    state, history = program.run_steps(program.initial_state(0, ()), arrays, *keys, 3)
+    state, history = program.run_steps(program.initial_state(0, ()), arrays, *keys, 3, RATES)
     results = [program.evaluate(each, placed)[0] for each in (state.variables, state.ema)]
     tested = [result.values["loss"] for result in results]
     return np.asarray(history["loss"]), state, tested

@@ -88,7 +88,6 @@ def test_an_arm_is_named_as_a_folder_can_be(tiny, name):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"optimizer.learning_rate": 0.0}, "learning rate 0.0"),
         ({"optimizer.warmup": 12}, "12 warm-up steps don't fit 12"),
         ({"batch": 30}, "batch 30 is not divisible by accumulate 1 x 4 devices"),
         ({"eval.batch": 50}, "eval.batch 50 is not divisible by 4 devices"),

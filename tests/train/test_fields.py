@@ -167,7 +167,7 @@ def test_a_program_reads_only_fields_that_affect_programs(tiny):
     known = schema("images")
     for name in found & known.keys():
         assert "program" in known[name].affects, name
-    assert {"batch", "optimizer.learning_rate", "max_dispatch"} <= found
+    assert {"batch", "optimizer.clip", "max_dispatch"} <= found
 
 
 def test_what_a_field_affects():

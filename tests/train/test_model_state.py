@@ -28,7 +28,7 @@ def one_step():
     task = ImageTask(config_of(), data.describe("digits"))
     variables = jax.jit(task.init)(jax.random.key(0))
     params = variables.pop("params")
-    optimizer = optax.sgd(0.1)
+    optimizer = optax.sgd(1.0)
     state = TrainState(
         step=jnp.int32(0), params=params, model_state=variables, opt_state=optimizer.init(params)
     )
@@ -38,7 +38,7 @@ def one_step():
 
     def step(state=state, **options):
         train_step = jax.jit(steps.make_train_step(task.loss, optimizer, **options))
-        return train_step(state, batch, jax.random.key(4))[0]
+        return train_step(state, batch, jax.random.key(4), 0.1)[0]
 
     return state, batch, step
 

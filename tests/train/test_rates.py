@@ -2,13 +2,18 @@
 
 import json
 import math
+from unittest import mock
 
+import jax
+import numpy as np
 import pytest
 
 from mimetic_jax import InputError
 from mimetic_jax.train import rates
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.program import Program
 from mimetic_jax.train.store.runs import Run
-from tests.training import quiet
+from tests.training import killed, quiet
 
 BOTH = {"default": {}, "fast": {"optimizer": {"learning_rate": 0.1}}}
 
@@ -42,6 +47,34 @@ def test_an_arm_trains_at_the_best_of_the_rates_it_tried(config, tmp_path):
 
     assert quiet(config).train(tmp_path).to_dicts() == results.to_dicts()
     assert [folder for _, folder in quiet(config).stages(tmp_path)] == [tmp_path]
+
+
+def test_a_ladder_is_traced_once_and_trains_as_a_program_of_one_rate(text, tmp_path):
+    """Three trials or more, and what is compared, also after a kill."""
+    config, traces, dispatch = text(rates=(1e-3, 1e-2)), [], Program.dispatch
+    config.optimizer.update(warmup_from=1e-4, final=1e-5)
+
+    def traced(self, *arguments):
+        traces.append(self)
+        return dispatch(self, *arguments)
+
+    with mock.patch.object(Program, "dispatch", traced):
+        comparison = Comparison(config, say=lambda line: None)
+        for stage, folder in comparison.stages(tmp_path / "ladder"):
+            if not stage.is_trial:
+                with killed(after=6):
+                    stage.train(folder)
+            stage.train(folder)
+    assert len(traces) == 1
+    config.optimizer.learning_rate = stage.arms["run"].peak
+    config.rates = ()
+    alone = Comparison(config, say=lambda line: None)
+    alone.train(tmp_path / "alone")
+    states = [
+        each.restored(Run.of(workdir, "run", 0))
+        for each, workdir in ((stage, folder), (alone, tmp_path / "alone"))
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *states)
 
 
 @pytest.mark.slow

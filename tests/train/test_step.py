@@ -15,7 +15,7 @@ from mimetic_jax.train.tasks.images import ImageTask
 from tests.training import tiny
 from tests.typical import typical
 
-SGD = optax.sgd(0.1)
+SGD = optax.sgd(1.0)
 DIGITS = data.describe("digits")
 
 
@@ -47,8 +47,8 @@ def initial(task):
 def test_accumulation_is_the_whole_batch():
     task, key = digits_task(), jax.random.key(0)
     state, batch = initial(task), batch_of(task)
-    whole, metrics = make_train_step(task.loss, SGD)(state, batch, key)
-    parts, same = make_train_step(task.loss, SGD, accumulate=4)(state, batch, key)
+    whole, metrics = make_train_step(task.loss, SGD)(state, batch, key, 0.1)
+    parts, same = make_train_step(task.loss, SGD, accumulate=4)(state, batch, key, 0.1)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), whole, parts)
     np.testing.assert_allclose(metrics["loss"], same["loss"], rtol=1e-6)
     np.testing.assert_allclose(metrics["grad_norm"], same["grad_norm"], rtol=1e-5)
@@ -57,7 +57,7 @@ def test_accumulation_is_the_whole_batch():
 def test_loss_is_cross_entropy_with_smoothed_labels():
     task = digits_task(label_smoothing=0.1)
     state, (images, targets) = initial(task), batch_of(task)
-    _, metrics = make_train_step(task.loss, SGD)(state, (images, targets), jax.random.key(0))
+    _, metrics = make_train_step(task.loss, SGD)(state, (images, targets), jax.random.key(0), 0.1)
     logits = np.asarray(jax.jit(task.model.module.apply)(state.variables, images), np.float64)
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     truth = 0.9 * np.eye(10)[np.asarray(LABELS)] + 0.01

@@ -79,9 +79,11 @@ def language(text):
 
 @typical("kind", ["batch_norm"], slow=["vit", "language"])
 def test_a_run_trained_with_others_is_the_run_alone(kind, request, tmp_path):
+    """Also at another rate."""
     config = request.getfixturevalue(kind)
+    config.arms.default, config.arms.slow = {}, {"optimizer": {"learning_rate": 1e-4}}
     alone = trained(config, tmp_path / "alone")
-    config.together = 2
+    config.together = 4
     assert_close(trained(config, tmp_path / "together"), alone)
 
 
@@ -172,7 +174,7 @@ def test_a_loss_that_was_infinite_once_gives_no_record(tmp_path):
     comparison.load_data()
     runs, arm = comparison.runs(tmp_path), comparison.arms["run"]
     made = [provenance_of(comparison.arms["run"], run.seed) for run in runs]
-    before, after = (Journal(runs, made, arm.config, arm.program) for _ in range(2))
+    before, after = (Journal(runs, made, [1, 1], arm.config, arm.program) for _ in range(2))
     losses = np.array([[2.0, 1.0, 1.0], [2.0, np.inf, 1.0]])
     assert list(before.count_steps({"loss": losses, "grad_norm": np.ones((2, 3))}, 1.0)) == runs[1:]
     after.resume(from_json(Saved, json.loads(json.dumps(before.saved())), "here"), before.step)
