@@ -66,7 +66,7 @@ def controlled(name: str, *schemes: Scheme) -> Arms:
 
 
 _WITHOUT_STRUCTURE = (
-    *(s.SinCos, s.ConstantBias, s.ZeroOut, s.Independent),
+    *(s.SinCos, s.ConstantBias, s.ZeroOut),
     *(s.TFixup, s.NormMatched, s.Permuted, s.Shuffled, s.Unigram),
 )
 """Schemes that stay in a control: positions, biases, zeros, and kernels of independent entries."""
