@@ -66,7 +66,7 @@ def controlled(name: str, *schemes: Scheme) -> Arms:
 
 
 _WITHOUT_STRUCTURE = (
-    *(s.SinCos, s.ConstantBias, s.ZeroOut, s.Independent),
+    *(s.SinCos, s.ConstantBias, s.ZeroOut),
     *(s.TFixup, s.NormMatched, s.Permuted, s.Shuffled, s.Unigram),
 )
 """Schemes that stay in a control: positions, biases, zeros, and kernels of independent entries."""
@@ -172,10 +172,22 @@ SHARES = (10, 20, 40, 60, 80, 100)
 """Percent of the training data in its figure 6; ours, too."""
 
 
+GRIDS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    pair: {
+        f"{pair}_{a}_{b}": {f"alpha_{pair}": a / 100, f"beta_{pair}": sign * b / 100}
+        for a, b in itertools.product(range(0, 101, 20), repeat=2)
+        if a or b
+    }
+    for pair, sign in (("vo", -1), ("qk", 1))
+}
+"""α and β of a pair of matrices by the arms of its figure 10; values are ours."""
+
+
 def figures(scale: float) -> Groups:
     """The self-attention paper's figures 4 (γ), 6 (share of the training data) and 10 (α and β)."""
     positions = SinCos(scale=scale)
     mimetic = {"scheme": (positions, Mimetic())}
+    others = {"vo": Mimetic(alpha_qk=0.6, beta_qk=0.3), "qk": Mimetic()}
     return {
         "figure4": {name: (SinCos(scale=gamma), Mimetic()) for name, gamma in GAMMAS.items()},
         "figure6": {
@@ -183,20 +195,12 @@ def figures(scale: float) -> Groups:
             for share in SHARES
             for name, arm in (("default", {}), ("mimetic", mimetic))
         },
-        "figure10": _grid("vo", Mimetic(alpha_qk=0.6, beta_qk=0.3), positions)
-        | _grid("qk", Mimetic(), positions),
+        "figure10": {
+            name: (positions, dataclasses.replace(others[pair], **own))
+            for pair, grid in GRIDS.items()
+            for name, own in grid.items()
+        },
     }
-
-
-def _grid(pair: str, mimetic: Mimetic, positions: SinCos) -> Arms:
-    """`mimetic` with other α and β of "qk", or α and -β of "vo", in hundredths; not both are 0."""
-    sign = {"qk": 1, "vo": -1}[pair]
-    arms: Arms = {}
-    for a, b in itertools.product(range(0, 101, 20), repeat=2):
-        if a or b:
-            changed: dict[str, Any] = {f"alpha_{pair}": a / 100, f"beta_{pair}": sign * b / 100}
-            arms[f"{pair}_{a}_{b}"] = (positions, dataclasses.replace(mimetic, **changed))
-    return arms
 
 
 def halves(mimetic: Mimetic) -> tuple[Mimetic, Mimetic]:
@@ -240,7 +244,6 @@ def mlp(width: int, base: str) -> Arms:
         "mimetic_mean_shift": (positions, mimetic, shift),
         "conv": (conv,),
         "conv_mean_shift": (conv, shift),
-        "learned_sum": {"model": {"learn_sum": True}},  # b · sum(x), b learned
         "anti_correlated": (s.CorrelatedMLP(-(0.5**0.5)),),  # as ½ (W₁ - W₂ᵀ) is
     }
 
@@ -282,14 +285,9 @@ LANGUAGE = ("default", "norm_matched_mimetic", "mimetic")
 
 
 def language() -> Arms:
-    """Arms of the self-attention paper's language models, and of transformers that copy."""
-    mimetic = mimetic_language()
-    query_key, value_out = halves(mimetic)
+    """Arms of the self-attention paper's language models."""
     return {
-        **controlled("mimetic", mimetic),
-        "shuffled": (s.Shuffled(mimetic),),
-        "query_key": (query_key,),
-        "value_out": (value_out,),
+        **controlled("mimetic", mimetic_language()),
         "strong": (mimetic_language(beta_vo=-0.4),),  # twice the paper's -I in W_V W_out
     }
 

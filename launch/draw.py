@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,9 +14,7 @@ from mimetic_jax.analysis.capture import EXAMPLES, Network, networks
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.tensor_files import read_file
-from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.config import arms_of
 from mimetic_jax.train.store.files import AnyPath
 from papers import FIGURES
 from papers.record import Row
@@ -68,7 +65,7 @@ def draw(
         if not drawable:
             raise InputError(f"{name} needs {figure.needs}")
         drawn = _of_networks(figure.draw, drawable, options.pop("examples", EXAMPLES))
-    elif figure.draw in ("curves", "grid", "sweep"):
+    elif figure.draw in ("curves", "sweep"):
         results = [one for row in wanted for one in trainer.results.reached(row).values()]
         if not results:
             raise InputError(f"no run of {name} is finished: nothing to draw")
@@ -81,8 +78,6 @@ def draw(
                 for run in one.runs.values()
                 if epochs[one.row]
             }
-        if figure.draw == "grid":
-            options["panels"] = _panels(wanted, trainer)
     return DRAW[figure.draw](path, *drawn, **options)
 
 
@@ -117,19 +112,3 @@ def _of_networks(
     if (grid := network.arm.program.task.grid()) is None:
         raise InputError("the model has no grid of patches: there are no offsets to draw")
     return [measured, grid]
-
-
-def _panels(wanted: Sequence[Row], trainer: Trainer) -> dict[str, dict[str, tuple[float, float]]]:
-    """α and β of a pair of matrices by arm, off the schemes: of the arms that share the other's."""
-    constants = {
-        arm: {"vo": (one.alpha_vo, one.beta_vo), "qk": (one.alpha_qk, one.beta_qk)}
-        for row in wanted
-        for arm, config in arms_of(trainer.config(row)).items()
-        for one in config.scheme
-        if isinstance(one, Mimetic)
-    }
-    panels: dict[str, Any] = {}
-    for pair, other in (("vo", "qk"), ("qk", "vo")):
-        ((shared, _),) = Counter(each[other] for each in constants.values()).most_common(1)
-        panels[pair] = {arm: at[pair] for arm, at in constants.items() if at[other] == shared}
-    return panels

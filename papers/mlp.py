@@ -143,7 +143,7 @@ FIGURES = {
         "sweep",
         {
             "label": "b",
-            "series": {"mean_shift": {**MEANS, "default": 0.0}, **_BESIDE},
+            "series": {"": {"mean_shift": {**MEANS, "default": 0.0}, **_BESIDE}},
             "lines": ("norm_matched_b_plus_50", "constant_bias"),
         },
         (_run("ConvNeXt", 20, "sweep", "baselines"),),

@@ -278,12 +278,6 @@ FIGURES = {
         small=_SMALL_MAPS,
         doubt="a sketch; the text names its halves alone",
     ),
-    "figure2": Figure(
-        "filters span the kernel space: number M of disjoint subsets of full rank",
-        "span",
-        {"widths": (256, 512), "sizes": (3, 5, 8)},
-        doubt="what its axes show is lost in the text at hand; this is proposition 1's condition",
-    ),
     "figure3": Figure(
         "attention maps at the start, of three layers",
         "impulse_maps",

@@ -37,7 +37,7 @@ PAPERS = [name for name in NAMES if PRINTED.search(RECORDS[name])]
 ARGUMENTS = [
     "cifar10_vit:width=24,depth=2,init=impulse",
     *(f"{name}:init=constant_bias+per_input" for name in ("cifar_mlp_vit", "convnext_cifar")),
-    "ptb_char:width=24,depth=2,heads=2,init=query_key+value_out+shuffled",
+    "ptb_char:width=24,depth=2,heads=2,init=strong",
     "small_data_vit:data=cifar10",
 ]
 

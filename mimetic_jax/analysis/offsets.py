@@ -68,21 +68,6 @@ def hits(
     return np.stack(shares, -1), np.stack(masses, -1)
 
 
-def self_and_ring(attention: np.ndarray, grid: tuple[int, int]) -> tuple[float, float]:
-    """Mean attention of a patch to itself, and to the ring of its neighbors in the 3×3 square.
-
-    A patch at the border has fewer neighbors.
-
-    >>> self_and_ring(np.eye(4), (2, 2))
-    (1.0, 0.0)
-    """
-    patches = _patches(attention, grid)
-    row, column = np.divmod(np.arange(math.prod(grid)), grid[1])
-    near = (abs(row - row[:, None]) <= 1) & (abs(column - column[:, None]) <= 1)
-    itself = float(patches.diagonal().mean())
-    return itself, float((patches * near).sum(1).mean()) - itself
-
-
 def _inside(size: int, shift: int) -> np.ndarray:
     """The places of an axis whose target is on it."""
     return np.arange(max(-shift, 0), size - max(shift, 0))

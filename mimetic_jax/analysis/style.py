@@ -133,9 +133,9 @@ def signed(axes: Any, matrix: np.ndarray, bound: float) -> Any:
     return _image(axes, matrix, cmap="RdBu_r", vmin=-bound, vmax=bound)
 
 
-def positive(axes: Any, matrix: np.ndarray, top: float | None = None, **norm: Any) -> Any:
-    """A matrix of positive numbers as an image, from 0 to `top`, or by a norm of matplotlib."""
-    return _image(axes, matrix, cmap="viridis", **(norm or {"vmin": 0, "vmax": top}))
+def positive(axes: Any, matrix: np.ndarray, top: float | None) -> Any:
+    """A matrix of positive numbers as an image, from 0 to `top`."""
+    return _image(axes, matrix, cmap="viridis", vmin=0, vmax=top)
 
 
 def _image(axes: Any, matrix: np.ndarray, **options: Any) -> Any:

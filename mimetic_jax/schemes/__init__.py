@@ -10,11 +10,10 @@ right, each to the result of the one before.
 """
 
 from mimetic_jax.schemes.base import Block, ByDepth, Context, PerLayer, Scheme, as_tuple
-from mimetic_jax.schemes.baselines import Orthogonal, TFixup, Zero, ZeroOut
+from mimetic_jax.schemes.baselines import TFixup, Zero, ZeroOut
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.first_layer import Cooccurrence, Unigram, Whitened
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
-from mimetic_jax.schemes.independent import Independent
 from mimetic_jax.schemes.mimetic import Mimetic, mimetic_language
 from mimetic_jax.schemes.mlp import ConstantBias, CorrelatedMLP, MeanShift
 from mimetic_jax.schemes.position import SinCos
@@ -34,12 +33,10 @@ __all__ = [
     "Impulse",
     "ImpulseBias",
     "ImpulseMixing",
-    "Independent",
     "Layers",
     "MeanShift",
     "Mimetic",
     "NormMatched",
-    "Orthogonal",
     "PerLayer",
     "Permuted",
     "PositionalHeads",

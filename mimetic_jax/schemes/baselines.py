@@ -8,41 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.kernels import (
-    OUTPUTS,
     Shape,
     _Kernels,
-    dense_kernels,
     fans,
-    semi_orthogonal,
     uniform,
 )
-from mimetic_jax.weights.checks import POSITIVE
-
-
-@dataclasses.dataclass(frozen=True)
-class Orthogonal(_Kernels):
-    """Every attention and MLP kernel is a random semi-orthogonal matrix, all its heads together.
-
-    W = g·U with UᵀU = I or U Uᵀ = I, independent for every kernel.
-
-    Attributes:
-        gain: g, each singular value.
-
-    Reference: Exact Solutions to the Nonlinear Dynamics of Learning in Deep Linear Neural Networks
-    (Saxe, McClelland and Ganguli 2014).
-    """
-
-    gain: Annotated[float, POSITIVE] = 1.0
-
-    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
-        return self.gain * semi_orthogonal(key, *fans(role, shape))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,9 +76,6 @@ class TFixup(_Kernels):
 class ZeroOut(_Kernels):
     """Zero last kernels of residual branches, which start as the identity; other kernels stay.
 
-    In the nanoGPT speed-run the others are uniform, of standard deviation ½ D^−½:
-    `(Independent(std=0.5, uniform=True), ZeroOut(mlp=True))`.
-
     Attributes:
         mlp: whether the last kernels of MLPs, over channels and over tokens, are zero as well as
             those of attention.
@@ -113,7 +87,8 @@ class ZeroOut(_Kernels):
     mlp: bool = False
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return (dense_kernels(roles) if self.mlp else attention_kernels(roles)) & OUTPUTS
+        mlps = roles & {"mlp_out", "token_out"} if self.mlp else frozenset()
+        return (attention_kernels(roles) & {"out"}) | mlps
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return jnp.zeros(shape)

@@ -9,16 +9,14 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels
-from mimetic_jax.weights.factor import haar_basis
+from mimetic_jax.schemes.base import Block, Context, Scheme
 
 Shape: TypeAlias = tuple[int, ...]
 
-_MLPS = ("mlp_in", "mlp_out", "token_in", "token_out", "mlp_gate")
-_KERNELS = ("query", "key", "value", "out", *_MLPS)
-
-OUTPUTS = frozenset({"out", "mlp_out", "token_out"})
-"""The last kernel of each residual branch."""
+_KERNELS = (
+    *("query", "key", "value", "out"),
+    *("mlp_in", "mlp_out", "token_in", "token_out", "mlp_gate"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +24,8 @@ class _Kernels(Scheme):
     """Base of schemes that draw each kernel separately and set the kernels' biases to zero."""
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        """The roles to draw: all kernels, unless a scheme says otherwise."""
-        return dense_kernels(roles)
+        """The roles to draw."""
+        raise NotImplementedError
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         """One kernel, with its heads flattened or not."""
@@ -56,24 +54,6 @@ def fans(role: str, shape: Shape) -> tuple[int, int]:
     return math.prod(shape[:split]), math.prod(shape[split:])
 
 
-def dense_kernels(roles: frozenset[str]) -> frozenset[str]:
-    """The kernels of attention, and those of MLPs over channels and over tokens."""
-    return attention_kernels(roles) | roles.intersection(_MLPS)
-
-
 def uniform(key: jax.Array, shape: Shape, std: float) -> jax.Array:
     """Uniform noise of a standard deviation, U(±√3 std)."""
     return jax.random.uniform(key, shape, jnp.float32, -math.sqrt(3), math.sqrt(3)) * std
-
-
-def semi_orthogonal(key: jax.Array, fan_in: int, fan_out: int) -> jax.Array:
-    """A random matrix [fan_in, fan_out] whose singular values are all 1, Haar-distributed:
-    WᵀW = I, or W Wᵀ = I if it widens.
-
-    >>> query = semi_orthogonal(jax.random.key(0), 12, 8)
-    >>> bool(jnp.allclose(query.T @ query, jnp.eye(8), atol=1e-5))
-    True
-    """
-    tall = (1, max(fan_in, fan_out), min(fan_in, fan_out))
-    (basis,) = jnp.asarray(haar_basis(jax.random.normal(key, tall, jnp.float32)))
-    return basis.T if fan_out > fan_in else basis

@@ -7,14 +7,12 @@ import pytest
 
 from mimetic_jax import InputError
 from mimetic_jax.analysis import figures, style
-from mimetic_jax.analysis.expected import expected_map
 from mimetic_jax.analysis.offsets import by_offset, hits
 from mimetic_jax.analysis.population import PAIRS, SHARED, add_network
 from mimetic_jax.initializers import attention
 from mimetic_jax.schemes import Mimetic
-from mimetic_jax.train.record import SCORES, Record
+from mimetic_jax.train.record import Record
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.weights import sincos_2d
 from mimetic_jax.weights.impulse import offsets
 from tests import products
 
@@ -128,13 +126,6 @@ def test_reachable(drawn):
         assert float(row["diagonal"]) == pytest.approx(float(row["beta"]), abs=0.1)
 
 
-def test_expected_map(drawn):
-    rows = drawn("expected_map", grid=(2, 2), dim=8, head_dim=4, betas=(0.5,), gammas=(2,))
-    assert len(rows) == 2 * 4
-    expected = expected_map(sincos_2d(2, 2, 8, scale=2), 4, 0.5)
-    np.testing.assert_allclose(matrix(rows[:4]), expected, rtol=1e-4, atol=1e-30)
-
-
 def population(members, scale=1.0):
     """Sums over two layers of random MLPs whose inputs share a shift."""
     layers = {}
@@ -160,13 +151,6 @@ def test_covariance(drawn):
     assert float(row["error"]) == pytest.approx(expected.covariance_error[0, 2], rel=1e-5)
 
 
-def test_span(drawn):
-    rows = drawn("span", draws=50, width=style.PAGE)
-    random = [row["subsets"] for row in rows if row["filters"] == "random"]
-    assert random == ["28", "10", "4", "56", "20", "8"]
-    assert {row["subsets"] for row in rows if row["filters"] == "box"} == {"0"}
-
-
 def test_curves(drawn):
     results = [
         result("default", 60.0, 64.0, row="ResNet style"),
@@ -183,7 +167,7 @@ def test_curves(drawn):
 def test_sweep(drawn):
     results = [result("scale_150", 91.0, 92.0), result("scale_50", 90.0), result("default", 86.0)]
     numbers = {"mimetic": {"scale_50": 0.5, "scale_150": 1.5, "scale_400": 4.0}}
-    options = {"series": numbers, "lines": ("default",)}
+    options = {"series": {"of no run": {"a": {"b": 1.0}}, "": numbers}, "lines": ("default",)}
     rows = drawn("sweep", results, label="γ", width=style.COLUMN, **options)
     found = [(row["series"], row["x"], row["mean"], row["n"]) for row in rows]
     assert found == [
@@ -222,43 +206,13 @@ def test_a_legend_of_many_long_names_is_inside(pictured):
     names = ["mean_shift", "zero_bias", "normal", "learned_sum", "norm_matched_50", "constant_bias"]
     series = {name: {name: float(number)} for number, name in enumerate(names[:4])}
     results = [result(name, 80.0, 81.0) for name in names]
-    figure = pictured("sweep", results, label="b", series=series, lines=names[4:])
+    figure = pictured("sweep", results, label="b", series={"": series}, lines=names[4:])
     figure.draw_without_rendering()
     [legend] = figure.legends
     extent = legend.get_window_extent()
     assert 0 <= extent.x0 < extent.x1 <= figure.bbox.x1
     flat = [line for line in figure.axes[0].lines if line.get_linestyle() in ("--", "-.")]
     assert [line.get_label() for line in flat] == names[4:]
-
-
-def test_grid(drawn):
-    arms = {"vo_0_20": 85.0, "vo_40_20": 88.0, "qk_60_100": 90.0, "default": 80.0}
-    panels = {"vo": {"vo_0_20": (0.0, -0.2), "vo_40_20": (0.4, -0.2)}}
-    panels["qk"] = {"qk_60_100": (0.6, 1.0), "not_trained": (0.0, 1.0)}
-    rows = drawn("grid", [result(arm, score) for arm, score in arms.items()], panels=panels)
-    found = [(row["arm"], row["alpha"], row["beta"], row["mean"]) for row in rows]
-    assert found == [
-        ("vo_0_20", "0", "-0.2", "85"),
-        ("vo_40_20", "0.4", "-0.2", "88"),
-        ("qk_60_100", "0.6", "1", "90"),
-        ("default", "", "", "80"),
-    ]
-
-
-@pytest.mark.parametrize(("score", "best"), [("accuracy", 3.25), ("test_bpc", 2.5)])
-def test_the_best_cell_of_a_grid_is_bright(score, best, pictured):
-    arms = {"vo_0_20": 2.5, "vo_20_20": 3.25, "norm_matched": 4.125}
-    results = [result(arm, mean, score=score) for arm, mean in arms.items()]
-    panels = {"vo": {"vo_0_20": (0.0, -0.2), "vo_20_20": (0.2, -0.2)}}
-    figure = pictured("grid", results, panels=panels)
-    digits = SCORES[score].digits - 1
-    assert figure.get_suptitle() == f"norm_matched {4.125:.{digits}f}"
-    picture = figure.axes[0].images[0]
-    red, green, _, _ = picture.cmap(picture.norm(best))
-    assert min(red, green) > 0.9  # the yellow end
-    texts = {text.get_text(): text.get_color() for text in figure.axes[0].texts}
-    assert texts[f"{best:.{digits}f}"] == "black"
-    assert set(texts.values()) == {"black", "white"}
 
 
 @pytest.mark.parametrize(
@@ -276,7 +230,8 @@ def test_what_cannot_be_drawn_is_one_line(name, drawn, options, words, tmp_path)
 
 
 def test_the_same_figure_is_the_same_bytes(tmp_path):
-    once, twice = (figures.DRAW["span"](tmp_path / name, draws=5) for name in ("a", "b"))
+    options = {"dim": 4, "ranks": (2,)}
+    once, twice = (figures.DRAW["reachable"](tmp_path / name, **options) for name in ("a", "b"))
     for first, second in zip(once, twice, strict=True):
         assert first.read_bytes() == second.read_bytes()
 

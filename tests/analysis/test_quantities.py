@@ -1,4 +1,4 @@
-"""Spans and products that figures show; what analyses refuse."""
+"""Products that figures show; what analyses refuse."""
 
 import jax
 import jax.numpy as jnp
@@ -9,17 +9,7 @@ from mimetic_jax import InputError, weights
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.offsets import by_offset
 from mimetic_jax.analysis.reachable import equal_factors, reachable
-from mimetic_jax.analysis.span import impulse_subsets
 from tests.analysis.networks import drawn
-
-
-@pytest.mark.parametrize(
-    ("width", "size", "expected"),
-    [(256, 3, 20.8), (256, 5, 4.5), (256, 8, 0.3), (512, 3, 45.9), (512, 5, 12.2), (512, 8, 2.3)],
-)
-def test_the_papers_numbers_for_impulses(width, size, expected):
-    counts = impulse_subsets(0, width, size, draws=2000)
-    assert counts.mean() == pytest.approx(expected, abs=0.06 + 3 * counts.std() / 2000**0.5)
 
 
 def diagonal_and_noise(product):

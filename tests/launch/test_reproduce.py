@@ -696,8 +696,8 @@ def test_elsewhere_than_at_the_root_is_one_line(tmp_path, capsys, monkeypatch):
 
 
 def test_a_figure_of_formulas_takes_no_training(tmp_path, capsys):
-    assert ended(["attention/equation8", f"--results={tmp_path}"]) == 0
-    drawn = tmp_path / "figures" / "attention_equation8"
+    assert ended(["attention/figure3", f"--results={tmp_path}"]) == 0
+    drawn = tmp_path / "figures" / "attention_figure3"
     assert f"drawn: {drawn}.png" in capsys.readouterr().out
     assert drawn.with_suffix(".csv").exists()
 

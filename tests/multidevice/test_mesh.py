@@ -13,15 +13,16 @@ from jax.sharding import PartitionSpec as P
 import mimetic_jax
 from configs.default import default
 from mimetic_jax import InputError, attention_rules, data
-from mimetic_jax.schemes import Independent, Layers, Mimetic, NormMatched, SinCos
+from mimetic_jax.schemes import Layers, Mimetic, NormMatched, SinCos
 from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.tasks import TASKS
+from tests.noise import Noise
 from tests.training import RATES, program_of, tiny
 from tests.typical import typical
 
-NOISE = Independent(mlp=False)
+NOISE = Noise()
 # Each is a program of its own; (2, 2, 2) has all axes.
 on_each_mesh = typical("mesh", [(2, 2, 2)], slow=[(8, 1), (2, 4), (1, 4, 2)])
 SCHEME, NORM_MATCHED = (SinCos(), Mimetic()), (SinCos(), NormMatched(Mimetic()))

@@ -130,7 +130,6 @@ def drawn(scheme, context=None, **shapes):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: schemes.Orthogonal(gain=0.0), "gain 0.0 is not a finite number of at least 1e-12"),
         (lambda: ByDepth(()), "are not one or more finite numbers"),
         (lambda: drawn(schemes.ConvMimetic(), depthwise=(3, 5, 4)), r"\(3, 5, 4\)"),
         (

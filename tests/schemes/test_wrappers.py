@@ -66,7 +66,7 @@ def heads_of(role, kernel):
     "like",
     [Mimetic(), MeanShift(), schemes.ZeroOut()],  # drawn, added to what exists, zero
     slow=[
-        *(Mimetic(alpha_qk=None, beta_qk=None, beta_vo=(-0.4, 0.4)), schemes.Orthogonal()),
+        *(Mimetic(alpha_qk=None, beta_qk=None, beta_vo=(-0.4, 0.4)), schemes.TFixup()),
         *(schemes.Impulse(), schemes.ImpulseMixing(), schemes.ImpulseBias(), schemes.ConvMimetic()),
     ],
 )

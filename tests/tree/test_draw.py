@@ -14,7 +14,6 @@ from mimetic_jax import InputError, attention_rules, draw, plan, rewrite
 from mimetic_jax.nnx import initialize
 from mimetic_jax.schemes import (
     Impulse,
-    Independent,
     Layers,
     MeanShift,
     Mimetic,
@@ -23,9 +22,10 @@ from mimetic_jax.schemes import (
     SinCos,
 )
 from tests.models.values import initial
+from tests.noise import Noise
 from tests.products import of_layer
 
-NOISE = Independent(mlp=False)
+NOISE = Noise()
 
 KEY = jax.random.key(7)
 D, H = 32, 2

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from mimetic_jax import InputError, Rule, attention_rules, plan, rewrite
-from mimetic_jax.schemes import Impulse, Mimetic, Orthogonal, SinCos
+from mimetic_jax.schemes import Impulse, Mimetic, SinCos, TFixup
 
 D, H, K = 16, 2, 8
 STOCK = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, D)}
@@ -73,7 +73,7 @@ MOMENTS = optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})
         ),
         (
             DENSE | dict.fromkeys(("key", "value"), (D, D // 2)),
-            Orthogonal(),
+            TFixup(),
             FLAT | {"num_heads": 4},
             "query/kernel has heads of width 4, key/kernel of width 2: give num_kv_heads",
         ),

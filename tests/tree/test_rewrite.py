@@ -14,7 +14,6 @@ from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.schemes import (
     Context,
     Impulse,
-    Independent,
     MeanShift,
     Mimetic,
     NormMatched,
@@ -23,10 +22,11 @@ from mimetic_jax.schemes import (
 )
 from mimetic_jax.tree.rewrite import rewrite_in_place
 from tests.models.values import initial
+from tests.noise import Noise
 from tests.products import of_layer as products
 from tests.products import query_key
 
-NOISE = Independent(mlp=False)
+NOISE = Noise()
 
 KEY = jax.random.key(3)
 DIM, HEADS = 16, 2

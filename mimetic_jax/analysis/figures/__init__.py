@@ -10,26 +10,21 @@ from collections.abc import Callable
 from mimetic_jax.analysis import (
     attention,
     curves,
-    expected,
     offsets,
     population,
     products,
     reachable,
-    span,
 )
-from mimetic_jax.analysis.figures import grid, sweep
+from mimetic_jax.analysis.figures import sweep
 from mimetic_jax.train.store.files import AnyPath
 
 DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "products": products.draw,
     "attention_maps": attention.draw,
     "reachable": reachable.draw,
-    "expected_map": expected.draw,
     "impulse_maps": offsets.draw,
-    "span": span.draw,
     "covariance": population.draw,
     "curves": curves.draw,
-    "grid": grid.draw,
     "sweep": sweep.draw,
 }
 """Functions by the names that `papers` gives them."""

@@ -20,7 +20,7 @@ def draw(
     results: Sequence[ArmResult],
     *,
     label: str,
-    series: Mapping[str, Mapping[str, float]] | None = None,
+    series: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
     panels: Mapping[str, Mapping[str, float]] | None = None,
     lines: Collection[str] = (),
     log: bool = False,
@@ -28,14 +28,15 @@ def draw(
     """Draw the score over a number, mean ± sd over seeds.
 
     Args:
-        series: the number of each arm, per line of the figure: {line: {arm: number}}.
+        series: the number of each arm, per panel and line: {panel: {line: {arm: number}}}.
         panels: or the number of each row, per panel: {panel: {row: number}}; arms are the lines.
         lines: arms without a number, drawn as horizontal lines.
 
-    Reference: Mimetic Initialization of Self-Attention Layers, figures 4 and 6; Mimetic
+    Reference: Mimetic Initialization of Self-Attention Layers, figures 4, 6 and 10; Mimetic
     Initialization of MLPs, figures 2 and 4.
     """
-    boards = _of_rows(results, panels) if panels else {"": _of_arms(results, series or {})}
+    boards = _of_rows(results, panels or {})
+    boards |= {title: _of_arms(results, own) for title, own in (series or {}).items()}
     boards = {title: by_name for title, by_name in boards.items() if by_name}
     if not boards:
         names = ", ".join(f"{result.row} {result.arm}".strip() for result in results)
