@@ -119,6 +119,8 @@ class Rule:
             the number, so that a scheme gives the logits of other models.
         multiplied: whether the model multiplies this embedding by √D, as Gemma; a number, if by
             that, as Granite.
+        untied: whether the model isn't tied, so that another leaf with the numbers of this
+            embedding is no copy of it.
         plus_one: whether the model adds 1 to the stored gain, as Gemma does.
         read_only: whether only `check` reads the leaf, and schemes leave it as it is.
 
@@ -139,6 +141,7 @@ class Rule:
     beside: str | tuple[str, ...] = ""
     undivided: bool | float = False
     multiplied: bool | float = False
+    untied: bool = False
     plus_one: bool = False
     read_only: bool = False
 

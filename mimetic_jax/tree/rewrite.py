@@ -64,11 +64,13 @@ class Plan(table.Listing[Write]):
         depth: for each scheme that depends on depth, what does ("Mimetic.beta_qk") and the layers
             of each kind that it writes, from the first to the last.
         table: the name of the rules in `zoo`, if they are a table of it.
+        notes: what else to know of what is written, in sentences.
     """
 
     untouched: tuple[str, ...] = ()
     depth: tuple[tuple[str, tuple[str, ...]], ...] = ()
     table: str | None = None
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         kinds: dict[tuple[str, str, tuple[int, ...], str], list[str]] = defaultdict(list)
@@ -94,6 +96,7 @@ class Plan(table.Listing[Write]):
         for what, layers in self.depth:
             first = layers if len(layers) <= _SHOWN else (*layers[:_SHOWN], "…", layers[-1])
             lines.append(f"{what} by depth: {', '.join(first)}")
+        lines += self.notes
         return "\n".join(map(table.paragraph, lines))
 
 
@@ -168,8 +171,13 @@ def _planned(tree: Tree, schemes: Iterable[Scheme], given: Context) -> Plan:
         for path, leaf in zip(tree.paths, tree.leaves, strict=True)
         if path not in written and len(np.shape(leaf)) > 1
     )
-    name = zoo.table_name(tree.rules)
-    return Plan(writes, untouched=tuple(untouched), depth=tuple(depth), table=name)
+    return Plan(
+        writes,
+        untouched=tuple(untouched),
+        depth=tuple(depth),
+        table=zoo.table_name(tree.rules),
+        notes=tuple(note for index, note in tree.notes.items() if tree.paths[index] in written),
+    )
 
 
 def rewrite(
@@ -417,12 +425,12 @@ def _written(
         nothing = nothing and not layers
         some = None if layers == tree.layers(block) else [x for x in layers if x is not None]
         for role, array in drawn.items():
-            leaf = tree.blocks[block][role]
-            # Several roles may share a leaf: each is put into the result of the one before.
-            stored = new.get(leaf.index, tree.leaves[leaf.index])
             if shared:
                 checksum = zlib.crc32(np.asarray(array).tobytes(), checksum)
-            new[leaf.index] = placed_like(leaf.pack(array, blank(stored, array), some), stored)
+            for leaf in tree.stored_in(block, role):
+                # Several roles may share a leaf: each is put into the result of the one before.
+                stored = new.get(leaf.index, tree.leaves[leaf.index])
+                new[leaf.index] = placed_like(leaf.pack(array, blank(stored, array), some), stored)
         yield from new.items()
     if nothing:
         raise _all_skipped(scheme, blocks)
