@@ -85,10 +85,10 @@ class Tree:
         self.scaled = checks.scaled_elsewhere(self.beside)
 
         # By its path alone each leaf is labeled: the first rule that describes it, and its block.
-        found = {path: find_rule(path, self.rules, self.beside) for path in self.paths}
+        ranks = {path: np.ndim(leaf) for path, leaf in named}
+        found = {path: find_rule(path, self.rules, self.beside, ranks[path]) for path in self.paths}
         labels = {path: label for path, label in found.items() if label}
         self.rule_of = {path: rule for path, (rule, _) in labels.items()}
-        ranks = {path: np.ndim(leaf) for path, leaf in named}
         self.undescribed = _undescribed(ranks, self.rule_of, self.rules, self.found_rules)
         self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
         self._norms: dict[str, dict[str, Leaf]] = defaultdict(dict)  # with "/" between names
