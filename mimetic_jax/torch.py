@@ -135,9 +135,11 @@ def _initialize(
 def _check_apart(tensors: Mapping[str, torch.Tensor], planned: Plan) -> None:
     """Raise InputError if a tensor to write shares memory with another one.
 
-    Two names of one tensor would get the draws of the one that is written last.
+    Two names of one tensor would get the draws of the one that is written last, or a draw that only
+    one of them is for. An embedding of tokens is the output layer of a tied model, too.
     """
     written = {write.path for write in planned}
+    others = {write.path for write in planned if write.role != "embedding"}
     spans = []
     for name, tensor in tensors.items():
         if tensor.numel():
@@ -147,17 +149,18 @@ def _check_apart(tensors: Mapping[str, torch.Tensor], planned: Plan) -> None:
             )
             end = start + (last + 1) * tensor.element_size()
             spans.append((str(tensor.device), start, end, name))
-    spans.sort()
-    end, before = ("", 0), ""
-    for device, start, stop, name in spans:
-        if (device, start) < end and {name, before} & written:
+    before = ("", 0, 0, "")
+    for span in sorted(spans):
+        device, start, stop, name = span
+        pair = {before[3], name}
+        tied = span[:3] == before[:3] and not pair & others
+        if device == before[0] and start < before[2] and pair & written and not tied:
             raise InputError(
-                f"{before} and {name} share their memory, so that one draw would overwrite the "
-                "other: give each weights of its own, or leave one out with Rule(path, ()) in "
-                "front of the rules"
+                f"{before[3]} and {name} share their memory, so that one draw would overwrite the "
+                "other: give each weights of its own by tensor.clone()"
             )
-        if (device, stop) > end:
-            end, before = (device, stop), name
+        if device != before[0] or stop > before[2]:
+            before = span
 
 
 def _check_no_copy(

@@ -17,6 +17,7 @@ from mimetic_jax import InputError, check, rewrite
 from mimetic_jax import torch as mimetic_torch
 from mimetic_jax.command import files
 from mimetic_jax.schemes import Mimetic, Permuted
+from mimetic_jax.weights import cooccurrence, from_counts
 
 KEY = jax.random.key(1)
 D, H = 32, 4
@@ -223,6 +224,68 @@ def test_an_index_says_which_file_holds_a_tensor(tmp_path):
     for name in right:
         assert not torch.equal(new[0][name], right[name])
         assert torch.equal(new[1][name], old[name])
+
+
+def tied_model(torch):
+    torch.manual_seed(0)
+    layer = torch.nn.ModuleDict({f"{name}_proj": torch.nn.Linear(D, D) for name in "qkvo"})
+    model = torch.nn.ModuleDict({"wte": torch.nn.Embedding(60, D)})
+    model["layers"] = torch.nn.ModuleList([torch.nn.ModuleDict({"self_attn": layer})])
+    model["lm_head"] = torch.nn.Linear(D, 60, bias=False)
+    model["lm_head"].weight = model["wte"].weight
+    return model
+
+
+def saved_in_two(model, folder):
+    from safetensors.torch import save_file
+
+    parts = {name: f"{'lm_head' in name}.safetensors" for name in model.state_dict()}
+    for part in set(parts.values()):
+        held = {name: x.clone() for name, x in model.state_dict().items() if parts[name] == part}
+        save_file(held, folder / part)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": parts}))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name", ["state.pt", "file.safetensors", "model.safetensors", "model.safetensors.index.json"]
+)
+def test_a_tied_model_has_its_new_embedding_when_it_is_loaded(tmp_path, name):
+    """Stored once or twice, in a file or in two: the model's only table of tokens is the law's."""
+    torch = pytest.importorskip("torch")
+    from safetensors import torch as tensors
+
+    model, path, out = tied_model(torch), str(tmp_path / name), str(tmp_path / f"new_{name}")
+    before = model["wte"].weight.detach().numpy().copy()
+    if name == "state.pt":
+        torch.save(model.state_dict(), path)
+    elif name == "file.safetensors":
+        tensors.save_file({name: x.clone() for name, x in model.state_dict().items()}, path)
+    elif name == "model.safetensors":
+        tensors.save_model(model, path)
+    else:
+        saved_in_two(model, tmp_path)
+    tokens = np.random.default_rng(0).zipf(1.3, 6000) % 60
+    np.save(tmp_path / "tokens.npy", tokens)
+    flags = ["--scheme=Cooccurrence", f"--tokens={tmp_path / 'tokens.npy'}", f"--heads={H}"]
+    files.rewrite_file([path, out, *flags])
+    loaded = tied_model(torch)
+    if name == "state.pt":
+        loaded.load_state_dict(torch.load(out, weights_only=True))
+    elif name == "model.safetensors":
+        tensors.load_model(loaded, out)
+    else:
+        loaded.load_state_dict(files_of(tensors, out))
+    rows = loaded["wte"].weight.detach().numpy()
+    law = from_counts(KEY, cooccurrence(tokens, 60), D, base=before)
+    np.testing.assert_allclose(rows @ rows.T, law @ law.T, rtol=1e-3, atol=1e-3)
+    assert loaded["lm_head"].weight is loaded["wte"].weight
+
+
+def files_of(tensors, out):
+    held = pathlib.Path(out)
+    parts = sorted(held.glob("*.safetensors")) if held.is_dir() else [held]
+    return {name: x for part in parts for name, x in tensors.load_file(part).items()}
 
 
 def test_a_pointer_of_git_lfs_is_no_state_dict(tmp_path):

@@ -55,6 +55,7 @@ class ModelConfig:
         biases: whether query and key have biases.
         multiplier: what logits are multiplied by, if it isn't 1/√K.
         embedding: what the embedding of tokens is multiplied by, True for √D.
+        untied: whether the output layer is not the embedding of tokens, by `tie_word_embeddings`.
         others: what else the logits depend on, field by field, which is described nowhere here.
     """
 
@@ -68,6 +69,7 @@ class ModelConfig:
     biases: bool = False
     multiplier: float | None = None
     embedding: float | bool = False
+    untied: bool = False
     others: tuple[str, ...] = ()
 
     @property
@@ -110,6 +112,7 @@ class ModelConfig:
             bool(_first(fields, biased) if _first(fields, biased) is not None else kind in _BIASES),
             _multiplier(fields, width),
             kind.startswith(_ROOT_WIDTH) or _first(fields, _EMBEDDING) or 0,
+            fields.get("tie_word_embeddings") is False,
             tuple(_others(fields, rope, kind)),
         )
 

@@ -33,6 +33,7 @@ from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.trained.positional import Turning
 from mimetic_jax.tree.rewrite import blocks, plan, rewrite_in_place
+from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights import cooccurrence
 from mimetic_jax.weights.rotary import Rotary
 
@@ -193,6 +194,8 @@ def _add_stated(
         given |= {name: given[name] or count for name, count in stated.items()}
     if given["rules"] is None and config.model_type:
         given["rules"] = zoo.rules_of_config(tensors, config)
+    if config.untied:
+        given["rules"] = Tree(tensors, **given).untied_rules() or given["rules"]
 
 
 def _is_pickled(path: str) -> bool:

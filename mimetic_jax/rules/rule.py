@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -119,6 +120,8 @@ class Rule:
             the number, so that a scheme gives the logits of other models.
         multiplied: whether the model multiplies this embedding by √D, as Gemma; a number, if by
             that, as Granite.
+        untied: whether the model isn't tied, so that another leaf with the numbers of this
+            embedding is no copy of it.
         plus_one: whether the model adds 1 to the stored gain, as Gemma does.
         read_only: whether only `check` reads the leaf, and schemes leave it as it is.
 
@@ -139,6 +142,7 @@ class Rule:
     beside: str | tuple[str, ...] = ""
     undivided: bool | float = False
     multiplied: bool | float = False
+    untied: bool = False
     plus_one: bool = False
     read_only: bool = False
 
@@ -282,25 +286,29 @@ class Rule:
 
 
 def find_rule(
-    path: str, rules: Iterable[Rule], among: Collection[str] = ()
+    path: str, rules: Iterable[Rule], among: Collection[str] = (), rank: int | None = None
 ) -> tuple[Rule, str] | None:
     """The first of some rules that describes a leaf, and the path of its block.
 
-    Rules that need another leaf beside theirs look for it among the paths of all leaves.
+    Rules that need another leaf beside theirs look for it among the paths of all leaves. Of those
+    that differ in the layout of one path, the first with as many axes as `rank` is taken.
 
     >>> query = Rule("query/kernel", "query", "d h k")
     >>> find_rule("block_0/attention/query/kernel", [query]) == (query, "block_0/attention")
     True
     """
-    found = ((rule, rule.block(path)) for rule in rules)
-    return next(
-        (
-            (rule, block)
-            for rule, block in found
-            if block is not None and all(_has(among, block, name) for name in rule.needed)
-        ),
-        None,
+    found = (
+        (rule, block)
+        for rule in rules
+        if (block := rule.block(path)) is not None
+        and all(_has(among, block, name) for name in rule.needed)
     )
+    first = next(found, None)
+    if first is None or not first[0].roles or rank in (None, len(first[0].stored.axes)):
+        return first
+    where = operator.attrgetter("path", "role", "within")
+    same = (one for one in found if where(one[0]) == where(first[0]))
+    return next((one for one in same if len(one[0].stored.axes) == rank), first)
 
 
 def _has(paths: Collection[str], block: str, name: str) -> bool:

@@ -357,7 +357,7 @@ FLAX = (
     *_LOGIT_BIASES,
     *mlp_rules(),
     Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),
-    Rule(r"patch_embed(ding)?/kernel", "patch", "(u v c) d"),
+    *(Rule(r"patch_embed(ding)?/kernel", "patch", axes) for axes in ("(u v c) d", "u v c d")),
     *TOKENS,
 )
 """Stock Flax attention, Linen and NNX; MLPs, token mixing, depthwise filters, relative position

@@ -175,6 +175,8 @@ class Scheme:
     """Whether leaves of attention that no rule describes are refused, as logits depend on them."""
     controls: ClassVar[frozenset[str]] = frozenset()
     """The wrappers whose draw is `controlled`, by name."""
+    together: ClassVar[tuple[frozenset[str], ...]] = ()
+    """Roles of a block whose arrays have a law together, such as query and key."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -202,6 +204,15 @@ class Scheme:
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         """The roles that are overwritten in a block with `roles`; empty if the scheme skips it."""
         raise NotImplementedError
+
+    def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
+        """The roles among those that a `later` scheme writes by which it undoes this one's draw.
+
+        That are parts of what is drawn together in a block where this one has `written` some of it:
+        a scheme that writes all of it draws it anew.
+        """
+        split = [group for group in self.together if group & written and not group <= later]
+        return later & frozenset().union(*split)
 
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         """Raise InputError if a whole tree lacks a role that the scheme needs, or has a wrong one,

@@ -58,6 +58,7 @@ class Impulse(Scheme):
     Reference: Structured Initialization for Vision Transformers, eqs. 9-14.
     """
 
+    together = Mimetic.together
     amplitude: Positive = 1000.0
     noise: Positive = 1.8
     norm: Positive = 7.0
@@ -109,6 +110,10 @@ class Impulse(Scheme):
         traced = isinstance(self.position_scale, jax.core.Tracer)
         scaled = roles & {"position"} if traced or self.position_scale != 1 else frozenset()
         return scaled | self._mimetic().writes(roles)
+
+    def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
+        solved = later & written & {"query", "key", "position"}
+        return super().undone_by(written, later) | solved
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         written = self.writes(frozenset(block))
@@ -227,6 +232,7 @@ class ImpulseMixing(Scheme):
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """
 
+    together = (frozenset({"token_in", "token_out"}),)
     kernel_size: Side = 3
     noise: Annotated[float, NOT_NEGATIVE] = 0.1
 

@@ -54,6 +54,7 @@ class Mimetic(Scheme):
     form of a public diffusion transformer in JAX, whose author wrote it by hand.
     """
 
+    together = (frozenset({"query", "key"}), frozenset({"value", "out"}))
     alpha_qk: Alpha | None = 0.7
     beta_qk: Beta | None = 0.7
     alpha_vo: Alpha | None = 0.4

@@ -64,6 +64,10 @@ class CorrelatedMLP(Scheme):
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return both_or_none(roles, "mlp_in", "mlp_out") & {"mlp_out"}
 
+    def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
+        """By another W₂ for the same W₁, whose means are no part of the correlation."""
+        return frozenset() if "mlp_in" in later else later & written
+
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         scheme: Any = self.at(context.layer, context.num_layers)
         first, second = _pair(block)

@@ -177,6 +177,11 @@ class PositionalHeads(Scheme):
         kernels |= roles & {"mlp_in", "mlp_gate", "mlp_out", "embedding", "unembedding"}
         return kernels | gains | (roles & {f"{role}_bias" for role in kernels & _WRITERS})
 
+    def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
+        """All of it: S is that of the whole network, and a gain that of the kernels' norms."""
+        kernels = {"query", "key"} if "query_gain" in written else set()
+        return later & (written | kernels)
+
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         if "position" in present:
             raise InputError(

@@ -45,6 +45,9 @@ class _Wrapper(Scheme):
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return self.like.writes(roles)
 
+    def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
+        return self.like.undone_by(written, later)
+
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         self.like.check_tree(present, written)
 

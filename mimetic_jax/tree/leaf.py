@@ -75,7 +75,7 @@ class Leaf:
 
     def unpack(self, stored: Any) -> Any:
         """The role's canonical array, [...] or [L, ...], from the stored leaf."""
-        whole = self._whole(stored)
+        whole = self.whole(stored)
         part = whole if self._part is None else whole[self._part]
         if self.rule.plus_one:
             return part.astype(np.float32) + 1
@@ -90,14 +90,14 @@ class Leaf:
         if self.rule.plus_one:
             canonical = canonical - 1
         if self._part is not None or layers is not None:
-            whole = self._whole(stored)
+            whole = self.whole(stored)
             if layers is not None:
                 before = whole if self._part is None else whole[self._part]
                 canonical = _set_part(before, (np.array(layers),), canonical)
             canonical = canonical if self._part is None else _set_part(whole, self._part, canonical)
         return self._rearranged(canonical, self._canonical, self.rule.stored.einops)
 
-    def _whole(self, stored: Any) -> Any:
+    def whole(self, stored: Any) -> Any:
         """The stored leaf with its axes in canonical order, and all roles that share it."""
         return self._rearranged(_gathered(stored), self.rule.stored.einops, self._canonical)
 

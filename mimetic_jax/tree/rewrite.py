@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import re
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,8 @@ from mimetic_jax.tree.placement import (
 from mimetic_jax.tree.tree import Tree, dtype_of
 from mimetic_jax.weights.checks import check_key, in_dtype
 
+_Matches: TypeAlias = list[tuple[str, list[Leaf]]]
+"""Blocks by their paths, with the leaves that a scheme writes there."""
 _SHOWN = 12
 """Layers whose names a plan prints."""
 _SAMPLED = 1024
@@ -64,11 +67,13 @@ class Plan(table.Listing[Write]):
         depth: for each scheme that depends on depth, what does ("Mimetic.beta_qk") and the layers
             of each kind that it writes, from the first to the last.
         table: the name of the rules in `zoo`, if they are a table of it.
+        notes: what else to know of what is written, in sentences.
     """
 
     untouched: tuple[str, ...] = ()
     depth: tuple[tuple[str, tuple[str, ...]], ...] = ()
     table: str | None = None
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         kinds: dict[tuple[str, str, tuple[int, ...], str], list[str]] = defaultdict(list)
@@ -94,6 +99,7 @@ class Plan(table.Listing[Write]):
         for what, layers in self.depth:
             first = layers if len(layers) <= _SHOWN else (*layers[:_SHOWN], "…", layers[-1])
             lines.append(f"{what} by depth: {', '.join(first)}")
+        lines += self.notes
         return "\n".join(map(table.paragraph, lines))
 
 
@@ -148,9 +154,7 @@ def plan(
 
 def _planned(tree: Tree, schemes: Iterable[Scheme], given: Context) -> Plan:
     writes, depth = [], []
-    for one in schemes:
-        seen = tree.seen_by(one)
-        found = seen.matches(one)
+    for one, seen, found in _in_order(tree, schemes, given):
         layers = _layers_to_write(seen, one, given, [block for block, _ in found])
         writes += [
             Write(name_of(one), leaf.path, leaf.role, leaf.shape, leaf.layout)
@@ -168,8 +172,13 @@ def _planned(tree: Tree, schemes: Iterable[Scheme], given: Context) -> Plan:
         for path, leaf in zip(tree.paths, tree.leaves, strict=True)
         if path not in written and len(np.shape(leaf)) > 1
     )
-    name = zoo.table_name(tree.rules)
-    return Plan(writes, untouched=tuple(untouched), depth=tuple(depth), table=name)
+    return Plan(
+        writes,
+        untouched=tuple(untouched),
+        depth=tuple(depth),
+        table=zoo.table_name(tree.rules),
+        notes=tuple(note for index, note in tree.notes.items() if tree.paths[index] in written),
+    )
 
 
 def rewrite(
@@ -368,9 +377,9 @@ def _write(
     written = set()
     with without_mesh():
         key = local_key(key)
-        for one in as_tuple(scheme):
+        for one, seen, found in _in_order(tree, as_tuple(scheme), given):
             # No other block reads these leaves, and positions are read before the first draw.
-            for index, leaf in _written(tree, key, one, given, of_shapes):
+            for index, leaf in _written(seen, key, one, given, found, of_shapes):
                 if in_place:
                     tree.leaves[index][...] = leaf
                 else:
@@ -379,12 +388,62 @@ def _write(
     return written
 
 
+def _in_order(
+    tree: Tree, schemes: Iterable[Scheme], given: Context
+) -> list[tuple[Scheme, Tree, _Matches]]:
+    """Each scheme, the tree as it sees it, and the leaves that it writes there.
+
+    Raises:
+        InputError: if a scheme undoes what one before it has drawn.
+    """
+    found = []
+    for one in schemes:
+        seen = tree.seen_by(one)
+        found.append((one, seen, seen.matches(one)))
+    for earlier, later in itertools.combinations(found, 2):
+        _check_not_undone(earlier, later, given, [name_of(one) for one, _, _ in found])
+    return found
+
+
+def _check_not_undone(
+    earlier: tuple[Scheme, Tree, _Matches],
+    later: tuple[Scheme, Tree, _Matches],
+    given: Context,
+    names: list[str],
+) -> None:
+    """Raise InputError if the later scheme undoes the earlier one in a layer."""
+    both = earlier, later
+    written = [{block: {x.role: x.path for x in leaves} for block, leaves in of} for *_, of in both]
+    for block in written[0].keys() & written[1].keys():
+        roles, others = (frozenset(each[block]) for each in written)
+        if not (undone := earlier[0].undone_by(roles, others)):
+            continue
+        layers = [
+            set(_layers_to_write(seen, scheme, given, [block])[block]) for scheme, seen, _ in both
+        ]
+        if layers[0].isdisjoint(layers[1]):
+            continue
+        first, second = (name_of(scheme) for scheme, *_ in both)
+        names.insert(names.index(second) + 1, names[at := names.index(first)])
+        del names[at]
+        advice = f"give ({', '.join(names)}), in this order"
+        if later[0].undone_by(others, roles):
+            advice = "take one of the two"
+        raise InputError(
+            f"{second} writes {written[1][block][min(undone)]} after {first}, whose draw it would "
+            f"undo: {advice}"
+        )
+
+
 def _written(
-    tree: Tree, key: jax.Array, scheme: Scheme, given: Context, of_shapes: bool
+    tree: Tree,
+    key: jax.Array,
+    scheme: Scheme,
+    given: Context,
+    found: _Matches,
+    of_shapes: bool,
 ) -> Iterator[tuple[int, Any]]:
     """Each leaf that the scheme writes, by its index, when its block is drawn."""
-    tree = tree.seen_by(scheme)
-    found = tree.matches(scheme)
     for leaf in (leaf for _, leaves in found for leaf in leaves):
         if not tree.is_shape(leaf):
             check_whole(tree.stored(leaf), key, leaf.path)
@@ -417,12 +476,12 @@ def _written(
         nothing = nothing and not layers
         some = None if layers == tree.layers(block) else [x for x in layers if x is not None]
         for role, array in drawn.items():
-            leaf = tree.blocks[block][role]
-            # Several roles may share a leaf: each is put into the result of the one before.
-            stored = new.get(leaf.index, tree.leaves[leaf.index])
             if shared:
                 checksum = zlib.crc32(np.asarray(array).tobytes(), checksum)
-            new[leaf.index] = placed_like(leaf.pack(array, blank(stored, array), some), stored)
+            for leaf in tree.stored_in(block, role):
+                # Several roles may share a leaf: each is put into the result of the one before.
+                stored = new.get(leaf.index, tree.leaves[leaf.index])
+                new[leaf.index] = placed_like(leaf.pack(array, blank(stored, array), some), stored)
         yield from new.items()
     if nothing:
         raise _all_skipped(scheme, blocks)

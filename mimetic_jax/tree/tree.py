@@ -26,6 +26,7 @@ from mimetic_jax.schemes import Block, Context, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
 from mimetic_jax.tree import advice, checks
 from mimetic_jax.tree.leaf import Leaf
+from mimetic_jax.tree.tied import tie
 from mimetic_jax.weights.checks import check_dtype, counts, pair
 from mimetic_jax.weights.position import square_grid
 
@@ -49,7 +50,10 @@ class Tree:
         blocks: the described leaves by the path of their block and by role.
         held: the paths of all leaves by what they are in.
         scaled: the path of the scale of each kernel that has one in another module.
+        rule_of: the rule that describes a leaf, by path.
         undescribed: leaves that seem to be of attention which no rule describes.
+        tied: the copies of an embedding of tokens, which are written as it is, by its index;
+            `notes` are what a plan says of them.
     """
 
     def __init__(
@@ -81,11 +85,11 @@ class Tree:
         self.scaled = checks.scaled_elsewhere(self.beside)
 
         # By its path alone each leaf is labeled: the first rule that describes it, and its block.
-        found = {path: find_rule(path, self.rules, self.beside) for path in self.paths}
-        labels = {path: label for path, label in found.items() if label}
-        self._rule_of = {path: rule for path, (rule, _) in labels.items()}
         ranks = {path: np.ndim(leaf) for path, leaf in named}
-        self.undescribed = _undescribed(ranks, self._rule_of, self.rules, self.found_rules)
+        found = {path: find_rule(path, self.rules, self.beside, ranks[path]) for path in self.paths}
+        labels = {path: label for path, label in found.items() if label}
+        self.rule_of = {path: rule for path, (rule, _) in labels.items()}
+        self.undescribed = _undescribed(ranks, self.rule_of, self.rules, self.found_rules)
         self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
         self._norms: dict[str, dict[str, Leaf]] = defaultdict(dict)  # with "/" between names
         self._read_only: dict[str, dict[str, Leaf]] = defaultdict(dict)
@@ -94,12 +98,13 @@ class Tree:
         ).items():
             for leaf in self._sized(members):
                 self._place(leaf, block)
+        self.tied, self.notes = tie(self)
 
     def _members(
         self, labels: Mapping[str, tuple[Rule, str]], of_optimizer: Mapping[int, str]
     ) -> dict[str, list[tuple[int, Rule]]]:
         """The leaves of each block that have roles, by index; those of gated MLPs are none."""
-        gated = _gated_blocks(self.paths, self._rule_of)
+        gated = _gated_blocks(self.paths, self.rule_of)
         members: dict[str, list[tuple[int, Rule]]] = defaultdict(list)
         for index, path in enumerate(self.paths):
             rule, block = labels.get(path, (None, ""))
@@ -171,7 +176,7 @@ class Tree:
         names_inside = {
             path: path.replace(".", "/").removeprefix(inside)
             for path in self.paths
-            if path.replace(".", "/").startswith(inside) and path not in self._rule_of
+            if path.replace(".", "/").startswith(inside) and path not in self.rule_of
         }
         if not inside:  # the tree has no name for the module
             return []
@@ -328,11 +333,16 @@ class Tree:
             own = bool(block) and at.startswith(f"{block.replace('.', '/')}/")
             known = width in np.shape(leaf) or (own and not columns.isdisjoint(np.shape(leaf)))
             if inside and known and np.ndim(leaf) == (1 if layer is None else 2):
-                rule = self._rule_of.get(path)
+                rule = self.rule_of.get(path)
                 after = rule is not None and "post_norm" in rule.roles
                 if after or (rule is None and not _BIAS.search(path)):
                     found[path] = after
         return found
+
+    def stored_in(self, block: str, role: str) -> list[Leaf]:
+        """The leaf that holds a role of a block, and its copies."""
+        leaf = self.blocks[block][role]
+        return [leaf, *self.tied.get(leaf.index, ())]
 
     def layers(self, block: str) -> list[int | None]:
         """The layers that a block stacks; [None] if it doesn't stack layers."""
@@ -411,7 +421,7 @@ class Tree:
             except InputError as error:  # half of the names may be those of stock layers
                 raise InputError(f"{error}{advice.hint(self)}") from error
             if roles:
-                leaves = [self.blocks[block][role] for role in sorted(roles)]
+                leaves = [leaf for role in sorted(roles) for leaf in self.stored_in(block, role)]
                 # First, as its error says what is wrong with layers that are read as a width.
                 checks.check_heads(self, block, roles)
                 for leaf in leaves:
@@ -436,6 +446,16 @@ class Tree:
             if "query" in self.blocks[block]:
                 checks.check_columns(self, block, self.layers(block)[0])
         return found
+
+    def untied_rules(self) -> Sequence[Rule] | None:
+        """The rules for a model that isn't tied, whatever its output layer holds; None if the given
+        or known ones do."""
+        if not self.tied:
+            return None
+        return tuple(
+            dataclasses.replace(rule, untied=True) if "embedding" in rule.roles else rule
+            for rule in self.rules
+        )
 
     @property
     def name_of_rules(self) -> str:

@@ -17,7 +17,7 @@ from mimetic_jax.schemes import (
     Unigram,
     Whitened,
 )
-from mimetic_jax.weights import cooccurrence
+from mimetic_jax.weights import cooccurrence, natural_covariance
 from tests.zoo.cases import ones
 
 KEY = jax.random.key(0)
@@ -236,13 +236,29 @@ def test_layers_that_are_stacked_twice_are_drawn_as_the_error_says():
     vmapped(stack, stack, (0, 1), (2, 3))
 
 
-def vmapped(tree, params, axes, sizes):
+def called(tree, params, scheme):
     """Draw with the call that the error of a tree gives."""
-    with pytest.raises(InputError, match=rf"jax\.vmap\(.*split\(key, {sizes[0]}\)") as refused:
-        plan(tree, Mimetic())
+    with pytest.raises(InputError, match=r"jax\.vmap\(.*split\(key, \d\)") as refused:
+        plan(tree, scheme)
     call = re.search(r"jax\.vmap\(.*\)$", str(refused.value))[0]
     scope = {"jax": jax, "rewrite": rewrite, "attention_rules": attention_rules, "key": KEY}
-    new = eval(call, scope | {"scheme": Mimetic(), "params": params})
+    return eval(call, scope | {"scheme": scheme, "params": params})
+
+
+def test_patch_embeddings_of_several_models_are_drawn_as_the_error_says():
+    """One is a dense layer of flattened patches or a convolution, as its number of axes says."""
+    stacked = ones({"patch_embed/kernel": (2, 4, 4, 3, D)})
+    kernels = called(stacked, stacked, Whitened(share=1))["patch_embed/kernel"]
+    for kernel in (kernels[0], kernels[1].reshape(48, D)):
+        drawn = rewrite(KEY, {"patch_embed/kernel": kernel}, Whitened(share=1))
+        for patch in (kernel, drawn["patch_embed/kernel"]):
+            flat = np.asarray(patch, np.float64).reshape(48, D)
+            outputs = flat.T @ natural_covariance(4) @ flat
+            assert np.ptp(np.linalg.eigvalsh(outputs)) < 1e-3 * np.trace(outputs) / D
+
+
+def vmapped(tree, params, axes, sizes):
+    new = called(tree, params, Mimetic())
     count = sizes[0] * sizes[1]
     flat = {
         path: np.moveaxis(leaf, axes, (0, 1)).reshape(count, *np.delete(leaf.shape, axes))

@@ -1,0 +1,116 @@
+"""Embeddings of tokens that a tied model stores under several names, or under another one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.tree.leaf import Leaf
+from mimetic_jax.weights.checks import is_here
+
+if TYPE_CHECKING:
+    from mimetic_jax.tree.tree import Tree
+
+_ROLES = {"embedding", "unembedding"}
+_ROWS = 64
+"""Tokens that are compared at once: the first ones tell nearly all tensors apart."""
+
+
+def tie(tree: Tree) -> tuple[dict[int, list[Leaf]], dict[int, str]]:
+    """Take the copies of embeddings of tokens out of a tree's blocks.
+
+    Copies hold the same numbers, as the output layer of a tied model does in files that store both.
+    A file that stores one may do so under the name of the output layer, which then gets the role of
+    the embedding.
+
+    Returns:
+        The copies of each tied embedding, by its index, and what to say of them.
+    """
+    copies: dict[int, list[Leaf]] = {}
+    notes: dict[int, str] = {}
+    rules = [rule for rule in tree.rules if rule.role == "embedding"]
+    if (lone := _lone_output(tree)) and not any(rule.untied for rule in rules):
+        block, output = lone
+        del tree.blocks[block][output.role]
+        leaf = _stored_as(output, rules[0] if rules else output.rule)
+        tree.blocks[block][leaf.role] = leaf
+        copies[leaf.index] = []
+        notes[leaf.index] = f"{leaf.path} is the embedding of a tied model: no other is of its size"
+    for block in list(tree.blocks):
+        table = tree.blocks[block].get("embedding")
+        if table is None or not table.fits or len(table.shape) != 2:
+            continue
+        equal = [leaf for leaf in _alike(tree, table) if _are_equal(tree, table, leaf)]
+        if not equal:
+            continue
+        names = f"{', '.join(leaf.path for leaf in equal)} = {table.path}"
+        if table.rule.untied:
+            notes[table.index] = f"{names}: two tensors, by tie_word_embeddings=false"
+            continue
+        notes[table.index] = f"{names}: one tensor of a tied model, written alike"
+        copies[table.index] = equal
+        taken = {leaf.index for leaf in equal}
+        for roles in tree.blocks.values():
+            for role in [role for role, leaf in roles.items() if leaf.index in taken]:
+                del roles[role]
+    return copies, notes
+
+
+def _lone_output(tree: Tree) -> tuple[str, Leaf] | None:
+    """The block and the leaf of an output layer, if no other leaf could embed its tokens."""
+    found = [
+        (block, leaf)
+        for block, roles in tree.blocks.items()
+        for role, leaf in roles.items()
+        if role in _ROLES
+    ]
+    if len(found) != 1 or found[0][1].role == "embedding" or not found[0][1].fits:
+        return None
+    size = sorted(found[0][1].shape)
+    same_size = [leaf for leaf in tree.leaves if sorted(np.shape(leaf)) == size]
+    return found[0] if len(same_size) == 1 else None
+
+
+def _alike(tree: Tree, table: Leaf) -> Iterator[Leaf]:
+    """Leaves that may be copies of an embedding by their shapes and by what rules say of them."""
+    axes = table.rule.layout.split()
+    for index, (path, leaf) in enumerate(zip(tree.paths, tree.leaves, strict=True)):
+        rule, shape = tree.rule_of.get(path, table.rule), np.shape(leaf)
+        if index == table.index or not _ROLES.issuperset(rule.roles):
+            continue
+        for order in (axes, axes[::-1]):
+            if shape == tuple(table.sizes[axis] for axis in order):
+                rule = dataclasses.replace(table.rule, layout=" ".join(order))
+                yield dataclasses.replace(table, index=index, path=path, rule=rule, shape=shape)
+                break
+
+
+def _are_equal(tree: Tree, table: Leaf, other: Leaf) -> bool:
+    """Whether two leaves hold the same numbers, which aren't all one number, as in a blank tree."""
+    stored = [tree.leaves[leaf.index] for leaf in (table, other)]
+    if any(isinstance(one, jax.ShapeDtypeStruct) for one in stored):
+        return False
+    if stored[0] is stored[1]:
+        return True
+    if any(map(_unknown, stored)):
+        return False
+    one, two = (leaf.whole(np.asarray(x)) for leaf, x in zip((table, other), stored, strict=True))
+    parts = [slice(start, start + _ROWS) for start in range(0, len(one), _ROWS)]
+    return all(np.array_equal(one[part], two[part]) for part in parts) and one.min() < one.max()
+
+
+def _unknown(stored: Any) -> bool:
+    """Whether the values of an array can't be read here."""
+    traced = isinstance(stored, jax.core.Tracer)
+    return traced or not is_here(stored) or (isinstance(stored, jax.Array) and stored.is_deleted())
+
+
+def _stored_as(leaf: Leaf, rule: Rule) -> Leaf:
+    """An output layer as the embedding by the table's rule of one, in the order of its own axes."""
+    rule = dataclasses.replace(rule, role="embedding", layout=leaf.rule.layout)
+    return dataclasses.replace(leaf, role="embedding", rule=rule)

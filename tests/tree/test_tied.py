@@ -1,0 +1,131 @@
+"""An embedding of tokens that a tree holds twice, or under the name of the output layer, is one."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from mimetic_jax import InputError, Rule, plan, rewrite, weights, zoo
+from mimetic_jax.nnx import initialize
+from mimetic_jax.schemes import Cooccurrence, PositionalHeads
+
+KEY = jax.random.key(0)
+V, D = 40, 16
+COUNTS = weights.cooccurrence(np.random.default_rng(0).zipf(1.5, 4000) % V, V)
+TABLE = np.random.default_rng(1).standard_normal((V, D)).astype(np.float32)
+ATTENTION = {
+    f"model.layers.0.self_attn.{name}_proj.weight": TABLE[:D] * (1 + at)
+    for at, name in enumerate("qkvo")
+}
+ONE = ATTENTION | {"model.embed_tokens.weight": TABLE}
+BOTH = ONE | {"lm_head.weight": TABLE.copy()}
+
+
+def rewritten(params, scheme=None, **options):
+    options = {"num_heads": 2, "counts": COUNTS} | options
+    return rewrite(KEY, params, scheme or Cooccurrence(), **options)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"lm_head.weight": TABLE.copy()},
+        {"lm_head.weight": TABLE},
+        {"output.weight": TABLE.copy()},  # a name that no rule has
+        {"lm_head.weight": TABLE.copy(), "side.embed_tokens.weight": TABLE.copy()},
+        {"lm_head.weight": jnp.asarray(TABLE)},
+    ],
+)
+def test_copies_are_written_alike_and_named(others):
+    expected = rewritten(ONE)["model.embed_tokens.weight"]
+    new = rewritten(ONE | others)
+    for name in ("model.embed_tokens.weight", *others):
+        np.testing.assert_array_equal(new[name], expected)
+    planned = plan(ONE | others, Cooccurrence(), num_heads=2, counts=COUNTS)
+    assert {write.path for write in planned} == {"model.embed_tokens.weight", *others}
+    assert planned.notes[0].startswith(f"{', '.join(others)} = model.embed_tokens.weight: one")
+
+
+def test_a_constant_channel_stays_in_both():
+    """Of an untied model it goes out of the output layer."""
+    scheme = PositionalHeads(10_000, channel=0)
+    layer, random = "model.layers.0.mlp", np.random.default_rng(2)
+    mlp = {f"{layer}.{n}_proj.weight": random.normal(size=(24, D)) for n in ("gate", "up")}
+    mlp[f"{layer}.down_proj.weight"] = random.normal(size=(D, 24))
+    new, alone = (rewritten(tree | mlp, scheme) for tree in (BOTH, ONE))
+    assert new["lm_head.weight"][:, 0].all()
+    for name, array in alone.items():
+        np.testing.assert_array_equal(new[name], array)
+    np.testing.assert_array_equal(new["lm_head.weight"], new["model.embed_tokens.weight"])
+
+
+def test_what_a_configuration_has_untied_stays_two():
+    rules = tuple(
+        dataclasses.replace(rule, untied=True) if rule.role == "embedding" else rule
+        for rule in zoo.PYTORCH
+    )
+    new = rewritten(BOTH, rules=rules)
+    np.testing.assert_array_equal(new["lm_head.weight"], TABLE)
+    assert not np.array_equal(new["model.embed_tokens.weight"], TABLE)
+    planned = plan(BOTH, Cooccurrence(), rules=rules, num_heads=2, counts=COUNTS)
+    assert "two tensors, by tie_word_embeddings=false" in planned.notes[0]
+
+
+@pytest.mark.parametrize(
+    "other", [2 * TABLE, np.concatenate([TABLE[:-1], TABLE[:1]]), TABLE[:, ::-1]]
+)
+def test_other_numbers_are_another_tensor(other):
+    new = rewritten(ONE | {"lm_head.weight": other.copy()})
+    np.testing.assert_array_equal(new["lm_head.weight"], other)
+    blank = {name: np.zeros_like(array) for name, array in BOTH.items()}
+    shapes = jax.eval_shape(lambda: BOTH)
+    for tree in (blank, shapes):
+        assert len(plan(tree, Cooccurrence(), num_heads=2, counts=COUNTS)) == 1
+
+
+def test_an_output_layer_alone_is_the_embedding():
+    """So `save_model` of safetensors stores a tied model."""
+    alone = ATTENTION | {"lm_head.weight": TABLE}
+    new = rewritten(alone)["lm_head.weight"]
+    law = rewritten(ONE)["model.embed_tokens.weight"]
+    np.testing.assert_allclose(new @ new.T, law @ law.T, atol=1e-4)
+    planned = plan(alone, Cooccurrence(), num_heads=2, counts=COUNTS)
+    assert planned.notes[0].startswith("lm_head.weight is the embedding of a tied model")
+    unnamed = alone | {"words": 2 * TABLE}
+    with pytest.raises(InputError, match="Cooccurrence matches nothing"):
+        rewritten(unnamed)
+
+
+def test_trees_of_flax():
+    """The output layer is stored the other way round there."""
+
+    class Model(nnx.Module):
+        def __init__(self):
+            self.embed = nnx.Embed(V, D, rngs=nnx.Rngs(0))
+            self.lm_head = nnx.Linear(D, V, use_bias=False, rngs=nnx.Rngs(1))
+            self.lm_head.kernel[...] = self.embed.embedding[...].T
+
+    model = Model()
+    written = initialize(model, KEY, Cooccurrence(), counts=COUNTS)
+    assert [(x.path, x.layout) for x in written][1] == ("lm_head/kernel", "d t")
+    table, kernel = model.embed.embedding[...], model.lm_head.kernel[...]
+    np.testing.assert_array_equal(table, kernel.T)
+    params = {"embed": {"embedding": TABLE}, "lm_head": {"kernel": TABLE.T.copy()}}
+    new = rewrite(KEY, params, Cooccurrence(), counts=COUNTS)
+    np.testing.assert_array_equal(new["embed"]["embedding"], new["lm_head"]["kernel"].T)
+    rules = (Rule("embed/embedding", "embedding", "t d", multiplied=True),)
+    new = rewrite(KEY, params, Cooccurrence(), counts=COUNTS, rules=rules)
+    np.testing.assert_array_equal(new["embed"]["embedding"], new["lm_head"]["kernel"].T)
+
+
+def test_inside_of_a_program_one_array_is_one():
+    def made(key):
+        table = jnp.asarray(TABLE)
+        params = {"wte": {"embedding": table}, "lm_head": table}
+        return rewrite(key, params, Cooccurrence(), counts=COUNTS)
+
+    new = jax.jit(made)(KEY)
+    np.testing.assert_array_equal(new["wte"]["embedding"], new["lm_head"])
