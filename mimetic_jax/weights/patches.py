@@ -59,9 +59,7 @@ def patch_covariance(images: Any, patch: int) -> np.ndarray:
     (patch,) = counts(patch=patch)
     images = _real("images", images)
     if images.ndim != 4:
-        raise InputError(
-            f"images of shape {images.shape} are not [B, h, w, C]; C of gray ones is 1"
-        )
+        raise InputError(f"images of shape {images.shape} are not [B, h, w, C]; gray ones have C 1")
     rows, columns = (side // patch for side in images.shape[1:3])
     if rows * columns * images.shape[0] * images.shape[3] == 0:
         raise InputError(f"no patch of {patch} pixels fits images of shape {images.shape}")

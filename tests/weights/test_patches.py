@@ -82,7 +82,6 @@ GRAY = IMAGES[..., 0]
         ),
         (np.broadcast_to(np.uint8(0), (1, 2048, 2048, 3)), 1024, "1024 x 1024 x 3 have 3,145,728"),
     ],
-    ids=str,
 )
 def test_images_that_have_no_covariance(images, patch, words):
     with pytest.raises(InputError, match=words):
