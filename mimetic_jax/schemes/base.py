@@ -13,7 +13,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import check_fields, field_types, shown
-from mimetic_jax.weights.checks import is_finite
+from mimetic_jax.weights.checks import check_room, is_finite
 
 if TYPE_CHECKING:
     from mimetic_jax.schemes.network import Network
@@ -248,9 +248,11 @@ class Scheme:
                 "mimetic_jax.initializers"
             )
         block = block if isinstance(block, Block) else Block.of(block)
+        written = roles_to_write(self, block)
+        check_room(*(block.shapes[role] for role in written))
         with named_if_traced(self):
             drawn = self.draw(key, block, context)
-        _check_drawn(self, block, drawn)
+        _check_drawn(self, block, written, drawn)
         return drawn
 
     def at(self, layer: int, num_layers: int) -> Self:
@@ -271,9 +273,9 @@ class Scheme:
         return dataclasses.replace(self, **resolved)
 
 
-def _check_drawn(scheme: Scheme, block: Block, drawn: Any) -> None:
+def _check_drawn(scheme: Scheme, block: Block, written: frozenset[str], drawn: Any) -> None:
     """Raise InputError unless these are finite arrays of the roles and shapes of the scheme."""
-    name, written = type(scheme).__name__, roles_to_write(scheme, block)
+    name = type(scheme).__name__
     if isinstance(drawn, Mapping) and not drawn:
         if written and not depth_dependence(scheme):
             raise InputError(

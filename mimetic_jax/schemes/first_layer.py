@@ -14,7 +14,7 @@ from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, Scheme, inside
 from mimetic_jax.weights.counts import SMOOTHING, WINDOW
-from mimetic_jax.weights.patches import SHARE
+from mimetic_jax.weights.patches import SHARE, square
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,12 +99,13 @@ class Whitened(Scheme):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         *pixels, channels, dim = block.shapes["patch"]
-        size, covariance = math.prod(pixels) * channels, context.covariance
-        if covariance is None:
-            if pixels[0] != pixels[1]:
-                raise InputError(f"patches of {pixels} pixels are not squares: give a covariance")
+        if context.covariance is not None:
+            covariance = square(context.covariance)
+        elif pixels[0] == pixels[1]:
             covariance = weights.natural_covariance(pixels[0], channels)
-        if len(covariance) != size:
+        else:
+            raise InputError(f"patches of {pixels} pixels are not squares: give a covariance")
+        if len(covariance) != math.prod(pixels) * channels:
             raise InputError(
                 f"a covariance of {len(covariance)} numbers, but patches of "
                 f"{pixels[0]} x {pixels[1]} x {channels}"

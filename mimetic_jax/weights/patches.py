@@ -10,12 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.typed import Range
+from mimetic_jax.base.typed import Range, shown
 from mimetic_jax.host.cores import limited_blas
-from mimetic_jax.weights.checks import check_key, counts, number
+from mimetic_jax.weights.checks import check_key, check_room, counts, number
 from mimetic_jax.weights.factor import haar_basis
 
 SHARE = Range(0, 1, above=True)
+
+_MOST = 2**14
+"""Numbers of a patch above which their covariance takes more than 2 GiB, and hours to decompose."""
 
 _LOWEST = 0.75
 """f₀ of the spectrum 1/(f₀² + f²), in half waves per patch, by the energy at low frequencies of the
@@ -54,16 +57,25 @@ def patch_covariance(images: Any, patch: int) -> np.ndarray:
         (48, 48)
     """
     (patch,) = counts(patch=patch)
-    images = np.asarray(images, np.float64)
+    images = _real("images", images)
+    if images.ndim != 4:
+        raise InputError(f"images of shape {images.shape} are not [B, h, w, C]; gray ones have C 1")
     rows, columns = (side // patch for side in images.shape[1:3])
-    if images.ndim != 4 or not min(rows, columns):
+    if rows * columns * images.shape[0] * images.shape[3] == 0:
         raise InputError(f"no patch of {patch} pixels fits images of shape {images.shape}")
+    size = _numbers(patch, images.shape[-1])
     if not np.isfinite(images).all():
         raise InputError("images have values that are not finite numbers")
     cut = images[:, : rows * patch, : columns * patch]
     patches = cut.reshape(len(cut), rows, patch, columns, patch, -1).swapaxes(2, 3)
-    with limited_blas():
-        return np.cov(patches.reshape(-1, patch * patch * images.shape[-1]), rowvar=False)
+    patches = patches.reshape(-1, size)
+    if len(patches) == 1:
+        raise InputError(f"images of shape {images.shape} hold one patch, which has no covariance")
+    with limited_blas(), np.errstate(over="ignore", invalid="ignore"):
+        covariance = np.cov(patches, rowvar=False).reshape(size, size)
+    if not np.isfinite(covariance).all():
+        raise InputError(f"images have values of up to {np.abs(images).max():.3g}: normalize them")
+    return covariance
 
 
 def natural_covariance(patch: int, channels: int = 3) -> np.ndarray:
@@ -88,20 +100,22 @@ def natural_covariance(patch: int, channels: int = 3) -> np.ndarray:
     patch, channels = counts(patch=patch, channels=channels)
     if channels not in (1, 3):
         raise InputError(f"natural images have 3 channels or 1, not {channels}: give a covariance")
+    size = _numbers(patch, channels)
     pixels, waves = np.arange(patch), cosines(patch)
     variance = 1 / (_LOWEST**2 + pixels[:, None] ** 2 + pixels**2)
     images = np.einsum("yu,xv,uv,zu,wv->yxzw", waves, waves, variance, waves, waves)
     colors = COLORS.T @ np.diag(_SHARES) @ COLORS if channels == 3 else np.eye(1)
-    joined = np.einsum("yxzw,bc->yxbzwc", images, colors).reshape(2 * (patch * patch * channels,))
-    return joined * (len(joined) / joined.trace())
+    joined = np.einsum("yxzw,bc->yxbzwc", images, colors).reshape(size, size)
+    return joined * (size / joined.trace())
 
 
 def whitened(key: jax.Array, covariance: np.ndarray, dim: int, *, share: float = 0.2) -> jax.Array:
-    """A patch embedding whose outputs have equal variances, but for the finest details.
+    """A patch embedding that whitens a share of the principal components of patches, or all.
 
-    W = V diag(g) Q with Σ = V diag(λ) Vᵀ and g_i = λ_i^-½ / (1 + (λ_c / λ_i)²): components of
-    variances far above λ_c are whitened, those far below, mostly noise, are left out. Q [P, D] is a
-    random semi-orthogonal matrix; if D < P the D largest components are embedded.
+    W = V diag(g) Q with Σ = V diag(λ) Vᵀ and g_i = λ_i^-½ / (1 + (λ_c / λ_i)²). In the outputs the
+    component i has the variance (1 + (λ_c / λ_i)²)⁻²: 1 if λ_i is far above λ_c, ¼ at λ_c, next to
+    none far below, where patches are mostly noise. Q [P, D] is a random semi-orthogonal matrix; if
+    D < P the D largest components are embedded.
 
     Args:
         key: a `jax.random` key, of Q; concrete or traced.
@@ -115,7 +129,8 @@ def whitened(key: jax.Array, covariance: np.ndarray, dim: int, *, share: float =
         D ≤ P.
 
     Raises:
-        InputError: if Σ is not a symmetric matrix of finite numbers, or zero.
+        InputError: if Σ is not the covariance of anything: it isn't symmetric, or has a negative
+            variance, no finite one, or none at all.
 
     Example:
         >>> kernel = whitened(jax.random.key(0), natural_covariance(4), 16, share=1)
@@ -129,21 +144,58 @@ def whitened(key: jax.Array, covariance: np.ndarray, dim: int, *, share: float =
     check_key(key)
     (dim,) = counts(dim=dim)
     share = number("share", share, SHARE)
-    covariance = np.asarray(covariance, np.float64)
-    if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
-        raise InputError(f"a covariance of shape {covariance.shape} is not a square [P, P]")
+    covariance = square(covariance)
+    check_room((2, *covariance.shape), (3, dim, min(dim, len(covariance))))
     if not np.isfinite(covariance).all() or not np.allclose(covariance, covariance.T):
         raise InputError("the covariance is not a symmetric matrix of finite numbers")
     with limited_blas():
         variances, vectors = np.linalg.eigh(covariance)
-    if not variances[-1] > 0:
+    if not variances.any():
         raise InputError("the covariance is zero: all patches are equal")
+    largest = variances[-1]
+    if not 1e-30 < largest < 1e30 or variances[0] < -1e-6 * largest:
+        raise InputError(
+            f"the covariance has variances from {variances[0]:.3g} to {largest:.3g}: give one of "
+            "weights.patch_covariance, of normalized images"
+        )
     limit = 0 if share == 1 else variances[-math.ceil(share * len(variances))].clip(min=0)
     variances, vectors = variances[::-1][:dim], vectors[:, ::-1][:, :dim]
-    known = variances > 1e-10 * variances[0]
+    known = variances > 1e-10 * largest
     safe = np.where(known, variances, 1)
     gains = np.where(known, safe**-0.5 / (1 + (limit / safe) ** 2), 0)
     rank = len(gains)
     turn_DxR = jnp.asarray(haar_basis(jax.random.normal(key, (1, dim, rank), jnp.float32)))[0]
     with jax.default_matmul_precision("highest"):
         return jnp.asarray(vectors * gains, jnp.float32) @ turn_DxR.T
+
+
+def square(covariance: Any) -> np.ndarray:
+    """A covariance in float64, after a check of its shape [P, P]."""
+    covariance = _real("the covariance", covariance)
+    if covariance.ndim != 2 or not 0 < covariance.shape[0] == covariance.shape[1]:
+        raise InputError(f"a covariance of shape {covariance.shape} is not a square [P, P]")
+    return covariance
+
+
+def _real(name: str, values: Any) -> np.ndarray:
+    """An array of real numbers in float64."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "OSUc":
+            return array.astype(np.float64)
+    except (TypeError, ValueError, RuntimeError):  # a traced array, a deleted one
+        pass
+    raise InputError(
+        f"{name}: {shown(values)} is not an array of real numbers, known before tracing"
+    )
+
+
+def _numbers(patch: int, channels: int) -> int:
+    """The numbers of a patch, P, after a check that arrays [P, P] are of a size to work with."""
+    size = patch * patch * channels
+    if size > _MOST:
+        raise InputError(
+            f"patches of {patch} x {patch} x {channels} have {size:,} numbers, and a covariance is "
+            f"of at most {_MOST:,}"
+        )
+    return size

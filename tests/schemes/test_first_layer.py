@@ -135,8 +135,13 @@ def test_patches_are_whitened_at_the_norm_of_the_kernel():
     np.testing.assert_allclose(same["patch_embed"]["kernel"].reshape(12, 16), kernel, atol=1e-6)
     without = rewrite(KEY, conv, Whitened(), rules=rules)["patch_embed"]["kernel"]
     assert np.isfinite(without).all()
-    with pytest.raises(InputError, match="a covariance of 5 numbers, but patches of 2 x 2 x 3"):
-        rewrite(KEY, params, Whitened(), covariance=np.eye(5))
+    for given, words in (
+        (np.eye(5), "a covariance of 5 numbers, but patches of 2 x 2 x 3"),
+        (np.float64(2), r"a covariance of shape \(\) is not a square"),
+        ("x" * 12, "not an array of real numbers"),
+    ):
+        with pytest.raises(InputError, match=words):
+            rewrite(KEY, params, Whitened(), covariance=given)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,11 @@ from mimetic_jax.schemes import (
     MeanShift,
     Mimetic,
     NormMatched,
+    Orthogonal,
     Scheme,
     SinCos,
+    Zero,
+    ZeroOut,
 )
 from tests.models.values import initial
 from tests.noise import Noise
@@ -104,6 +107,17 @@ def test_values_are_needed_where_a_scheme_reads_them():
         rewrite(KEY, tree, Mimetic())
     kernels = {f"mlp_{layer}": params()[f"mlp_{layer}"] for layer in range(2)}
     assert_equal(draw(KEY, tree | kernels, MeanShift()), draw(KEY, params(), MeanShift()))
+
+
+@pytest.mark.parametrize("scheme", [NOISE, Orthogonal(), Zero(), ZeroOut()], ids=str)
+def test_shapes_beyond_all_memory_are_refused(scheme):
+    """XLA would end the process."""
+    wide = dict.fromkeys(("query", "key", "value"), (2**20, 2**10, 2**10)) | {
+        "out": (2**10, 2**10, 2**20)
+    }
+    tree = {role: {"kernel": jax.ShapeDtypeStruct(s, jnp.float32)} for role, s in wide.items()}
+    with pytest.raises(InputError, match=r"GiB of memory, and .* GiB are available"):
+        draw(KEY, tree, scheme)
 
 
 @pytest.mark.parametrize("grouped", [False, True])

@@ -58,17 +58,58 @@ def test_energy_by_frequency_is_that_of_a_trained_model():
     assert cosine > 0.99
 
 
+def test_a_gray_pixel_has_a_variance():
+    found = weights.patch_covariance(IMAGES[..., :1], 1)
+    np.testing.assert_allclose(found, [[np.var(IMAGES[..., 0], ddof=1)]])
+
+
+GRAY = IMAGES[..., 0]
+
+
+@pytest.mark.parametrize(
+    ("images", "patch", "words"),
+    [
+        (IMAGES, 10, r"no patch of 10 pixels fits images of shape \(300, 9, 8, 3\)"),
+        (IMAGES[:0], 2, r"no patch of 2 pixels fits images of shape \(0, 9, 8, 3\)"),
+        (IMAGES[..., :0], 2, r"fits images of shape \(300, 9, 8, 0\)"),
+        (IMAGES[:1], 8, r"shape \(1, 9, 8, 3\) hold one patch"),
+        *((x, 2, r"are not \[B, h, w, C\]; gray ones have C 1") for x in (GRAY, GRAY[0], 3.0)),
+        (IMAGES * np.nan, 2, "not finite numbers"),
+        (IMAGES * 1e200, 2, "values of up to .*e\\+20.: normalize them"),
+        *(
+            (x, 2, "is not an array of real numbers")
+            for x in (None, "a", [[1], [1, 2]], IMAGES * 1j, jax.ShapeDtypeStruct((4, 4), "f4"))
+        ),
+        (np.broadcast_to(np.uint8(0), (1, 2048, 2048, 3)), 1024, "1024 x 1024 x 3 have 3,145,728"),
+    ],
+)
+def test_images_that_have_no_covariance(images, patch, words):
+    with pytest.raises(InputError, match=words):
+        weights.patch_covariance(images, patch)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: weights.patch_covariance(IMAGES, 10), "no patch of 10 pixels fits images of"),
-        (lambda: weights.patch_covariance(IMAGES * np.nan, 2), "not finite numbers"),
         (lambda: weights.natural_covariance(4, 2), "3 channels or 1, not 2: give a covariance"),
+        (lambda: weights.natural_covariance(10**9), "and a covariance is of at most 16,384"),
         (lambda: weights.whitened(KEY, np.ones((2, 3)), 4), r"\(2, 3\) is not a square"),
+        (lambda: weights.whitened(KEY, np.float64(2), 4), r"\(\) is not a square"),
+        (lambda: weights.whitened(KEY, np.zeros((0, 0)), 4), r"\(0, 0\) is not a square"),
         (lambda: weights.whitened(KEY, np.zeros((2, 2)), 4), "all patches are equal"),
+        (lambda: weights.whitened(KEY, np.diag([1, -1]), 4), "variances from -1 to 1: give one"),
+        (lambda: weights.whitened(KEY, 1e300 * np.eye(2), 4), "to 1e\\+300: give one"),
+        (lambda: weights.whitened(KEY, 1j * np.eye(2), 4), "not an array of real numbers"),
         (lambda: weights.whitened(KEY, np.eye(2), 4, share=0), "share 0"),
+        # XLA would end the process.
+        (lambda: weights.whitened(KEY, np.eye(9), 2**40), "x 1099511627776 x 9 need .* of memory"),
     ],
 )
 def test_input_that_can_not_work(call, words):
     with pytest.raises(InputError, match=words):
         call()
+
+
+def test_a_traced_covariance_is_refused():
+    with pytest.raises(InputError, match="known before tracing"):
+        jax.jit(lambda covariance: weights.whitened(KEY, covariance, 2))(np.eye(2))
