@@ -44,7 +44,6 @@ WINGS = {  # inside data
     "text": {"download", "home"},
     "sets": {"download", "files", "home"},
     "feed": {"files", "sets", "text"},
-    "recall": set(),
 }
 
 

@@ -135,11 +135,6 @@ def _conclusion(result: ArmResult, gain: Difference) -> str:
     score, noise = result.score, result.differences.get(NOISE)
     if gain.n < ENOUGH:
         return f": {gain.n} of the {ENOUGH} seeds that a verdict takes"
-    if gain.counts:
-        ours, theirs = gain.counts
-        decided = "" if gain.side(score.higher) else ", a difference that chance explains"
-        goal = f"{score.goal:g} {score.label}"
-        return f" reaches {goal} with {ours} of {gain.n} seeds, the default with {theirs}{decided}"
     if not gain.side(score.higher):
         images = max(run.examples for run in result.runs.values()) if score is ACCURACY else 0
         what = f"{images:,} images" if images else f"{gain.n} seeds"

@@ -15,7 +15,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from mimetic_jax.base.typed import NOT_NEGATIVE, SEED, Range
 from mimetic_jax.data import Augmentation, Mixing
 from mimetic_jax.data.augment.pipeline import PIXELS
-from mimetic_jax.data.recall import sequences
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.train.schedule import Plateau, Scaling, ScheduleName
 
@@ -127,21 +126,6 @@ class TextData(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class RecallData(Section):
-    """`config.data` of task "recall": sequences whose answers are in what comes before."""
-
-    affects: ClassVar[Affects] = DATA
-
-    name: Literal["copying", "associative"] = field("copying", "what is asked for")
-    vocabulary: int = field(16, "tokens that are drawn", sequences.VOCABULARY)
-    length: int = field(16, "tokens to copy", sequences.LENGTH)
-    pairs: int = field(8, "of keys and values, of associative recall", sequences.PAIRS)
-    queries: int = field(8, "keys that are asked for, of associative recall", sequences.PAIRS)
-    test_at: tuple[int, ...] = field((1, 2, 4), "multiples of the length", sequences.TIMES)
-    num_test: int = field(256, "test sequences of each length", sequences.NUM_TEST)
-
-
-@dataclasses.dataclass(frozen=True)
 class Optimizer(Section):
     """`config.optimizer`."""
 
@@ -219,7 +203,7 @@ class Fields(OfComparison):
 
     affects: ClassVar[Affects] = RESULT
 
-    task: Literal["images", "text", "recall"] = field("images", "what is trained", affects=DATA)
+    task: Literal["images", "text"] = field("images", "what is trained", affects=DATA)
     scheme: Any = field((), "schemes applied to the model's own draw, left to right", None, START)
     batch: int = field(128, "examples per step, divisible by accumulate x devices", AT_ONCE)
     accumulate: int = field(1, "parts of a batch whose gradients are averaged", AT_ONCE)
@@ -252,6 +236,5 @@ class Fields(OfComparison):
 TASKS: dict[str, tuple[type[Section], str, dict[str, Any]]] = {
     "images": (ImageData, "vit", {}),
     "text": (TextData, "gpt", {"eval.batch": 10}),
-    "recall": (RecallData, "gpt", {"eval.batch": 128}),
 }
 """By task: its data, its default model, and other defaults than those above."""

@@ -38,7 +38,6 @@ class Score:
         chosen_by: the number whose lowest value selects the evaluation that counts, such as the
             loss on a validation text; the last one counts if this is empty.
         digits: how many digits a table shows after the point.
-        goal: a value of the column, the steps to which a table shows; None: no such column.
     """
 
     name: str
@@ -47,7 +46,6 @@ class Score:
     higher: bool = True
     chosen_by: str = ""
     digits: int = 2
-    goal: float | None = None
 
     def curve(self, evaluations: Evaluations) -> list[tuple[int, float]]:
         """(step, score) of each evaluation."""
@@ -65,24 +63,11 @@ class Score:
             counts = chosen.index(min(chosen))
         return self.curve(evaluations)[counts][1]
 
-    def elsewhere(self, evaluations: Evaluations) -> dict[str, float]:
-        """The last score on other test sets, by what their numbers add to its name.
-
-        >>> RECALL.elsewhere([(9, {"recall": 0.5, "loss": 1.0, "recall_x2": 0.25})])
-        {'x2': 25.0}
-        """
-        return {
-            name.removeprefix(f"{self.name}_"): self.scale * value
-            for name, value in evaluations[-1][1].items()
-            if name.startswith(f"{self.name}_")
-        }
-
 
 ACCURACY = Score("accuracy", "accuracy %", scale=100.0)
 PERPLEXITY = Score("test_perplexity", "test perplexity", higher=False, chosen_by="perplexity")
 BITS = Score("test_bpc", "test bits/char", higher=False, chosen_by="bpc", digits=3)
 BYTES = Score("test_bpb", "test bits/byte", higher=False, chosen_by="bpb", digits=3)
-RECALL = Score("recall", "answers %", scale=100.0, goal=95.0)
 
 NOISE, PERMUTED = "noise", "permuted"
 CONTROLS = {NOISE: "norm_matched_", PERMUTED: "permuted_"}
@@ -92,7 +77,7 @@ Noise has the norms of the arm's kernels; permuted is the arm without its alignm
 is the same, so that a difference is due to structure, or to alignment.
 """
 
-SCORES = {score.name: score for score in (ACCURACY, PERPLEXITY, BITS, BYTES, RECALL)}
+SCORES = {score.name: score for score in (ACCURACY, PERPLEXITY, BITS, BYTES)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,7 +136,6 @@ class Record(Origin, Trained):
     Attributes:
         value: what it reached, in the units of tables.
         curve: (step, value) of every evaluation.
-        elsewhere: the last value on other test sets, by name, such as that at twice the length.
         examples: the number of examples of each evaluation.
         train_examples, classes: the numbers of images that it trained on and of their classes; 0
             for other data, and in lines that are older than these numbers.
@@ -162,7 +146,6 @@ class Record(Origin, Trained):
     score: str
     value: float
     curve: tuple[tuple[int, float], ...] = ()
-    elsewhere: Mapping[str, float] = dataclasses.field(default_factory=dict)
     loss: float | None = None
     examples: int = 0
     train_examples: int = 0
@@ -191,7 +174,6 @@ class Record(Origin, Trained):
             score=score.name,
             value=score.value(evaluations),
             curve=tuple(score.curve(evaluations)),
-            elsewhere=score.elsewhere(evaluations),
             loss=values["loss"],
             steps=steps,
             **_given(origin, trained),

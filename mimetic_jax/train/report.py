@@ -27,7 +27,6 @@ from mimetic_jax.train.statistics import (
     Difference,
     Spreads,
     by_choice,
-    counted_difference,
     paired_difference,
     pooled_spread,
 )
@@ -116,19 +115,14 @@ class ArmResult:
         return arms | {kind: f"{before}{self.arm}" for kind, before in CONTROLS.items()}
 
     def versus(self, other: ArmResult, spreads: Spreads) -> Difference | None:
-        """The difference to another arm; None without a seed that both have.
-
-        Scores with a goal are compared by how many seeds reach it, others by the spreads of a table
-        and the choice of the test images.
-        """
+        """The difference to another arm, by the spreads of a table and the choice of the test
+        images; None without a seed that both have."""
         if self.arm == other.arm:
             return None
         shared = sorted(self.reached.keys() & other.reached.keys())
         if not shared:
             return None
         ours, theirs = ([result.reached[seed] for seed in shared] for result in (self, other))
-        if self.score.goal is not None:
-            return counted_difference(ours, theirs, self.score.goal)
         return paired_difference(ours, theirs, spreads.of(self.arm, other.arm), self._choice(other))
 
     def _choice(self, other: ArmResult) -> float:
@@ -155,20 +149,6 @@ class ArmResult:
         means = [float(np.mean([curve[step] for curve in curves])) for step in steps]
         best = max if self.score.higher else min
         return bool(means) and means[-1] != best(means)
-
-    def steps_to_goal(self) -> list[int | None]:
-        """First evaluated step of each seed that reaches the goal of the score."""
-        assert self.score.goal is not None
-        return [self._step_to(seed, self.score.goal) for seed in sorted(self.runs)]
-
-    @property
-    def elsewhere(self) -> dict[str, list[float]]:
-        """The last score of each seed on other test sets, by name."""
-        runs = [run for _, run in sorted(self.runs.items())]
-        names = dict.fromkeys(name for run in runs for name in run.elsewhere)
-        return {
-            name: [run.elsewhere[name] for run in runs if name in run.elsewhere] for name in names
-        }
 
     def _step_to(self, seed: int, target: float) -> int | None:
         sign = 1 if self.score.higher else -1
@@ -210,18 +190,16 @@ class Results:
         """A dictionary per run of what its `Record` has, and the paths of its files.
 
         For `pandas.DataFrame`, `polars.DataFrame` and the like: every value is a number, a text or
-        None. The curve is left out, `arms[NAME].runs[SEED].curve` has it; the score on another test
-        set is named as in the metrics, such as "recall_x2".
+        None. The curve is left out, `arms[NAME].runs[SEED].curve` has it.
         """
         rows = []
         for record in (run for arm in self.arms.values() for run in arm.runs.values()):
             fields = dataclasses.asdict(record)
             del fields["curve"]
-            elsewhere = {f"{record.score}_{x}": y for x, y in fields.pop("elsewhere").items()}
             first = {name: fields.pop(name) for name in ("arm", "seed", "score", "value")}
             run = Run.of(self.workdir, record.arm, record.seed)
             where = {"metrics": str(run.metrics.path), "checkpoints": str(run.checkpoints)}
-            rows.append({**first, **elsewhere, **fields, **where})
+            rows.append({**first, **fields, **where})
         return rows
 
     def write(self) -> None:
@@ -314,9 +292,8 @@ def table(results: Sequence[ArmResult]) -> str:
 def grid(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
     """The lines of a table of results, its head first.
 
-    Some scores add columns: the steps to their goal, and the score on other test sets. The steps to
-    the default's score are left out if the default is past its best: others then pass that score
-    on their way up.
+    The steps to the default's score are left out if the default is past its best: others then pass
+    that score on their way up.
     """
     if not results:
         return []
@@ -333,14 +310,6 @@ def grid(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
     if default and not default.past_its_best():
         columns["steps to default's score"] = [
             mean_step(result.steps_to(default)) for result in results
-        ]
-    if score.goal is not None and any(
-        len(r.curve) > 1 for result in results for r in result.runs.values()
-    ):
-        columns[f"steps to {score.goal:g} [95 % CI]"] = [_goal_cell(result) for result in results]
-    for name in dict.fromkeys(name for result in results for name in result.elsewhere):
-        columns[f"{score.label} at {name} [95 % CI]"] = [
-            _interval_cell(result.elsewhere.get(name, []), score.digits) for result in results
         ]
     columns["train s"] = [f"{result.mean_seconds:.1f}" for result in results]
     return trimmed(list(columns), zip(*columns.values(), strict=True))
@@ -384,8 +353,6 @@ def _record(result: ArmResult, arms: Mapping[str, ArmResult]) -> dict[str, Any]:
         score.name: result.reached,
         "seconds": result.mean_seconds,
         "differences": {arm: dataclasses.asdict(difference) for arm, difference in by_arm.items()},
-        **{f"{score.name}_{name}": values for name, values in result.elsewhere.items()},
-        **({"steps_to_goal": result.steps_to_goal()} if score.goal is not None else {}),
         "steps_to": {arm: result.steps_to(arms[arm]) for arm in by_arm},
     }
 
@@ -397,20 +364,3 @@ def mean_step(steps: Sequence[int | None]) -> str:
         return "never"
     some = "" if len(reached) == len(steps) else f" ({len(reached)} of {len(steps)} seeds)"
     return f"{np.mean(reached):.0f}{some}"
-
-
-def _goal_cell(result: ArmResult) -> str:
-    """The mean step with its interval; without one if a seed hasn't reached the goal."""
-    steps = result.steps_to_goal()
-    reached = [float(step) for step in steps if step is not None]
-    if len(reached) < len(steps):
-        return mean_step(steps)
-    return _interval_cell(reached, digits=0)
-
-
-def _interval_cell(values: Sequence[float], digits: int) -> str:
-    if not values:
-        return ""
-    average, form = paired_difference(values, [0.0] * len(values)), f".{digits}f"
-    ends = "" if average.low is None else f" [{average.low:{form}}, {average.high:{form}}]"
-    return f"{average.mean:{form}}{ends}"

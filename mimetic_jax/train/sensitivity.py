@@ -30,7 +30,7 @@ def visible(
     3 seeds of 4 arms and 10,000 test images show gains from 5.9 points, nine times of ten
     10 seeds from 2.1 points
     """
-    if (reason := _nothing(score, seeds, arms)) is not None:
+    if (reason := _nothing(seeds, arms)) is not None:
         return reason
     images = tests if score is ACCURACY else 0
     if sd is None and not images:
@@ -69,18 +69,12 @@ def visible(
     return f"{text}, on {several:,} test images from {gain_of(more, several)}{unit}"
 
 
-def _nothing(score: Score, seeds: int, arms: int) -> str | None:
+def _nothing(seeds: int, arms: int) -> str | None:
     """Why nothing can be shown; empty if there is nothing to compare."""
     if arms < 2:
         return ""
     if seeds < ENOUGH:
         return f"{seeds} seed{'s' * (seeds > 1)} can't show a gain: it takes {ENOUGH}"
-    if score.goal is not None:
-        return (
-            f"seeds that reach {score.goal:g} {score.label} are counted: "
-            f"{seeds} of {seeds} against none "
-            + ("shows a gain" if seeds > ENOUGH else "shows no gain yet, 4 of 4 would")
-        )
     return None
 
 

@@ -1,7 +1,7 @@
 """What a few runs say about the difference of two arms.
 
 One engine serves workdirs and docs/: Student's t with the spread over seeds and the choice of the
-test examples, and counts with Fisher's exact test if seeds either succeed or fail.
+test examples.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ class Difference:
         n: pairs of runs.
         p: the p-value of a difference of 0, two-sided; corrected if several are tested at once.
             None if nothing supports one.
-        counts: how many runs of ours and of theirs reach a goal, if these are compared.
         few_examples: whether the seeds alone decide, and the choice of the test examples undoes it.
     """
 
@@ -43,7 +42,6 @@ class Difference:
     high: float | None
     n: int
     p: float | None = None
-    counts: tuple[int, int] | None = None
     few_examples: bool = False
 
     def side(self, higher: bool) -> int:
@@ -58,12 +56,9 @@ class Difference:
         """
         if self.n < ENOUGH:
             return 0
-        if self.counts is not None:
-            sign = int(np.sign(self.counts[0] - self.counts[1]))
-        elif self.low is None or self.high is None or self.low == self.high:
+        if self.low is None or self.high is None or self.low == self.high:
             return 0
-        else:
-            sign = (self.low > 0) - (self.high < 0)
+        sign = (self.low > 0) - (self.high < 0)
         if self.p is not None:
             sign = (sign or int(np.sign(self.mean))) if self.p < LEVEL else 0
         return sign if higher else -sign
@@ -72,9 +67,6 @@ class Difference:
         return f"{self:.2f}"
 
     def __format__(self, spec: str) -> str:
-        if self.counts is not None:
-            ours, theirs = (f"{count} of {self.n}" for count in self.counts)
-            return f"{self.mean:+{spec}} ({ours}, {theirs})"
         if self.low is None:
             return f"{self.mean:+{spec}}"
         return f"{self.mean:+{spec}} [{self.low:+{spec}}, {self.high:+{spec}}]"
@@ -265,22 +257,6 @@ def by_choice(shares: Sequence[float], images: int) -> float:
         return 0.0
     kept = (np.array(shares) * images + 1) / (images + 2)
     return _OF_INDEPENDENT * float((kept * (1 - kept)).sum()) / images
-
-
-def counted_difference(ours: Sequence[float], theirs: Sequence[float], goal: float) -> Difference:
-    """The difference of scores that end at a bound or far from it, by counts.
-
-    Their mean has no normal distribution: p is that of Fisher's exact test of how many of each
-    reach the goal.
-
-    >>> found = counted_difference([3.0, 20.0, 40.0, 60.0, 50.0], [100.0] * 5, 95.0)
-    >>> print(found, round(found.p, 4))
-    -65.40 (0 of 5, 5 of 5) 0.0079
-    """
-    reached, n = [int(np.sum(np.array(one) >= goal)) for one in (ours, theirs)], len(ours)
-    p = scipy.stats.fisher_exact([reached, [n - count for count in reached]]).pvalue
-    mean = float(np.mean(np.subtract(ours, theirs)))
-    return Difference(mean, None, None, n, float(p), (reached[0], reached[1]))
 
 
 def holm(differences: Sequence[Difference | None]) -> list[Difference | None]:

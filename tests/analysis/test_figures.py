@@ -195,7 +195,7 @@ def test_sweep(drawn):
 
 def test_sweep_over_rows(drawn):
     """Where rows have the number, the arms are the lines."""
-    run = Record(arm="b", seed=0, score="recall", value=90.0)
+    run = Record(arm="b", seed=0, score="accuracy", value=90.0)
     arms = ("default", "b")
     results = [ArmResult(arm, {0: run}, f"rate {x}") for x in (5, 1) for arm in arms]
     rates = {"rate 1": 1.0, "rate 5": 5.0}

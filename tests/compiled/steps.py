@@ -29,7 +29,6 @@ VIT = {**ONE, "model.heads": 2}
 GRID = {**VIT, "model.pool": "mean"}
 SWIN = {"model.depths": (1, 1), "model.downscaling": (2, 2), "model.head_dim": 32}
 TOKENS = {"batch": 32, "data.length": 32, "data.valid": 32, "model.width": 64, "model.depth": 1}
-RECALL = {"batch": 64, "model.width": 64, "model.depth": 1}
 
 CASES: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "vit": ("images", "vit", 1, VIT),
@@ -46,7 +45,6 @@ CASES: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "convmixer": ("images", "convmixer", 1, {**ONE, "model.filter_size": 3}),
     "convnext": ("images", "convnext", 1, {**ONE, "model.filter_size": 3}),
     "text": ("text", "gpt", 1, {**TOKENS, "data.name": "python_docs", "model.heads": 2}),
-    "recall": ("recall", "gpt", 1, RECALL),
 }
 
 

@@ -101,7 +101,6 @@ def test_a_comparison_refuses_it_before_data_are_read(name, value, words):
         Comparison(config, say=lambda line: None)
 
 
-LEARNED = {"model.name": "gpt", "model.positions": "learned", "model.max_length": 10}
 IMAGENET = {"data.name": "imagenet2012", "data.size": 8, "eval.batch": 8}
 
 
@@ -115,14 +114,6 @@ IMAGENET = {"data.name": "imagenet2012", "data.size": 8, "eval.batch": 8}
         (
             *("images", {"together": 4, **IMAGENET}),
             "together 4 needs data that is held on the devices: imagenet2012 is streamed",
-        ),
-        (
-            *("recall", {"data.name": "associative", "data.vocabulary": 8, "data.pairs": 3}),
-            "4 x pairs 3 are more than the 4 keys",
-        ),
-        (
-            *("recall", {**LEARNED, "data.name": "copying", "data.length": 3}),
-            "tokens are more than the 10 positions",
         ),
         ("text", {"data.name": "ptb_wrod"}, "did you mean 'ptb_word'"),
         ("text", {"data.name": "ptb_word"}, "ptb_word needs the folder that holds it"),

@@ -103,7 +103,7 @@ class HeldFeed(Feed):
         while True:
             yield data.train
 
-    def test_examples(self, prefix: str, test: Any, numbers: jax.Array) -> Examples:
+    def test_examples(self, test: Any, numbers: jax.Array) -> Examples:
         """The examples of a test set of these numbers; traced."""
         raise NotImplementedError
 
@@ -127,16 +127,14 @@ class HeldFeed(Feed):
     def _of_tests(self, test_sums: TestSums, variables: Any, tests: dict[str, Any]) -> Sums:
         found: Sums = {}
         for prefix, (test, *batches) in tests.items():
-            of_batch = functools.partial(self._of_batch, test_sums, variables, prefix, test)
+            of_batch = functools.partial(self._of_batch, test_sums, variables, test)
             sums = self.over_batches(of_batch, *batches)
             found |= {prefix + name: value for name, value in sums.items()}
         return found
 
-    def _of_batch(
-        self, test_sums: TestSums, variables: Any, prefix: str, test: Any, *batch: jax.Array
-    ) -> Sums:
+    def _of_batch(self, test_sums: TestSums, variables: Any, test: Any, *batch: jax.Array) -> Sums:
         numbers, weights = batch
-        return test_sums(variables, self.test_examples(prefix, test, numbers), weights)
+        return test_sums(variables, self.test_examples(test, numbers), weights)
 
     def _batches(self, numbers: np.ndarray, weights: np.ndarray) -> tuple[jax.Array, jax.Array]:
         """Numbers [S, B] and weights [S, B, ...] of batches, every batch sharded."""

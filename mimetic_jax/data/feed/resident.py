@@ -64,7 +64,7 @@ class ResidentImages(HeldFeed):
         chosen = jax.lax.with_sharding_constraint(chosen, self._batched)
         return images[chosen], labels[chosen]
 
-    def test_examples(self, prefix: str, test: Examples, numbers: jax.Array) -> Examples:
+    def test_examples(self, test: Examples, numbers: jax.Array) -> Examples:
         images, labels = test
         return images[numbers], labels[numbers]
 

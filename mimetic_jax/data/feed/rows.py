@@ -74,7 +74,7 @@ class TokenRows(HeldFeed):
         shards = self._batched.num_devices
         return 4 * (self.info.num_train // shards + self.info.num_valid + self.info.num_test)
 
-    def test_examples(self, prefix: str, test: jax.Array, numbers: jax.Array) -> Examples:
+    def test_examples(self, test: jax.Array, numbers: jax.Array) -> Examples:
         """The windows that start at these tokens."""
         return windows_at(test, numbers, self.length)
 

@@ -24,7 +24,7 @@ from mimetic_jax.schemes.base import inside
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.step import Metrics
-from mimetic_jax.train.tasks.task import Evaluation, Task, sums_where
+from mimetic_jax.train.tasks.task import Evaluation, Task
 from mimetic_jax.weights import patch_covariance
 
 
@@ -185,11 +185,16 @@ class ImageTask(Task):
         return value, ({"loss": value, "accuracy": right.mean()}, model_state)
 
     def sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
-        """Over examples, see `sums_where`."""
+        """`correct` and `count` as int32, exact for any number, and `loss`."""
         images, labels = examples
         logits, _ = self.outputs(variables, self.view(images))
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-        return sums_where(weights > 0, logits.argmax(-1) == labels, losses)
+        is_real = weights > 0
+        return {
+            "correct": (is_real & (logits.argmax(-1) == labels)).sum(dtype=jnp.int32),
+            "count": is_real.sum(dtype=jnp.int32),
+            "loss": jnp.where(is_real, losses, 0).sum(),
+        }
 
     def view(self, pixels: jax.Array) -> jax.Array:
         """Images as they are tested on: the central view at the model's size, normalized.
@@ -203,7 +208,10 @@ class ImageTask(Task):
         return datasets.normalize(pixels, self.info.mean, self.info.std)
 
     def evaluation(self, sums: dict[str, Any]) -> Evaluation:
-        return Evaluation.of_counts(sums, "test accuracy", "examples")
+        count = max(int(sums["count"]), 1)
+        accuracy, loss = int(sums["correct"]) / count, float(sums["loss"]) / count
+        shown = f"test accuracy {100 * accuracy:5.2f} %  loss {loss:.4f}  ({count:,} examples)"
+        return Evaluation({"accuracy": accuracy, "loss": loss}, count, shown)
 
     def batch_shapes(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
         return (

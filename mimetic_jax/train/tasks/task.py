@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import jax
@@ -29,26 +29,6 @@ class Evaluation:
     values: dict[str, float]
     count: int
     text: str
-
-    @classmethod
-    def of_counts(cls, sums: Mapping[str, Any], name: str, unit: str) -> Evaluation:
-        """Accuracy and mean loss, from the sums `correct`, `count` and `loss`."""
-        count = max(int(sums["count"]), 1)
-        accuracy, loss = int(sums["correct"]) / count, float(sums["loss"]) / count
-        return cls(
-            {"accuracy": accuracy, "loss": loss},
-            count,
-            f"{name} {100 * accuracy:5.2f} %  loss {loss:.4f}  ({count:,} {unit})",
-        )
-
-
-def sums_where(is_real: jax.Array, right: jax.Array, losses: jax.Array) -> Sums:
-    """Sums without padding: `correct` and `count` as int32, exact for any number; `loss`."""
-    return {
-        "correct": (right & is_real).sum(dtype=jnp.int32),
-        "count": is_real.sum(dtype=jnp.int32),
-        "loss": jnp.where(is_real, losses, 0).sum(),
-    }
 
 
 class Task:

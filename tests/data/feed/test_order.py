@@ -97,7 +97,6 @@ def test_repeats_are_shared_out():
 SMALL = {
     "images": {"eval.batch": 20},
     "text": {"batch": 4, "data.length": 8, "data.valid": 6, "eval.batch": 2},
-    "recall": {"batch": 4, "data.length": 8, "data.num_test": 10, "eval.batch": 4},
 }
 
 

@@ -1,1 +1,0 @@
-"""Sequences that are drawn from a key inside the step: copying and recall."""
