@@ -8,8 +8,8 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.store.files import AnyPath
+from mimetic_jax.train.verdicts import ArmResult
 
 _PAIRS = {"vo": "$W_V W_{out}$", "qk": "$W_Q W_K^T$"}
 
