@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mimetic_jax.train import rates
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.config import recorded_arms
 from mimetic_jax.train.record import Record
@@ -31,7 +32,7 @@ class Results:
     @classmethod
     def of(cls, workdir: AnyPath, claim: Claim) -> Results:
         """The results of a workdir, of the arms and seeds of a claim on it, all on its data."""
-        results = []
+        results, chosen = [], (workdir / rates.FOLDER).exists()
         for arm, config in recorded_arms(claim.config).items():
             runs: dict[int, Record] = {}
             for run in (Run.of(workdir, arm, seed) for seed in claim.config["seeds"]):
@@ -40,7 +41,7 @@ class Results:
                     check_fingerprint(where, "data", record.data, data)
                     runs[run.seed] = record
             if runs:
-                rate = config["optimizer"]["learning_rate"]
+                rate = None if chosen else config["optimizer"]["learning_rate"]
                 results.append(ArmResult(arm, runs, rate=rate))
         return cls(workdir, {result.arm: result for result in compared(results)})
 

@@ -41,7 +41,7 @@ class ArmResult:
 
     Attributes:
         row: the arm's row in a figure of several comparisons.
-        rate: the learning rate of its runs, if that is known.
+        rate: the learning rate of its runs; None if it chose its own, or that isn't known.
         differences: the differences from those of `BASELINES` that it was `compared` with.
     """
 
@@ -157,8 +157,8 @@ def spread_rule(results: Iterable[ArmResult]) -> tuple[str, str] | None:
     if p is None:
         return None
     if spread is None:
-        return f"Intervals by each pair's own spread, as Brown–Forsythe p < {ALIKE}", f"{p:.2g}"
-    numbers = f"{p:.2g}, {spread.freedom} degrees of freedom"
+        return f"Intervals by each pair's own spread, as Brown–Forsythe p < {ALIKE}", f"{p:.3g}"
+    numbers = f"{p:.3g}, {spread.freedom} degrees of freedom"
     return f"Intervals by the spread of all arms, as Brown–Forsythe p ≥ {ALIKE}", numbers
 
 
