@@ -13,10 +13,10 @@ import numpy as np
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.rates import Choice, goodness
 from mimetic_jax.train.record import CONTROLS, Record
-from mimetic_jax.train.report import BASELINES, ArmResult, compared
 from mimetic_jax.train.statistics import Difference, holm
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import Lines
+from mimetic_jax.train.verdicts import BASELINES, ArmResult, compared
 from papers.record import Row
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from launch.results import Line, Results
@@ -24,7 +24,8 @@ from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.table import paragraph
 from mimetic_jax.train import rates
 from mimetic_jax.train.record import commit
-from mimetic_jax.train.report import COMPARED, DEFAULT, markdown, trimmed
+from mimetic_jax.train.report import markdown, trimmed
+from mimetic_jax.train.verdicts import COMPARED, DEFAULT, spread_rule
 from papers import FIGURES, PAPERS, TABLES
 from papers.record import Row, Table
 
@@ -45,7 +46,22 @@ HEAD = ("row", "arm", "published", "best at", "ours ± sd (n)", *COMPARED)
 def table(shown: Sequence[Row], results: Results) -> str:
     """Published and ours of some rows of a table, with every arm that was trained."""
     lines = [line for row in shown for line in side_by_side(row, results, every=True)]
-    return markdown(trimmed(HEAD, lines))
+    return "\n\n".join(filter(None, [markdown(trimmed(HEAD, lines)), remarks(shown, results)]))
+
+
+def remarks(shown: Sequence[Row], results: Results) -> str:
+    """What stands below a table: which spread the intervals of each row have, and its rates."""
+    several = len({row.table for row in shown}) > 1
+    said = defaultdict[str, list[str]](list)
+    for row in shown:
+        arms = results.reached(row).values()
+        name = f"{row.table.partition('/')[2]} {row.number}" if several else str(row.number)
+        if rule := spread_rule(arms):
+            said[rule[0]].append(f"{name} ({rule[1]})")
+        if len(arms) > 1 and not row.ladder:
+            said["One learning rate for all arms"].append(name)
+    sentences = (f"{what}: row{'s' * (len(of) > 1)} {', '.join(of)}." for what, of in said.items())
+    return paragraph(" ".join(sentences), "", _WIDTH)
 
 
 def side_by_side(row: Row, results: Results, *, every: bool = False) -> Iterator[Sequence[str]]:
@@ -192,6 +208,7 @@ def _published(paper: str, results: Results) -> str:
     """What each row of a paper's tables prints, beside ours: as printed, else scaled down."""
     lines: list[Sequence[str]] = []
     said: list[str] = []
+    shown: list[Row] = []
     bases = dict[str, None]()
     for name, own in TABLES.items():
         if name.partition("/")[0] != paper or not any(x.published or x.others for x in own.rows):
@@ -203,14 +220,16 @@ def _published(paper: str, results: Results) -> str:
                 best[row.number] = row
         if scales := _scales(best.values(), own):
             said.append(f"Ours of {name.partition('/')[2]} are scaled down: {scales}.")
+        shown += best.values()
         for row in best.values():
             lines += side_by_side(row, results)
             if base := _base(row, results):
                 bases[base] = None
     if bases:
         said.append(f"The default is {' or '.join(bases)} initialization.")
-    shown = markdown(trimmed(HEAD, lines))
-    return "\n".join([shown, "", *said] if said else [shown])
+    said += filter(None, [remarks(shown, results)])
+    table = markdown(trimmed(HEAD, lines))
+    return "\n".join([table, "", *said] if said else [table])
 
 
 def listing(results: Results) -> Iterator[str]:

@@ -17,9 +17,9 @@ from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.home import INSTALLED
 from mimetic_jax.train import rates
 from mimetic_jax.train.config import arms_of
-from mimetic_jax.train.report import DEFAULT
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run
+from mimetic_jax.train.verdicts import DEFAULT
 from papers.record import Row
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ import numpy as np
 from mimetic_jax.analysis import style
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.report import ArmResult, Results
+from mimetic_jax.train.report import Results
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import AnyPath, path_of
+from mimetic_jax.train.verdicts import ArmResult
 
 _LARGER = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 9}
 """A picture for the screen, wider than a column."""

@@ -7,7 +7,7 @@ import base64
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,11 +19,10 @@ from mimetic_jax.base.extras import need
 from mimetic_jax.schemes import Scheme, from_dict
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import from_json, recorded_arms
-from mimetic_jax.train.record import ACCURACY, CONTROLS, NOISE
-from mimetic_jax.train.report import DEFAULT, POSITIONS, ArmResult, grid, shows
-from mimetic_jax.train.statistics import ENOUGH, Difference
+from mimetic_jax.train.report import grid, remarks
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import AnyPath, path_of
+from mimetic_jax.train.verdicts import ArmResult, conclusions, controls_of
 from mimetic_jax.trained.check import check
 
 NAME = "report.html"
@@ -100,8 +99,8 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
             header=header,
             rows=rows,
             conclusions=list(conclusions(results)),
-            controls=sorted(_controls(results)),
-            shows=shows(results),
+            controls=controls_of(results),
+            remarks=remarks(results),
             score=results[0].score,
             curves=_inline(workdir / "curves.png"),
             starts={name: picture for name, picture in pictures.items() if picture},
@@ -114,46 +113,6 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
         ),
     )
     return f"report: {page}"
-
-
-def conclusions(results: Sequence[ArmResult]) -> Iterator[str]:
-    """A sentence for each arm that is compared, and no control: what its training showed."""
-    controls = _controls(results)
-    for one in results:
-        gain = one.differences.get(DEFAULT) or one.differences.get(POSITIONS)
-        if gain and one.arm not in {POSITIONS, *controls}:
-            yield f"{one.arm}{_conclusion(one, gain)}."
-
-
-def _controls(results: Sequence[ArmResult]) -> set[str]:
-    """The arms that are controls of others."""
-    named = {one.baselines[kind] for one in results for kind in CONTROLS}
-    return named & {one.arm for one in results}
-
-
-def _conclusion(result: ArmResult, gain: Difference) -> str:
-    score, noise = result.score, result.differences.get(NOISE)
-    if gain.n < ENOUGH:
-        return f": {gain.n} of the {ENOUGH} seeds that a verdict takes"
-    if not gain.side(score.higher):
-        images = max(run.examples for run in result.runs.values()) if score is ACCURACY else 0
-        what = f"{images:,} images" if images else f"{gain.n} seeds"
-        return f": no difference that {what} can show"
-    unit = "points" if score.scale == 100 else score.label.removeprefix("test ")
-    if gain.side(score.higher) == -1:
-        return f" is worse by {abs(gain.mean):.{score.digits - 1}f} {unit}"
-    text = f" gains {abs(gain.mean):.{score.digits - 1}f} {unit}"
-    if not noise or noise.side(score.higher) is None:
-        return f"{text}; train its noise to see whether by more than norms"
-    if noise.side(score.higher) != 1:
-        return (
-            f"{text}, most of it by norms"
-            if noise.side(score.higher) == 0
-            else (f"{text}, but noise of the same norms gains more")
-        )
-    return (
-        f"{text}, {'most' if noise.mean / gain.mean > 0.5 else 'less than half'} of it by structure"
-    )
 
 
 def _facts(config: Mapping[str, Any]) -> dict[str, str]:

@@ -154,8 +154,9 @@ def main(argv: Sequence[str]) -> None:
 def _report(comparison: Comparison, workdir: AnyPath, results: Results) -> None:
     """Say what a training that has ended shows, and write the page of its workdir."""
     from mimetic_jax.analysis import report_page
+    from mimetic_jax.train.verdicts import conclusions
 
-    print("", *report_page.conclusions(list(results.arms.values())), sep="\n")
+    print("", *conclusions(list(results.arms.values())), sep="\n")
     try:
         print(report_page.analyze(comparison, workdir, shlex.join(sys.argv)))
     except (InputError, OSError) as error:  # the training is done, and its table printed

@@ -38,10 +38,10 @@ from mimetic_jax.train.program import Program
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
-from mimetic_jax.train.sensitivity import visible
 from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.start import source_digest, source_path
 from mimetic_jax.train.state import TrainState
+from mimetic_jax.train.statistics import visible
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import AnyPath, in_turn, locked, path_of

@@ -1,25 +1,29 @@
-"""What a few runs say about the difference of two arms.
+"""What a few runs say about the difference of two arms, and which gains they can show.
 
-One engine serves workdirs and docs/: Student's t with the spread over seeds and the choice of the
-test examples.
+Workdirs and docs/ have one rule: Student's t, with the spread over seeds that all arms of a table
+share, or else that of the pair; the choice of the test images widens the interval.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import scipy  # whose parts load when they are first used: those here take half a second
+
+from mimetic_jax.train.record import ACCURACY, Score
 
 ENOUGH = 3
 """Pairs of runs that a claim takes."""
 
 LEVEL = 0.05
 """Of significance."""
+
+ALIKE = 0.5
+"""The level of the test that arms spread differently. It is high because pooling is what has to be
+shown: at .05 three seeds don't show even a tenfold spread, and intervals would be too short."""
 
 FOUND = 0.9
 """How often a gain is to be found that a comparison is planned for."""
@@ -90,8 +94,8 @@ def pooled_spread(arms: Iterable[Mapping[int, float]]) -> Spread | None:
     Of two arms with the same seeds, s² is half the variance of their differences. Of A arms it has
     (A − 1) (n − 1) degrees of freedom, while a pair has n − 1.
 
-    >>> found = pooled_spread([{0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.5, 1: 2.0, 2: 4.0}])
-    >>> round(found.sd, 3), found.freedom
+    >>> spread = pooled_spread([{0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.5, 1: 2.0, 2: 4.0}])
+    >>> round(spread.sd, 3), spread.freedom
     (0.354, 2)
     """
     scores = [(arm, seed, value) for arm, of in enumerate(arms) for seed, value in of.items()]
@@ -109,88 +113,46 @@ def pooled_spread(arms: Iterable[Mapping[int, float]]) -> Spread | None:
     return Spread(sd if sd > 1e-12 * abs(values).max() else 0.0, freedom)  # else by rounding alone
 
 
-_Numbers: TypeAlias = float | np.ndarray
+def brown_forsythe(arms: Iterable[Mapping[int, float]]) -> float | None:
+    """The p-value of arms that spread alike; None for fewer than three with ENOUGH seeds.
 
+    What seeds share goes first: each score loses the median of its seed. An analysis of variance
+    then compares the distances |eᵢ − median(e)| of each arm, without the smallest, which says
+    nothing: it is 0, or equal to the next. Of two arms there is nothing to compare, as what is left
+    of the one is the other's opposite.
 
-class Spreads:
-    """The spread of each difference of a table's arms: its own, or that of the whole table.
+    >>> arms = [{0: 1, 1: 4, 2: 2}, {0: 2, 1: 3, 2: 1}, {0: 3, 1: 9, 2: 22}]
+    >>> round(brown_forsythe(arms), 3)
+    0.219
 
-    Of a few pairs alone the spread is often too small by chance; that of a whole table isn't, but
-    is another arm's where spreads differ. Half the variance of the differences of two arms, s² with
-    d = n − 1 degrees of freedom, has under normal scores
-
-        E log s² = log σ² + ψ(d/2) − log(d/2),   Var log s² = ψ'(d/2)
-
-    The table's spread is used if the log s² of all pairs of arms vary by no more than ψ'(d/2): the
-    prior of moderated variances then has infinite weight (Smyth 2004). A smaller weight would draw
-    the interval of an arm that spreads more towards the others': in simulations it then holds the
-    truth in 80 to 93 of 100 cases, so that the prior counts fully or not at all. An arm may still
-    be the only one that spreads: a pair keeps its own, wider interval if it varies more than the
-    arms beside it (F test at the level .25), and if there are fewer than two of those.
-
-    Reference: Linear Models and Empirical Bayes Methods for Assessing Differential Expression in
-    Microarray Experiments (Smyth 2004).
+    Reference: Robust Tests for the Equality of Variances (Brown and Forsythe 1974); Increased Power
+    with Modified Forms of the Levene Test (Hines and O'Hara Hines 2000).
     """
-
-    def __init__(self, arms: Mapping[str, Mapping[int, float]]) -> None:
-        self._arms = dict(arms)
-        self._table = pooled_spread(self._arms.values())
-        pairs = (_own(*pair) for pair in itertools.combinations(self._arms.values(), 2))
-        known = [pair for pair in pairs if pair]
-        variances = np.square([pair.sd for pair in known])
-        freedom = np.array([pair.freedom for pair in known])
-        self._alike = len(known) > 1 and bool(_alike(variances, freedom))
-
-    def of(self, ours: str, theirs: str) -> Spread | None:
-        """The spread of the difference of two arms; None if nothing tells it.
-
-        >>> arms = {"a": {0: 1.0, 1: 1.4, 2: 1.2}, "b": {0: 1.5, 1: 1.3, 2: 1.6}}
-        >>> Spreads(arms).of("a", "b").freedom
-        2
-        >>> more = {"c": {0: 2.0, 1: 2.3, 2: 2.4}, "d": {0: 2.1, 1: 1.9, 2: 1.7}}
-        >>> Spreads({**arms, **more}).of("a", "b").freedom
-        6
-        """
-        table, own = self._table, _own(self._arms[ours], self._arms[theirs])
-        if table is None or not self._alike or own is None:
-            return table if self._alike else own
-        rest = pooled_spread(of for arm, of in self._arms.items() if arm not in (ours, theirs))
-        if rest is None:
-            return own
-        freedom = own.freedom, table.freedom, rest.freedom
-        return own if _stands_out(own.sd, table.sd, rest.sd, freedom) else table
-
-
-def _own(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Spread | None:
-    """The spread of the pairs of two arms alone; None for fewer than two."""
-    deltas = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
-    if len(deltas) < 2:
+    every, by_seed = list(arms), defaultdict[int, list[float]](list)
+    for scores in every:
+        for seed, score in scores.items():
+            by_seed[seed].append(score)
+    middle = {seed: np.median(scores) for seed, scores in by_seed.items() if len(scores) > 1}
+    errors = [np.array([own[x] - middle[x] for x in own if x in middle]) for own in every]
+    distances = [np.sort(abs(e - np.median(e)))[1:] for e in errors if len(e) >= ENOUGH]
+    if len(distances) < 3 or not any(map(np.ptp, distances)):
         return None
-    return Spread(float(np.std(deltas, ddof=1) / np.sqrt(2)), len(deltas) - 1)
+    return float(scipy.stats.f_oneway(*distances).pvalue)
 
 
-def _alike(variances: np.ndarray, freedom: np.ndarray | int) -> np.ndarray:
-    """Whether variances [..., G] of all pairs of arms differ no more than by chance."""
-    middle = np.median(variances, axis=-1, keepdims=True)
-    floored = np.maximum(variances, np.maximum(1e-5 * middle, 1e-300))
-    half = np.asarray(freedom) / 2
-    logs = np.log(floored) - scipy.special.digamma(half) + np.log(half)
-    return logs.var(axis=-1, ddof=1) <= np.mean(scipy.special.polygamma(1, half))
+def table_spread(arms: Iterable[Mapping[int, float]]) -> tuple[float | None, Spread | None]:
+    """The p of `brown_forsythe`, and the `pooled_spread` of all arms of a table.
 
+    That is None if the test rejects it or can't be made: each pair of arms then has its own.
 
-def _stands_out(own: _Numbers, table: _Numbers, rest: _Numbers, freedom: Sequence[int]) -> _Numbers:
-    """Whether a pair spreads more than the arms beside it, and its own interval is wider.
-
-    From deviations of the pair, the table and its other arms, and their degrees of freedom.
+    >>> arms = [{0: 1, 1: 4, 2: 2}, {0: 2, 1: 3, 2: 1}]
+    >>> table_spread([*arms, {0: 3, 1: 9, 2: 22}])[1]
+    >>> table_spread([*arms, {0: 2, 1: 4, 2: 4}])[1].freedom
+    4
     """
-    large, small, _ = scipy.stats.t.ppf(1 - LEVEL / 2, freedom)
-    ratio = np.square(own / np.maximum(rest, 1e-300))
-    more = scipy.stats.f.sf(ratio, freedom[0], freedom[2]) < _MORE
-    return np.logical_and(own * large > table * small, more)
-
-
-_MORE = 0.25
-"""Level of the test that a pair spreads more than the arms beside it."""
+    every = list(arms)
+    p = brown_forsythe(every)
+    return p, pooled_spread(every) if p is not None and p >= ALIKE else None
 
 
 def paired_difference(
@@ -199,40 +161,39 @@ def paired_difference(
     spread: Spread | None = None,
     choice: float = 0.0,
 ) -> Difference:
-    """The difference of two lists of scores, pair by pair; of one pair alone without an interval.
+    """The difference of two lists of scores, pair by pair.
 
-    The interval is Student's t, with s of `spread` or else of the pairs, and with the variance c
-    that the `choice` of the test examples gives the difference, whatever the number of seeds:
+    The interval is Student's t, with s of `spread` or else of the pairs, if there are ENOUGH, and
+    with the variance c that the `choice` of the test examples gives the difference. That has no
+    degrees of freedom of its own:
 
-        mean ± t(f) √(2 s²/n + c),   f = freedom · ((2 s²/n + c) / (2 s²/n))²
+        mean ± t(freedom of s) √(2 s²/n + c)
 
     >>> print(paired_difference([91.0, 92.0, 93.0], [90.0, 90.5, 92.0]))
     +1.17 [+0.45, +1.88]
     >>> print(paired_difference([91.0, 92.0, 93.0], [90.0, 90.5, 92.0], Spread(0.5, 6)))
     +1.17 [+0.17, +2.17]
-    >>> found = paired_difference([91.0, 92.0, 93.0], [90.0, 90.5, 92.0], choice=4.0)
-    >>> print(found, found.few_examples)
-    +1.17 [-2.77, +5.10] True
+    >>> difference = paired_difference([91.0, 92.0, 93.0], [90.0, 90.5, 92.0], choice=4.0)
+    >>> print(difference, difference.few_examples)
+    +1.17 [-7.47, +9.80] True
+    >>> print(paired_difference([91.0, 92.0], [90.0, 90.5]))
+    +1.25
     """
     deltas = np.subtract(ours, theirs)
     mean, n = float(deltas.mean()), len(deltas)
-    spread = spread or _own(dict(enumerate(ours)), dict(enumerate(theirs)))
+    if spread is None and n >= ENOUGH:
+        spread = pooled_spread(dict(enumerate(scores)) for scores in (ours, theirs))
     if spread is None:
         return Difference(mean, None, None, n)
-    (alone, _), (p, half) = (_tested(mean, spread, n, part) for part in (0.0, choice))
-    few = alone is not None and p is not None and alone < LEVEL <= p
-    return Difference(mean, mean - half, mean + half, n, p, few_examples=few)
-
-
-def _tested(mean: float, spread: Spread, n: int, choice: float) -> tuple[float | None, float]:
-    """The p-value of a difference of 0, and half of the interval's width."""
     by_seeds = 2 * spread.sd**2 / n
     error = float(np.sqrt(by_seeds + choice))
     if not error:
-        return None, 0.0
-    freedom = spread.freedom * (error**2 / by_seeds) ** 2 if by_seeds else np.inf
-    p = 2 * float(scipy.stats.t.sf(abs(mean) / error, freedom))
-    return p, error * float(scipy.stats.t.ppf(1 - LEVEL / 2, freedom))
+        return Difference(mean, mean, mean, n)
+    threshold = float(scipy.stats.t.ppf(1 - LEVEL / 2, spread.freedom))
+    p = 2 * float(scipy.stats.t.sf(abs(mean) / error, spread.freedom))
+    few = threshold * np.sqrt(by_seeds) < abs(mean) and p >= LEVEL
+    half = threshold * error
+    return Difference(mean, mean - half, mean + half, n, p, few_examples=bool(few))
 
 
 _OF_INDEPENDENT = 0.25
@@ -283,55 +244,112 @@ def holm(differences: Sequence[Difference | None]) -> list[Difference | None]:
 def smallest_gain(sd: float, n: int, arms: int = 2, choice: float = 0.0) -> float:
     """The smallest gain that n seeds of two arms show nine times of ten, by `paired_difference`.
 
-    With runs of standard deviation s and a variance c by the `choice` of the test examples, the
-    mean difference has the normal distribution of mean g and variance 2 s²/n + c, and the spreads
-    of a table of so many arms are those of drawn normal scores: the g is returned which exceeds the
-    threshold of a two-sided test with probability .9.
+    With runs of standard deviation σ and a variance c by the `choice` of the test examples, the
+    mean difference has the normal distribution of mean g and variance 2 σ²/n + c, and s²/σ² of a
+    table that is pooled, or of a pair where it isn't, that of χ² over its degrees of freedom: the g
+    is returned which exceeds the threshold of a two-sided test with probability .9.
 
     >>> f"{smallest_gain(0.03, n=5):.2f}"
     '0.08'
     """
-    spread, freedom = _drawn(n, arms)
-    by_seeds = 2 * np.square(sd * spread) / n
-    error = np.sqrt(by_seeds + choice)
-    if not error.all():
-        return 0.0
-    freedom = freedom * np.square((by_seeds + choice) / np.maximum(by_seeds, 1e-9 * choice))
-    needed = scipy.stats.t.ppf(1 - LEVEL / 2, freedom) * error
     true = float(np.sqrt(2 * sd**2 / n + choice))
+    if not true:
+        return 0.0
+    freedom = np.array([[n - 1], [(arms - 1) * (n - 1)]])
+    variances = sd**2 * scipy.stats.chi2.ppf(_QUANTILES, freedom) / freedom
+    needed = scipy.stats.t.ppf(1 - LEVEL / 2, freedom) * np.sqrt(2 * variances / n + choice)
+    often = np.array([ALIKE, 1 - ALIKE])  # of arms that spread alike
 
     def missed(gain: float) -> float:
-        found = scipy.stats.norm.cdf([(gain - needed) / true, (-gain - needed) / true]).sum(axis=0)
-        return FOUND - float(found.mean())
+        shown = scipy.stats.norm.cdf([(gain - needed) / true, (-gain - needed) / true]).sum(axis=0)
+        return FOUND - float(often @ shown.mean(axis=1))
 
     return float(scipy.optimize.brentq(missed, 0.0, 2 * needed.max() + 10 * true))
 
 
-_DRAWS = 2000
+_QUANTILES = (np.arange(1000) + 0.5) / 1000
+
+_OF_INTEREST = 5.0
+"""Points that a change of the initialization may bring; most of those measured here are less."""
+
+_HOPELESS = 10.0
+"""Points: test images that show no smaller gains aren't worth a training."""
 
 
-@functools.cache
-def _drawn(n: int, arms: int) -> tuple[np.ndarray, np.ndarray]:
-    """The spread of the first pair of drawn tables of normal scores, and its degrees of freedom."""
-    scores = np.random.default_rng(0).normal(size=(_DRAWS, arms, n))
-    return balanced_spreads(scores)
+def too_few(images: int, share: float) -> bool:
+    """Whether test images, of which a share is classified rightly, can't show what one looks for.
+
+    >>> too_few(36, 0.5), too_few(1000, 0.5)
+    (True, False)
+    """
+    return bool(images) and _by_images(images, share) > _HOPELESS
 
 
-def balanced_spreads(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What `Spreads` says of the first two arms of tables [T, A, n]: deviation and freedom, [T]."""
-    _, arms, n = scores.shape
-    few = n - 1
-    centered = scores - scores.mean(axis=-1, keepdims=True)
-    moments = np.einsum("tan,tbn->tab", centered, centered) / few
-    one, other = np.triu_indices(arms, 1)
-    variances = (moments[:, one, one] + moments[:, other, other]) / 2 - moments[:, one, other]
-    own = np.sqrt(variances[:, 0])
-    if arms < 4:
-        return own, np.full(len(own), float(few))
-    table, rest = (
-        np.sqrt((np.trace(x, axis1=1, axis2=2) - x.mean(axis=1).sum(axis=1)) / (x.shape[1] - 1))
-        for x in (moments, moments[:, 2:, 2:])
+def _by_images(images: int, share: float) -> float:
+    """The smallest gain in points that test images show, however many seeds there are."""
+    return 100 * smallest_gain(0.0, 10**9, choice=by_choice((share, share), images))
+
+
+def visible(
+    score: Score,
+    sd: float | None,
+    seeds: int,
+    arms: int,
+    tests: int = 0,
+    share: float = 0.5,
+) -> str:
+    """The gains that runs with this standard deviation show, and that more seeds or examples would.
+
+    It is None before there are any runs. What the choice of the test images does, of which a share
+    is classified rightly (`by_choice`), no number of seeds undoes.
+
+    >>> for sd, tests, share in ((None, 36, 0.5), (1.2, 10_000, 0.85)):
+    ...     for part in visible(ACCURACY, sd, 3, 4, tests, share).split("; "):
+    ...         print(part)
+    36 test images can't answer this: they show gains from 19 points, however many seeds
+    530 would show 5 points
+    3 seeds of 4 arms and 10,000 test images show gains from 5.7 points, nine times of ten
+    10 seeds from 2.1 points
+    """
+    if arms < 2:
+        return ""
+    if seeds < ENOUGH:
+        return f"{seeds} seed{'s' * (seeds > 1)} can't show a gain: it takes {ENOUGH}"
+    images, unit = (tests, " points") if score is ACCURACY else (0, "")
+    if sd is None and not images:
+        gain = _shown(smallest_gain(1.0, seeds, arms))
+        return (
+            f"{seeds} seeds of {arms} arms show gains from {gain} standard deviations of a run's "
+            "score, nine times of ten; how much runs vary is known once there are some"
+        )
+    if sd is None and too_few(images, share):
+        lowest = _by_images(images, share)
+        needed = float(f"{images * (lowest / _OF_INTEREST) ** 2:.1e}")
+        return (
+            f"{images:,} test images can't answer this: they show gains from {_shown(lowest)}"
+            f"{unit}, however many seeds; {needed:,.0f} would show {_OF_INTEREST:g}{unit}"
+        )
+    several, more = 10 * images, 10 if seeds < 10 else 4 * seeds
+    if sd is None:
+        gain, less = (_shown(_by_images(number, share)) for number in (images, several))
+        return (
+            f"{images:,} test images show gains from {gain}{unit}, nine times of ten, however many "
+            f"seeds; {several:,} test images from {less}{unit}"
+        )
+
+    def gain_of(seeds: int, images: int) -> str:
+        choice = score.scale**2 * by_choice((share, share), images)
+        return _shown(smallest_gain(sd, seeds, arms, choice))
+
+    on = f" and {images:,} test images" if images else ""
+    text = (
+        f"{seeds} seeds of {arms} arms{on} show gains from {gain_of(seeds, images)}{unit}, "
+        f"nine times of ten; {more} seeds from {gain_of(more, images)}{unit}"
     )
-    freedom = few, (arms - 1) * few, (arms - 3) * few
-    lone = ~_alike(variances, few) | _stands_out(own, table, rest, freedom)
-    return np.where(lone, own, table), np.where(lone, freedom[0], freedom[1]).astype(float)
+    if not images or score.scale**2 * by_choice((share, share), images) <= 2 * sd**2 / more:
+        return text  # the seeds vary more
+    return f"{text}, on {several:,} test images from {gain_of(more, several)}{unit}"
+
+
+def _shown(gain: float) -> str:
+    return f"{gain:.0f}" if gain >= 10 else f"{gain:.2g}"

@@ -12,7 +12,7 @@ from mimetic_jax.analysis.population import PAIRS, SHARED, add_network
 from mimetic_jax.initializers import attention
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.record import Record
-from mimetic_jax.train.report import ArmResult
+from mimetic_jax.train.verdicts import ArmResult
 from mimetic_jax.weights.impulse import offsets
 from tests import products
 

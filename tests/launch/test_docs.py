@@ -60,7 +60,6 @@ def tables(is_shown=lambda name: True) -> str:
     return "\n".join(line for line in every if line.startswith("|"))
 
 
-@pytest.mark.slow
 def test_the_pages_have_the_tables_of_today(results, monkeypatch):
     monkeypatch.chdir(ROOT)
     for path, text in shown.pages(results).items():

@@ -511,7 +511,8 @@ def write(folder, scores, small=False):
 
 
 def cells(text):
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 ARMS = ("default", "norm_matched_mimetic", "mimetic")
@@ -531,12 +532,14 @@ def test_published_and_ours_with_their_differences(tmp_path):
     ]
     assert default[1:4] == ["default", "", "81.00 ± 1.00 (3)"]
     assert mimetic[:4] == ["1. width 16", "mimetic", "80.00 → 82.50", "85.00 ± 1.73 (3)"]
-    # Three arms are too few for a spread of the table: each difference has that of its own pairs.
+    # The arms' spreads differ by the test: each difference has that of its own pairs.
     low, high = scipy.stats.t.interval(0.95, 2, 4, np.std([4, 3, 5], ddof=1) / 3**0.5)
     assert mimetic[4] == f"+4.00 [{low:+.2f}, {high:+.2f}]"
     assert mimetic[6] == "gain; structure not shown"
     assert matched[1:4] == ["norm_matched_mimetic", "", "82.67 ± 2.89 (3)"]
     assert rest == []
+    own = "Intervals by each pair's own spread, as Brown–Forsythe p < 0.5: row 1 (0.354)."
+    assert tables.remarks([entry], found) == f"{own} One learning rate for all arms: row 1."
 
 
 def test_rows_without_runs_keep_their_published_numbers(tmp_path):

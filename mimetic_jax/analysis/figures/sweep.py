@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from mimetic_jax.analysis import style
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.store.files import AnyPath
+from mimetic_jax.train.verdicts import ArmResult
 
 _DASHES = ("--", "-.", ":")
 
