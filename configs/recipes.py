@@ -159,10 +159,11 @@ def language(width: int, depth: int, heads: int, init: arms.Names) -> ConfigDict
 def bai(
     data: str, width: int, depth: int, heads: int, epochs: float, optimizer: str, init: arms.Names
 ) -> ConfigDict:
-    """The set-up of Bai et al. (2018): constant learning rates, which the plateau rule lowers."""
+    """The set-up of Bai et al. (2018): constant learning rates, which the plateau rule lowers, and
+    a text that each epoch and each seed reads from its start to its end."""
     config = language(width, depth, heads, init)
     config.update(name=f"{data}_{width}_{depth}_{heads}", epochs=epochs)
-    config.data.name = data
+    config.data.update(name=data, shuffled=False)
     config.eval.every_epochs = 1.0
     config.optimizer.update(name=optimizer, schedule="constant")
     if optimizer == "sgd":

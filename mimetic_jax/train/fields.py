@@ -123,6 +123,10 @@ class TextData(Section):
     dir: str | None = field(None, "folder or file that holds the text", affects=PLACE)
     length: int = field(400, "tokens of a window", AT_ONCE)
     valid: int = field(320, "last tokens of a window, which are scored", AT_ONCE)
+    shuffled: bool = field(
+        True,
+        "windows in an order, and from a start, that the seed draws; False: as the text has them",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,6 +19,16 @@ def epoch_order(key: jax.Array, epoch: jax.Array | int, num_examples: int) -> ja
     return jax.random.permutation(jax.random.fold_in(key, epoch), num_examples).astype(jnp.int32)
 
 
+def orders_of_dispatch(
+    key: jax.Array, step: jax.Array, num_examples: int, steps_per_epoch: int, max_dispatch: int
+) -> tuple[jax.Array, jax.Array]:
+    """The orders [E, N] of the epochs that a dispatch from a step on can touch, and the first of
+    these epochs."""
+    first_epoch = step // steps_per_epoch
+    epochs = first_epoch + jnp.arange(max_dispatch // steps_per_epoch + 2)
+    return jax.vmap(lambda epoch: epoch_order(key, epoch, num_examples))(epochs), first_epoch
+
+
 class TrainOrder:
     """The global batches of training, on the host.
 

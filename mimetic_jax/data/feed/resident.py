@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from mimetic_jax.data.feed.feed import Examples, HeldData, HeldFeed, labeled_images, place
-from mimetic_jax.data.feed.order import epoch_order, padded_batches
+from mimetic_jax.data.feed.order import orders_of_dispatch, padded_batches
 from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset
 
 
@@ -49,11 +49,8 @@ class ResidentImages(HeldFeed):
         return labeled_images(self.info.num_train, self.info.image_shape, self._everywhere)
 
     def begin(self, arrays: Examples, key: jax.Array, step: jax.Array) -> tuple[Any, Any]:
-        """The orders [E, N] of the epochs that a dispatch can touch, and the first of these."""
-        first_epoch = step // self.steps_per_epoch
-        epochs = first_epoch + jnp.arange(self.max_dispatch // self.steps_per_epoch + 2)
-        orders = jax.vmap(lambda epoch: epoch_order(key, epoch, len(arrays[1])))(epochs)
-        return orders, first_epoch
+        count = len(arrays[1])
+        return orders_of_dispatch(key, step, count, self.steps_per_epoch, self.max_dispatch)
 
     def examples(self, arrays: Examples, shared: Any, step: jax.Array) -> Examples:
         images, labels = arrays

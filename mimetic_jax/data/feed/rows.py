@@ -1,4 +1,4 @@
-"""Windows over a text that is read in rows side by side, in order, epoch after epoch."""
+"""Windows over a text that is read in rows side by side."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from mimetic_jax.data.feed.feed import Examples, HeldData, HeldFeed, Sums, TestSums, place
+from mimetic_jax.data.feed.order import orders_of_dispatch
 from mimetic_jax.data.text.tokens import Corpus, TextInfo
 from mimetic_jax.data.text.windows import (
     batchify,
@@ -26,7 +27,9 @@ class TokenRows(HeldFeed):
     """A feed of the windows of a text, whose rows [B, M] to train on are sharded.
 
     Sums of the test text are named with "test_" in front, those of the validation text as they are.
-    The last `valid` of a window's `length` targets count.
+    The last `valid` of a window's `length` targets count. A step reads the same place of each row.
+    Each epoch has an order of these places, and a start of the first, of its own, drawn from the
+    key; unless the windows are `shuffled`, each reads the text from its start to its end.
     """
 
     def __init__(
@@ -36,12 +39,13 @@ class TokenRows(HeldFeed):
         test_batch: int,
         length: int,
         valid: int,
+        shuffled: bool,
         max_dispatch: int,
         sharding: NamedSharding,
     ) -> None:
-        steps_per_epoch = train_windows(info.num_train, batch, length, valid)
-        super().__init__(batch, test_batch, steps_per_epoch, max_dispatch, sharding)
-        self.info, self.length, self.valid = info, length, valid
+        windows, self._spare = train_windows(info.num_train, batch, length, valid, shuffled)
+        super().__init__(batch, test_batch, windows, max_dispatch, sharding)
+        self.info, self.length, self.valid, self._shuffled = info, length, valid, shuffled
 
     def place(self, corpus: Corpus) -> HeldData:
         put = functools.partial(place, sharding=self._everywhere)
@@ -55,8 +59,23 @@ class TokenRows(HeldFeed):
         rows = self.batch, self.info.num_train // self.batch
         return jax.ShapeDtypeStruct(rows, jnp.int32, sharding=self._batched)
 
-    def examples(self, arrays: jax.Array, shared: None, step: jax.Array) -> Examples:
-        return window(arrays, step % self.steps_per_epoch, self.length, self.valid)
+    def begin(self, arrays: jax.Array, key: jax.Array, step: jax.Array) -> Any:
+        """The orders of the windows as of images, with the key of where the first one starts."""
+        if not self._shuffled:
+            return None
+        windows = self.steps_per_epoch
+        key, of_starts = jax.random.split(key)
+        return of_starts, *orders_of_dispatch(key, step, windows, windows, self.max_dispatch)
+
+    def examples(self, arrays: jax.Array, shared: Any, step: jax.Array) -> Examples:
+        epoch, number = jnp.divmod(step, self.steps_per_epoch)
+        first = 0
+        if shared is not None:
+            of_starts, orders, first_epoch = shared
+            number = orders[epoch - first_epoch, number]
+            of_epoch = jax.random.fold_in(of_starts, epoch)
+            first = jax.random.randint(of_epoch, (), 0, self._spare + 1)
+        return window(arrays, first + number * self.valid, self.length, self.valid)
 
     def test(self, test_sums: TestSums, variables: Any, data: HeldData) -> dict[str, Any]:
         sums = super().test(test_sums, variables, data)

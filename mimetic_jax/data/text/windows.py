@@ -18,10 +18,18 @@ def batchify(tokens: np.ndarray, batch: int) -> np.ndarray:
     return tokens[: len(tokens) // batch * batch].reshape(batch, -1)
 
 
-def train_windows(num_tokens: int, batch: int, length: int, valid: int) -> int:
-    """The number of windows in an epoch: the steps of a pass over the rows of `batchify`.
+def train_windows(
+    num_tokens: int, batch: int, length: int, valid: int, shuffled: bool = False
+) -> tuple[int, int]:
+    """The number of windows in an epoch, which start `valid` tokens apart in the rows of
+    `batchify`, and how many tokens later the first may start.
 
-    Windows start `valid` tokens apart as long as one target counts.
+    Shuffled windows are full ones, as many as leave room to start up to at least `valid` - 1 tokens
+    later, so that over the epochs all targets count. Others start at 0, as long as one target
+    counts.
+
+    >>> train_windows(101, 1, 10, 10, shuffled=True), train_windows(101, 1, 10, 10)
+    ((9, 10), (10, 0))
     """
     if not 1 <= valid <= length:
         raise InputError(f"valid {valid} isn't between 1 and the window's length {length}")
@@ -31,15 +39,19 @@ def train_windows(num_tokens: int, batch: int, length: int, valid: int) -> int:
             f"{num_tokens} tokens in {batch} rows are {row} per row, too short for windows of "
             f"{length} and a target"
         )
-    return -(-(row - 1 - (length - valid)) // valid)
+    targets = row - 1 - (length - valid)
+    if not shuffled:
+        return -(-targets // valid), 0
+    windows = max((targets + 1) // valid - 1, 1)
+    return windows, targets - windows * valid
 
 
 def window(
-    rows: jax.Array, index: jax.Array | int, length: int, valid: int
+    rows: jax.Array, start: jax.Array | int, length: int, valid: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Inputs, targets and weights of one step, [B, length] each; a weight is 1 or 0.
 
-    The last window of an epoch may reach beyond the rows. It keeps its shape: the last token is
+    The last window of a text may reach beyond the rows. It keeps its shape: the last token is
     repeated there with weight 0, which a causal model doesn't see at the positions that count.
 
     Reference: word_cnn of the program of Bai et al. (An Empirical Evaluation of Generic
@@ -47,7 +59,7 @@ def window(
     for a last window without a target that counts, it takes the mean of nothing.
     """
     last = rows.shape[1] - 1
-    position = index * valid + jnp.arange(length)
+    position = start + jnp.arange(length)
     inputs = rows[:, jnp.minimum(position, last)]
     targets = rows[:, jnp.minimum(position + 1, last)]
     counts = (position < last) & (jnp.arange(length) >= length - valid)

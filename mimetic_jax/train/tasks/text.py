@@ -68,6 +68,7 @@ class TextTask(Task):
             config.eval.batch,
             config.data.length,
             config.data.valid,
+            config.data.shuffled,
             config.max_dispatch,
             NamedSharding(mesh, BATCH),
         )

@@ -12,7 +12,9 @@ from jax.sharding import NamedSharding
 from configs.default import default
 from mimetic_jax.data.feed.order import TrainOrder, padded_batches
 from mimetic_jax.data.feed.resident import ResidentImages
+from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.sets.dataset import DatasetInfo
+from mimetic_jax.data.text.tokens import TextInfo
 from mimetic_jax.train.cluster.mesh import BATCH, make_mesh
 from mimetic_jax.train.tasks import TASKS
 from tests.data.made import examples_of
@@ -55,6 +57,43 @@ def test_an_epoch_sees_distinct_examples_in_its_order(num_examples, batch):
                 np.testing.assert_array_equal(labels, expected[step])
                 np.testing.assert_array_equal(images.ravel(), labels)
         np.testing.assert_array_equal(epoch_of(streamed, epoch), expected)
+
+
+@pytest.mark.parametrize(
+    ("row", "batch", "length", "valid"), [(41, 2, 7, 4), (12, 1, 8, 8), (9, 3, 8, 3), (21, 1, 4, 1)]
+)
+def test_an_epoch_of_a_text_has_distinct_full_windows_in_an_order_of_its_own(
+    row, batch, length, valid
+):
+    """From any dispatch on; over the epochs every target counts that has its context."""
+    rows = jnp.arange(batch * row).reshape(batch, row)
+    info = TextInfo("numbers", "word", batch * row, batch * row, 0, 0, "")
+    sharding = NamedSharding(make_mesh(devices=jax.devices()[:1]), BATCH)
+    feed = TokenRows(info, batch, 1, length, valid, True, 3, sharding)
+    steps, context, counted, orders = feed.steps_per_epoch, length - valid, [], set()
+
+    @jax.jit
+    def examples(key, first, step):
+        return feed.examples(rows, feed.begin(rows, key, first), step)
+
+    for epoch in range(40):
+        order = []
+        for step in range(epoch * steps, (epoch + 1) * steps):
+            inputs, targets, weights = map(np.asarray, examples(KEY, max(step - 2, 0), step))
+            assert (inputs == inputs[:, :1] + np.arange(length)).all()
+            assert (targets == inputs + 1).all()
+            assert (targets // row == np.arange(batch)[:, None]).all()
+            assert (weights == (np.arange(length) >= context)).all()
+            order.append(int(inputs[0, 0]))
+            counted.append(targets[:, context:])
+        assert len(set(order)) == steps
+        assert {abs(one - other) % valid for one in order for other in order} == {0}
+        orders.add(tuple(order))
+    every = np.arange(batch * row).reshape(batch, row)[:, context + 1 :]
+    assert np.array_equal(np.unique(counted), every.ravel())
+    first = {int(examples(jax.random.key(seed), 0, 0)[0][0, 0]) for seed in range(20)}
+    alone = row == length + 1  # one window that starts at 0
+    assert (len(orders) == len(first) == 1) if alone else (len(orders) > 3 and len(first) > 1)
 
 
 def test_padded_batches_count_every_example_once():
