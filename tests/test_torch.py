@@ -398,14 +398,43 @@ def test_parameters_without_values_are_one_line():
         mimetic_torch.initialize(module, KEY, Mimetic(), num_heads=H)
 
 
+def block_of_the_page(start):
+    page = (pathlib.Path(__file__).parents[1] / "docs" / "your_model.md").read_text()
+    (block,) = re.findall(rf"^```\n({start}\n.*?)^```", page, re.M | re.S)
+    return block
+
+
+def test_the_pages_llama_gets_heads_and_the_counts_of_its_text():
+    torch = pytest.importorskip("torch")
+
+    def linear(rows, columns):
+        made = torch.nn.Linear(columns, rows, bias=False)
+        torch.nn.init.normal_(made.weight, std=0.02)
+        return made
+
+    torch.manual_seed(0)
+    attention = torch.nn.ModuleDict({f"{name}_proj": linear(64, 64) for name in "qkvo"})
+    mlp = {"gate_proj": linear(96, 64), "up_proj": linear(96, 64), "down_proj": linear(64, 96)}
+    layer = torch.nn.ModuleDict({"self_attn": attention, "mlp": torch.nn.ModuleDict(mlp)})
+    inner = torch.nn.ModuleDict({"embed_tokens": torch.nn.Embedding(200, 64)})
+    inner["layers"] = torch.nn.ModuleList([layer])
+    model = torch.nn.ModuleDict({"model": inner, "lm_head": linear(200, 64)})
+    config = {"model_type": "llama", "rope_theta": 1e4, "hidden_size": 64, "num_attention_heads": 4}
+    model.config = holder(to_dict=lambda: config, vocab_size=200, num_attention_heads=4)
+    tokens = np.random.default_rng(0).zipf(1.3, 30_000) % 200
+    exec(block_of_the_page("import jax"), {"model": model, "tokens": tokens})
+    counts = cooccurrence(tokens, 200)
+    arrays = mimetic_torch.arrays_of(model)
+    found = check(arrays, num_heads=4, rotary=1e4, counts=counts)
+    np.testing.assert_allclose(found.positional[0].sharpness, [8, 8, 0, 0], atol=0.3)
+    (neighbors,) = found.tokens
+    assert np.mean(neighbors.shared) > 10 * neighbors.chance
+
+
 def test_the_pages_own_attention_is_initialized():
     torch = pytest.importorskip("torch")
-    page = (pathlib.Path(__file__).parents[1] / "docs" / "your_model.md").read_text()
-    (block,) = re.findall(
-        r"^```\n(from mimetic_jax import attention_rules\n.*?)^```", page, re.M | re.S
-    )
     names = {"torch": torch, "jax": jax, "mimetic_torch": mimetic_torch, "Mimetic": Mimetic}
-    exec(block, names)
+    exec(block_of_the_page("from mimetic_jax import attention_rules"), names)
     arrays = mimetic_torch.arrays_of(names["model"])
     found = check(arrays, rules=names["rules"], num_heads=4)
     assert [layer.value_out < -0.5 for layer in found] == [True, True]

@@ -27,6 +27,8 @@ LENGTH = 64
 
 VISIBLE = 0.05
 """A head whose constant part adds less to every logit has none."""
+_REACHED = 0.1
+"""The share of what a constant fifth of the energy gives below which nothing constant is read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +50,7 @@ class LayerHeads(Layer):
         runner_up: the second eigenvalue over the first: near 1, no direction stands out.
         energy: the constant direction's share of the energy of what random tokens make the layer
             read; None if that isn't known.
+        assumed: S of each head by a constant fifth of the energy, if what the layer reads is known.
     """
 
     offsets: tuple[Any, ...]
@@ -56,6 +59,12 @@ class LayerHeads(Layer):
     share: float = 0.0
     runner_up: float = 0.0
     energy: float | None = None
+    assumed: tuple[float, ...] = ()
+
+    @property
+    def reached(self) -> bool:
+        """Whether what the layer reads has the constant direction that its heads look by."""
+        return not self.assumed or max(self.sharpness) > _REACHED * max(self.assumed)
 
 
 Turning: TypeAlias = Rotary | float | Sequence[Rotary | None]
@@ -147,16 +156,22 @@ def positional_heads(
     products_HxF = _products(layer, pair, rotary, assumed_D)
     curves_HxN = (products_HxF @ waves_FxN).real
     peaks = curves_HxN.argmax(axis=1)
-    if layer.biases is None and mean_D is not None:
-        products_HxF = _products(layer, pair, rotary, mean_D)
     fast = rotary.fast(width, min(PositionalHeads.slowest, np.abs(rates_FxA).max()))
-    heights = (products_HxF[:, fast] * waves_FxN[fast][:, peaks].T).real.sum(axis=1)
+
+    def heights(products_HxF: np.ndarray) -> tuple[float, ...]:
+        at_peak_HxF = (products_HxF[:, fast] * waves_FxN[fast][:, peaks].T).real
+        return tuple(map(float, at_peak_HxF.sum(axis=1)))
+
+    sharpness = heights(products_HxF)
+    if layer.biases is None and mean_D is not None:
+        about["assumed"] = sharpness
+        sharpness = heights(_products(layer, pair, rotary, mean_D))
     where = [tuple(map(float, offsets[at])) for at in peaks]
     distances = tuple(
         (at if rotary.axes > 1 else at[0]) if size >= VISIBLE else None
         for at, size in zip(where, np.abs(curves_HxN).max(axis=1), strict=True)
     )
-    return LayerHeads(layer.path, layer.index, distances, tuple(map(float, heights)), **about)
+    return LayerHeads(layer.path, layer.index, distances, sharpness, **about)
 
 
 def _products(
@@ -207,9 +222,17 @@ def heads_table(layers: Sequence[LayerHeads]) -> str:
     }
     shown = {name: cells for name, cells in columns.items() if cells}
     rows = [tuple(shown), *zip(*shown.values(), strict=True)]
-    every = [offset for layer in layers for offset in layer.offsets if offset is not None]
+    seen = [[at for at in layer.offsets if at is not None] for layer in layers]
+    every = [at for layer, found in zip(layers, seen, strict=True) if layer.reached for at in found]
     heads = sum(len(layer.offsets) for layer in layers)
     lines = aligned(rows, wrapped=tuple(shown).index("distance by head"))
+    blind = [x for x, found in zip(layers, seen, strict=True) if found and not x.reached]
+    if blind:
+        best = max(blind, key=lambda layer: max(layer.sharpness))
+        lines.append(
+            f"S {max(best.sharpness):.2g} of {max(best.assumed):.2g}: the channel isn't constant "
+            f"in what {len(blind)} of {len(layers)} layers read, so their heads don't look there"
+        )
     if every:
         near = ", ".join(
             f"{_shown(offset)} in {count}" for offset, count in Counter(every).most_common(4)
@@ -219,7 +242,7 @@ def heads_table(layers: Sequence[LayerHeads]) -> str:
             f"constant parts of query and key peak at distance {near} of {heads} heads (by chance "
             f"{chance:.1f} each)"
         )
-    if without := heads - len(every):
+    if without := heads - sum(map(len, seen)):
         lines.append(f"{without} of {heads} heads have no constant part (-)")
     if directions and not known:
         lines.append(

@@ -108,3 +108,15 @@ def test_every_layer_reaches_its_sharpness(depth, size):
     np.testing.assert_allclose(by_logits[:, : H // 2], 8, rtol=0.05)
     assert np.abs([by_check, by_logits])[:, :, H // 2 :].max() < 0.3  # those that don't look
     assert 0 < energy[-1] <= energy[0] <= 0.7001
+
+
+def test_heads_of_a_channel_that_is_not_constant_do_not_peak():
+    """Another embedding than the one that they were made for has no constant channel."""
+    params = rewrite(KEY, initial(2, 1.0, 0), SCHEME, rules=RULES)
+    params["tokens"] = initial(1, 1.0, 1)["tokens"]
+    found = check(params, rules=RULES, rotary=BASE)
+    for layer in found.positional:
+        assert max(layer.sharpness) < 0.3
+        assert max(layer.assumed) > 4
+    assert "the channel isn't constant in what 2 of 2 layers read" in str(found)
+    assert "peak at distance" not in str(found)
