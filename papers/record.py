@@ -98,8 +98,6 @@ class Row:
         label: the row's name in the paper, or among its table's.
         arguments: arguments of the config. FILE.npz stands for the file that `needs` describes.
         published: the printed score per arm of the config, in the table's unit.
-        gains: the differences to the default that the paper prints beside them, per arm; signed
-            as the scores are, where the sign is a color or an arrow.
         arms: arms, or groups of the config's `init`, for which nothing is printed. Of a complete
             row all of them: those that it prints, its own, then the table's controls.
         others: printed scores of what has no arm here, by the paper's name, and of other papers:
@@ -120,7 +118,6 @@ class Row:
     label: str
     arguments: Arguments = dataclasses.field(default_factory=dict)
     published: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    gains: Mapping[str, float] = dataclasses.field(default_factory=dict)
     arms: tuple[str, ...] = ()
     others: Mapping[str, float] = dataclasses.field(default_factory=dict)
     best: bool = False

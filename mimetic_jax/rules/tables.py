@@ -264,13 +264,6 @@ def only_beside(rules: tuple[Rule, ...], *leaves: str) -> tuple[Rule, ...]:
     return tuple(dataclasses.replace(rule, beside=leaves) for rule in rules)
 
 
-def out_as_query(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The rules for a kernel of the output that is stored [D, H, K], as that of the query."""
-    return tuple(
-        dataclasses.replace(rule, layout=rule.layout.replace("h k d", "d h k")) for rule in rules
-    )
-
-
 torch_attention = functools.partial(attention_rules, kernel="weight", flat=True, transposed=True)
 torch_mlp = functools.partial(mlp_rules, kernel="weight", transposed=True)
 """As torch.nn.Linear stores layers."""

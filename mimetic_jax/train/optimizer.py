@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -85,22 +84,15 @@ def _muon(
 
     def both(tree: Any) -> optax.GradientTransformation:
         named, treedef = paths.flatten(tree)
-        found = _matrices(named, zoo.rules_of(tree) if roles is None else roles)
-        labels = ["muon" if path in found else "adam" for path, _ in named]
-
-        def axes(updates: Any) -> Any:  # of the kernels alone: the rest is masked
-            kernels, of_kernels = paths.flatten(updates)
-            return jax.tree.unflatten(of_kernels, [found[path] for path, _ in kernels])
-
-        def scaled(leaf: jax.Array, at: contrib.MuonDimensionNumbers) -> jax.Array:
-            m, n = (math.prod(leaf.shape[axis] for axis in axes) for axes in at)
-            return leaf * float(0.2 * math.sqrt(max(m, n)))
-
-        def as_large_as_adam(updates: Any, _: Any) -> Any:
-            return jax.tree.map(scaled, updates, axes(updates))
-
-        muon = contrib.scale_by_muon(weight_dimension_numbers=axes)
-        muon = optax.chain(muon, optax.stateless(as_large_as_adam))
+        matrices = _matrices(named, zoo.rules_of(tree) if roles is None else roles)
+        labels = ["muon" if path in matrices else "adam" for path, _ in named]
+        muon = contrib.muon(
+            -1.0,  # the direction alone: rates and decay follow by their rules
+            consistent_rms=0.2,
+            muon_weight_dimension_numbers=jax.tree.unflatten(
+                treedef, [matrices.get(path) for path, _ in named]
+            ),
+        )
         return optax.partition({"muon": muon, "adam": adam}, jax.tree.unflatten(treedef, labels))
 
     return optax.GradientTransformation(

@@ -42,19 +42,14 @@ from typing import Any
 from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.rules.tables import FLAX
-from mimetic_jax.zoo.axlearn import AXLEARN, AXLEARN_GROUPED
 from mimetic_jax.zoo.detection import best_table
-from mimetic_jax.zoo.diffusers import DIFFUSERS_UNET
-from mimetic_jax.zoo.dinov3 import DINOV3_FLAX
 from mimetic_jax.zoo.equinox import EQUINOX, EQUINOX_STACKED
 from mimetic_jax.zoo.flax import FLAX_STACKED
 from mimetic_jax.zoo.gemma import GEMMA, OPENPI
 from mimetic_jax.zoo.gpt2 import HUGGING_FACE_GPT2, NANOGPT, PYTORCH_GPT2, PYTORCH_NANOGPT
 from mimetic_jax.zoo.hugging_face import HUGGING_FACE, HUGGING_FACE_PLUS_ONE
-from mimetic_jax.zoo.litgpt import LITGPT, LITGPT_PLUS_ONE
 from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_LLAMA
 from mimetic_jax.zoo.named import named_rules
-from mimetic_jax.zoo.nanochat import NANOCHAT
 from mimetic_jax.zoo.pytorch import BY_TYPE, GROUPED_BY_TYPE, PYTORCH, PYTORCH_PLUS_ONE
 from mimetic_jax.zoo.t5x import T5X
 from mimetic_jax.zoo.tunix import TUNIX
@@ -71,21 +66,14 @@ __all__ = [  # noqa: RUF022 - tables in the order in which the first that fits i
     "OPENPI",
     "MAXTEXT",
     "MAXTEXT_LLAMA",
-    "AXLEARN",
-    "AXLEARN_GROUPED",
-    "DIFFUSERS_UNET",
     "EQUINOX",
     "EQUINOX_STACKED",
     "T5X",
-    "DINOV3_FLAX",
-    "NANOCHAT",
-    "LITGPT",
     "PYTORCH",
     "PYTORCH_GPT2",
     "PYTORCH_NANOGPT",
     "HUGGING_FACE_PLUS_ONE",
     "PYTORCH_PLUS_ONE",
-    "LITGPT_PLUS_ONE",
     "NOTES",
     "TABLES",
     "detect",

@@ -29,16 +29,9 @@ scales = functools.partial(_pair, "scale")
 """What multiplies the outputs of attention and of the MLP before they are added."""
 
 
-def adding_one(
-    rules: tuple[Rule, ...],
-    names: tuple[str, ...] = (
-        "input_layernorm/",
-        "post_attention_layernorm/",
-        "q_norm/",
-        "k_norm/",
-    ),
-) -> tuple[Rule, ...]:
-    """The rules for models that multiply by 1 + w in norms of these names, Llama's by default."""
+def adding_one(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules for models that multiply by 1 + w in norms of Llama's names."""
+    names = ("input_layernorm/", "post_attention_layernorm/", "q_norm/", "k_norm/")
     return tuple(
         dataclasses.replace(rule, plus_one=rule.plus_one or rule.path.startswith(names))
         for rule in rules

@@ -28,7 +28,6 @@ SCHEME = Mimetic(alpha_vo=0.1, beta_vo=(-0.4, 0.4))
 FLAT = ("td,dq->tq", "td,dp->tp", "td,dp->tp", "tq,qd->td")
 OUT_FIRST = ("td,qd->tq", "td,pd->tp", "td,pd->tp", "tq,dq->td")
 HEADS = ("td,dhk->thk", "td,dgk->tgk", "td,dgk->tgk", "thk,hkd->td")
-OUT_LAST = (*HEADS[:3], "thk,dhk->td")
 JOINED = ("td,dw->tw", "tq,qd->td")
 JOINED_OUT_FIRST = ("td,wd->tw", "tq,dq->td")
 
@@ -416,21 +415,6 @@ def maxtext(layer="layers", table="MAXTEXT_LLAMA", module="self_attention", **op
     return Case(table, attention=layers("*", STOCK, HEADS), **given | options)
 
 
-def axlearn(layer="layer{}", fused="", **options) -> Case:
-    """axlearn's transformers, with layers of their own or repeated."""
-    apart = layers("i_proj/i_proj/*_proj", "qkv", HEADS[:3], "weight")
-    return Case(
-        "AXLEARN_GROUPED" if "m" in fused else "AXLEARN",
-        attention=({"i_proj/qkv_proj/weight": fused} if fused else apart)
-        | {"o_proj/weight": OUT_LAST[-1]},
-        mlp=in_out("feed_forward/linear1", "feed_forward/linear2", "weight"),
-        others={"cross_attention/attention/o_proj/weight": (D, 4, 8)},
-        bias="bias",
-        **of_layer(f"decoder/transformer/{layer}", "self_attention/attention", axis=0),
-        **options,
-    )
-
-
 def t5x(layer, module, *, first="", **options) -> Case:
     """`first` is the first layer of an MLP that isn't gated."""
     gated = {} if first else without("mlp/wi_0/kernel mlp/wi_1/kernel", shape=(D, F))
@@ -448,21 +432,7 @@ def t5x(layer, module, *, first="", **options) -> Case:
     )
 
 
-def litgpt(first="", names="norm_1 norm_2", where=BEFORE, **options) -> Case:
-    gated = without("mlp/fc_1/weight mlp/fc_2/weight", shape=(F, D))
-    return pytorch(
-        "transformer/h/{}",
-        joined("attn/qkv", "attn/proj"),
-        "LITGPT",
-        mlp=out_in(f"mlp/{first}", "mlp/proj") if first else {},
-        norms=norms(names, where, "weight"),
-        others={} if first else gated,
-        **options,
-    )
-
-
 LLAMA = "input_layernorm post_attention_layernorm"
-SANDWICH = "norm_1 norm_2 post_attention_norm post_mlp_norm"
 WHISPER = "self_attn_layer_norm final_layer_norm"
 VIT = "layernorm_before layernorm_after"
 GATE = {"mlp/gate_proj/kernel": (D, F)}
@@ -632,14 +602,6 @@ CASES = {
         bias="bias",
         **GROUPED,
     ),
-    "diffusers_unet": Case(
-        "DIFFUSERS_UNET",
-        "down_blocks_{}/attentions_0/transformer_blocks_0/attn1",
-        layers("to_*", ("q", "k", "v", "out_0"), FLAT),
-        layer="down_blocks_{}/attentions_0/transformer_blocks_0",
-        norms=norms("norm1", BEFORE[:1]),
-        others=without("attn2/to_q/kernel attn2/to_k/kernel"),
-    ),
     "tunix_llama": Case(
         "TUNIX",
         "layers/{}",
@@ -681,23 +643,10 @@ CASES = {
         others=without("attention/query_norm/scale attention/key_norm/scale", shape=(8,)),
         **WIDE,
     ),
-    "axlearn": axlearn(**WIDE),
-    "axlearn_repeat": axlearn("repeat/layer"),
-    "axlearn_fused": axlearn(fused="td,sdhk->sthk"),
-    "axlearn_repeat_fused": axlearn("repeat/layer", "td,sdhk->sthk"),
-    "axlearn_repeat_fused_grouped": axlearn("repeat/layer", "td,dmk->tmk", **WIDE),
     "t5x": t5x("decoder/layers_{}", "self_attention", K=16),
     "t5x_1_0": t5x("encoder/layers_{}", "attention", first="wi"),
     "t5x_scalable": t5x("encoder/encoder", "attention"),
     "t5x_scalable_1_0": t5x("decoder/decoder", "self_attention", first="wi"),
-    "dinov3_flax": Case(
-        "DINOV3_FLAX",
-        "blocks_{}",
-        joined("attn/qkv", "attn/proj", JOINED, "kernel"),
-        norms=norms("norm1 norm2") | norms("ls1 ls2", AFTER, "gamma"),
-        others={"mlp/Dense_0/kernel": (D, F)},
-        bias="bias",
-    ),
     "openpi": Case(
         "OPENPI",
         attention=EXPERT,
@@ -716,27 +665,6 @@ CASES = {
         G=1,
         K=16,
     ),
-    "nanochat": pytorch(
-        "transformer/h/{}",
-        torch_layers("attn/c_*", ("q", "k", "v", "proj")),
-        "NANOCHAT",
-        mlp=out_in("mlp/c_fc", "mlp/c_proj"),
-        others={"attn/ve_gate/weight": (2, 12)},
-        **GROUPED,
-    ),
-    "parameter_golf": pytorch(
-        "blocks/{}",
-        torch_layers("attn/*", ("c_q", "c_k", "c_v", "proj")),
-        "NANOCHAT",
-        mlp=out_in("mlp/fc", "mlp/proj"),
-        norms=dict(zip(("attn_scale", "mlp_scale"), AFTER, strict=True)),
-        **GROUPED,
-    ),
-    "litgpt_llama": litgpt(**WIDE),
-    "litgpt_pythia": litgpt("fc", bias="bias"),
-    "litgpt_gemma2": litgpt("", SANDWICH, BEFORE + AFTER, adds=1, **WIDE),
-    "litgpt_olmo2": litgpt("", "post_attention_norm post_mlp_norm", AFTER),
-    "litgpt_phi": litgpt("fc", "norm_1", BOTH, bias="bias"),
     "convit": pytorch(
         "blocks/{}",
         layers("attn/*", ("qk", "v", "proj"), ("td,xd->tx", *OUT_FIRST[2:]), "weight"),

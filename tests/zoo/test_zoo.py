@@ -168,11 +168,7 @@ def test_fit_reads_the_scheme_under_any_gains_and_scales(name):
         ("tunix_llama", "embedder/input_embedding", "lm_head/w"),
         ("gemma", "embedder/input_embedding", ""),
         ("maxtext_llama", "params/token_embedder/embedding", "params/decoder/logits_dense/kernel"),
-        ("axlearn", "decoder/emb/token_emb/weight", "decoder/lm_head/weight"),
         ("t5x", "token_embedder/embedding", "decoder/logits_dense/kernel"),
-        ("nanochat", "transformer/wte/weight", "lm_head/weight"),
-        ("parameter_golf", "tok_emb/weight", "lm_head/weight"),
-        ("litgpt_llama", "transformer/wte/weight", "lm_head/weight"),
     ],
 )
 def test_tables_know_the_embedding_of_tokens(name, embedding, unembedding):
@@ -210,8 +206,6 @@ def test_every_table_has_a_case():
     [
         ("llama", ["attention_gain"]),
         ("bonsai_gemma3", []),
-        ("litgpt_llama", ["attention_gain"]),
-        ("litgpt_pythia", ["attention_gain", "mlp_gain"]),
     ],
 )
 def test_tables_that_add_one_differ_in_gains_alone(name, added):
