@@ -69,7 +69,7 @@ class TokenRows(HeldFeed):
 
     def examples(self, arrays: jax.Array, shared: Any, step: jax.Array) -> Examples:
         epoch, number = jnp.divmod(step, self.steps_per_epoch)
-        first = 0
+        first: jax.Array | int = 0
         if shared is not None:
             of_starts, orders, first_epoch = shared
             number = orders[epoch - first_epoch, number]
