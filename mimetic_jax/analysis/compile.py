@@ -51,7 +51,7 @@ _COLLECTIVE = re.compile(
     r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
 )
 
-_ADVICE = "try a smaller batch, --config.accumulate=2, --config.model.remat=True, or mesh.fsdp"
+_ADVICE = "try a smaller batch, --config.model.remat=True, or mesh.fsdp"
 
 
 def devices(target: Target) -> Sequence[jax.Device]:

@@ -76,11 +76,8 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
         raise InputError(f"epochs {config.epochs} at batch {config.batch} give no step")
     if steps not in STEPS:
         raise InputError(f"epochs {config.epochs} are {steps:,} steps, more than {STEPS.high:,}")
-    if config.batch % (config.accumulate * devices):
-        raise InputError(
-            f"batch {config.batch} is not divisible by accumulate {config.accumulate} x "
-            f"{devices} devices"
-        )
+    if config.batch % devices:
+        raise InputError(f"batch {config.batch} is not divisible by {devices} devices")
     if config.eval.batch % devices:
         raise InputError(f"eval.batch {config.eval.batch} is not divisible by {devices} devices")
     for section, one in (("optimizer", "warmup"), ("eval", "every")):
@@ -170,6 +167,8 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     >>> old = {"task": "images", "batch": 128, "seeds": [0], "arms": {}}
     >>> difference(old, {**old, "batch": 64, "seeds": [0, 1], "arms": {"default": {}}})
     'batch is 128 there and 64 here'
+    >>> difference({**old, "accumulate": 1}, old)
+    'accumulate is 1 there and unset here'
     """
     found = _first_differing(old, new)
     for arm in sorted(old["arms"].keys() & new["arms"].keys()):
@@ -188,6 +187,7 @@ def _first_differing(
         before, now = there.get(name), here.get(name)
         off = not (name in there and name in here) and not (before or now)
         if before != now and not off:
+            before, now = (one.get(name, "unset") for one in (there, here))
             return f"{prefix}{name} is {before} there and {now} here"
     return None
 

@@ -99,12 +99,6 @@ class ImageData(Section):
     )
     repeats: int = field(1, "times each streamed image comes in an epoch", Range(1, 1000))
     eval_fraction: float = field(1.0, "share of its shorter side that a test image keeps", VIEW)
-    threads: int = field(
-        0,
-        "threads that decode streamed images; 0: one per core",
-        Range(0, 4096),
-        MACHINE,
-    )
     augment: Augmentation = section(Augmentation)
     mix: Mixing = section(Mixing)
 
@@ -145,7 +139,6 @@ class Optimizer(Section):
     plateau: Literal["", Plateau] = field("", "rule that lowers the rate by the validation loss")
     cooldown_epochs: float = field(0.0, "last epochs, at rate `final`", EPOCHS)
     weight_decay: float = field(0.01, "of adamw and muon, times the learning rate", NOT_NEGATIVE)
-    betas: tuple[float, float] = field((0.9, 0.999), "Adam's two decay rates", DECAY)
     eps: float = field(1e-8, "Adam's ε", NOT_NEGATIVE)
     clip: float = field(0.0, "largest global norm of the gradient; 0: no limit", NOT_NEGATIVE)
     no_decay: bool = field(False, "no weight decay on biases, norms and what the model names")
@@ -209,8 +202,7 @@ class Fields(OfComparison):
 
     task: Literal["images", "text"] = field("images", "what is trained", affects=DATA)
     scheme: Any = field((), "schemes applied to the model's own draw, left to right", None, START)
-    batch: int = field(128, "examples per step, divisible by accumulate x devices", AT_ONCE)
-    accumulate: int = field(1, "parts of a batch whose gradients are averaged", AT_ONCE)
+    batch: int = field(128, "examples per step, divisible by the devices", AT_ONCE)
     epochs: float = field(0.0, "of training; or give steps", EPOCHS)
     steps: int = field(0, "of training; or give epochs", STEPS)
     label_smoothing: float = field(0.0, "share of the label that all classes get equally", DECAY)

@@ -31,7 +31,6 @@ def make_optimizer(
     name: str,
     *,
     weight_decay: float = 0.0,
-    betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     clip: float = 0.0,
     decay_rules: Rules = (),
@@ -62,7 +61,7 @@ def make_optimizer(
     """
     if name not in ("adamw", "muon") and weight_decay:
         raise InputError(f"{name} has no weight decay: set {weight_decay} to 0, or take adamw")
-    adam = optax.scale_by_adam(*betas, eps=eps)
+    adam = optax.scale_by_adam(eps=eps)
     direction = (
         _muon(adam, roles) if name == "muon" else adam,
         _decay_by_rules(weight_decay, decay_rules),

@@ -61,7 +61,6 @@ class Program:
         self.optimizer = make_optimizer(
             rates.name,
             weight_decay=rates.weight_decay,
-            betas=rates.betas,
             eps=rates.eps,
             clip=rates.clip,
             decay_rules=spared,
@@ -69,9 +68,7 @@ class Program:
             roles=self.rewrite_options["rules"],
         )
         self._ema = config.ema
-        self._step = make_train_step(
-            self.task.loss, self.optimizer, accumulate=config.accumulate, ema=config.ema
-        )
+        self._step = make_train_step(self.task.loss, self.optimizer, config.ema)
         shapes = jax.eval_shape(lambda key: self.state_of(self.task.init(key)), jax.random.key(0))
         placed = meshes.shardings(shapes, mesh, self.sharding_rules)
         if (fsdp := mesh.shape["fsdp"]) > 1 and not any(

@@ -177,8 +177,8 @@ def documented(owner: Any) -> dict[str, str]:
     """What a docstring, of a class or a function, says of fields under Args or Attributes.
 
     >>> from mimetic_jax.data import Mixing
-    >>> documented(Mixing)["switch"]
-    'probability of CutMix if both are on'
+    >>> documented(Mixing)["mixup"]
+    'α of Beta(α, α), the distribution of the share λ that an image keeps; 0 for no mixup'
     """
     _, *sections = re.split(r"^(?:Args|Attributes):\n", inspect.getdoc(owner) or "", flags=re.M)
     entries = "".join(sections).partition("\n\n")[0]

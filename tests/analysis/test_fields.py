@@ -46,8 +46,8 @@ def test_lines_of_a_config():
     )
     assert changed["arms"].startswith("('default', 'norm_matched_mimetic', 'mimetic'); ")
     assert changed["model.pool=mean"].endswith("over patches [text]; default token")
-    assert others["optimizer.betas"].endswith(
-        "values, each a finite number of at least 0 and below 1]"
+    assert others["data.mean"].endswith(
+        "values, each a finite number of at least -1,000,000 and at most 1,000,000]"
     )
     assert others["optimizer.no_decay"].startswith("False no weight decay")
     assert others["optimizer.plateau"].startswith('""')

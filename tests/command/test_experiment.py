@@ -71,7 +71,7 @@ def loaded(*words):
         (["--config.init_parts=('attention',)"], "init_parts", ("attention",)),
         (["--config.seeds", "0-3"], "seeds", (0, 1, 2, 3)),
         (["--config.seeds=2-4", "--config.seeds=7"], "seeds", (7,)),
-        (["--config.optimizer.betas=[0.9, 0.95]"], "optimizer.betas", (0.9, 0.95)),
+        (["--config.rates=[1e-3, 0.002]"], "rates", (0.001, 0.002)),
         (["-config.batch", "8"], "batch", 8),
         (["--config.data.dir=1=2"], "data.dir", "1=2"),
         (["--config.scheme=Zero"], "scheme", (Zero(),)),

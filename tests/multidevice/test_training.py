@@ -24,11 +24,11 @@ WHOLE = {"tests.plugged:TinyBatchNorm"}
 """Models whose few parameters every device has."""
 
 
-def trained(name, *axes, accumulate=1):
+def trained(name, *axes):
     """Losses of three steps, the state after them, and test losses of parameters and average."""
     config = default("text" if name == "gpt" else "images")
     config.batch, config.steps, config.max_dispatch, config.eval.batch = 32, 3, 3, 72
-    config.accumulate, config.ema = accumulate, 0.9
+    config.ema = 0.9
     config.model = model(name, **MODELS[name])
     if name == "gpt":
         config.data.update(name="ptb_word", length=12, valid=8)
@@ -49,15 +49,11 @@ def trained(name, *axes, accumulate=1):
     return np.asarray(history["loss"]), state, tested
 
 
-@typical(
-    ("name", "accumulate"),
-    [("tests.plugged:TinyBatchNorm", 2)],
-    slow=[(name, 1) for name in MODELS],
-)
-def test_data_fsdp_and_tensor_together(name, accumulate):
+@typical("name", WHOLE, slow=sorted(MODELS.keys() - WHOLE))
+def test_data_fsdp_and_tensor_together(name):
     """Also the running statistics: those of the global batch."""
-    losses, state, tested = trained(name, 1, 1, 1, accumulate=accumulate)
-    others, same, again = trained(name, 2, 2, 2, accumulate=accumulate)
+    losses, state, tested = trained(name, 1, 1, 1)
+    others, same, again = trained(name, 2, 2, 2)
     np.testing.assert_allclose(others, losses, rtol=1e-5)
     np.testing.assert_allclose(again, tested, rtol=1e-5)
     jax.tree.map(

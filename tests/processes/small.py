@@ -25,7 +25,7 @@ def get_config(kind: str = "images", fsdp: int = 2) -> ConfigDict:
         config.batch, config.steps, config.max_dispatch = 8, 24, 50
         config.eval.batch, config.checkpoint_every = 8, 12
         config.model.update(width=16, patch=8)
-        config.data.update(name="imagenet2012", classes=2, size=16, threads=1, repeats=2)
+        config.data.update(name="imagenet2012", classes=2, size=16, repeats=2)
         config.data.augment.update(crop_scale=(0.3, 1.0), flip=True)
         config.data.mix.mixup = 0.5
     return config

@@ -89,7 +89,7 @@ def test_an_arm_is_named_as_a_folder_can_be(tiny, name):
     ("overrides", "words"),
     [
         ({"optimizer.warmup": 12}, "12 warm-up steps don't fit 12"),
-        ({"batch": 30}, "batch 30 is not divisible by accumulate 1 x 4 devices"),
+        ({"batch": 30}, "batch 30 is not divisible by 4 devices"),
         ({"eval.batch": 50}, "eval.batch 50 is not divisible by 4 devices"),
         (
             {"epochs": 1e9, "steps": 0, "optimizer.warmup": 0},
@@ -146,7 +146,7 @@ def test_a_workdir_of_a_version_without_a_field_continues_where_that_is_off(tiny
     del record["ema"]
     assert configs.difference(record, configs.to_json(tiny())) is None
     other = configs.to_json(tiny(ema=0.5))
-    assert configs.difference(record, other) == "ema is None there and 0.5 here"
+    assert configs.difference(record, other) == "ema is unset there and 0.5 here"
 
 
 def test_a_rule_that_fits_no_parameter_is_reported(tiny):

@@ -59,17 +59,6 @@ def test_running_averages_are_of_the_batch(one_step):
     np.testing.assert_allclose(found["var"], 0.9 + 0.1 * x.var((0, 1, 2)), rtol=1e-4)
 
 
-def test_accumulated_averages_are_of_the_whole_batch(one_step):
-    """The mean exactly; variances are within parts. A counter counts the step once."""
-    whole, parts = one_step[2](), one_step[2](accumulate=4)
-    ours, theirs = (s.model_state["batch_stats"]["BatchNorm_0"] for s in (parts, whole))
-    np.testing.assert_allclose(ours["mean"], theirs["mean"], rtol=1e-4, atol=1e-6)
-    assert np.all(np.asarray(ours["var"]) <= np.asarray(theirs["var"]) + 1e-6)
-    for state in (whole, parts):
-        assert state.model_state["counters"]["calls"].dtype == jnp.int32
-        assert int(state.model_state["counters"]["calls"]) == 1
-
-
 def test_the_average_has_parameters_statistics_and_the_last_count(one_step):
     state, _, step = one_step
     first = step(state.replace(ema=state.variables), ema=0.75)

@@ -56,7 +56,6 @@ def test_six_steps_are_those_of_pytorch(golden, eps, clip):
         optimizer = make_optimizer(
             "adamw",
             weight_decay=float(torch["weight_decay"]),
-            betas=tuple(torch["betas"].tolist()),
             eps=float(eps),
             clip=clip,
             decay_rules=NO_DECAY,

@@ -30,7 +30,6 @@ def streamed(tiny, folder):
             "data.augment.crop": 0,
             "data.augment.crop_scale": (0.3, 1.0),
             "data.augment.flip": True,
-            "data.threads": 2,
             "batch": 8,
             "steps": 10,
             "eval.batch": 8,

@@ -165,7 +165,7 @@ def test_a_precision_of_products_is_recorded_and_not_mixed(tiny):
     assert configs.difference(record, configs.to_json(tiny())) is None
     with jax.default_matmul_precision("highest"):
         found = configs.difference(record, configs.to_json(tiny()))
-    assert found == "matmul_precision is None there and highest here"
+    assert found == "matmul_precision is unset there and highest here"
 
 
 def group_of(comparison, workdir):

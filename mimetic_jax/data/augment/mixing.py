@@ -8,7 +8,7 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.base.typed import SHARE, Range, check_fields
+from mimetic_jax.base.typed import Range, check_fields
 from mimetic_jax.data.augment.geometry import inside
 
 ALPHA = Range(0, 1000)  # beyond that, λ is 1/2
@@ -21,16 +21,14 @@ class Mixing:
     Args:
         mixup: α of Beta(α, α), the distribution of the share λ that an image keeps; 0 for no mixup.
         cutmix: α of Beta(α, α), that of the share of its area that an image keeps; 0 for no CutMix.
-        prob: probability of mixing a batch at all.
-        switch: probability of CutMix if both are on.
+
+    With both, each batch has one of them with probability 1/2.
 
     Reference: Zhang et al. 2017, "mixup"; Yun et al. 2019, "CutMix"; the fields are those of timm.
     """
 
     mixup: Annotated[float, ALPHA] = 0.0
     cutmix: Annotated[float, ALPHA] = 0.0
-    prob: Annotated[float, SHARE] = 1.0
-    switch: Annotated[float, SHARE] = 0.5
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -76,11 +74,9 @@ def _draw(
     uniform_key, share_key = jax.random.split(key)
     uniform = jax.random.uniform(uniform_key, (4,))
     both = mixing.mixup and mixing.cutmix
-    switch = mixing.switch if both else float(mixing.cutmix > 0)
-    cut = uniform[0] < switch
+    cut = uniform[0] < (0.5 if both else float(mixing.cutmix > 0))
     alpha = jnp.where(cut, mixing.cutmix, mixing.mixup)
     share = jax.random.beta(share_key, alpha, alpha)
-    share = jnp.where(uniform[1] < mixing.prob, share, 1.0)
 
     size = jnp.array([height, width])
     # A share of 1 gives an empty box.

@@ -37,9 +37,8 @@ class Augmentation:
         flip: mirror left and right with probability 1/2.
         size: height and width of the result; 0 for those of the image. Without `crop_scale` the
           whole image is resized, before `crop`.
-        crop_scale: least and greatest area of a random resized crop, as parts of the image's; empty
-          for none. It excludes `crop`.
-        crop_ratio: least and greatest width / height of the crop of crop_scale.
+        crop_scale: least and greatest area of a random resized crop, as parts of the image's, of
+          sides 3:4 to 4:3; empty for none. It excludes `crop`.
         interpolation: that of resizing and, as in timm, of timm's RandAugment: "bilinear",
           "bicubic", or "random" for either.
         randaugment: a policy as `policy.parse_policy` reads it, such as "torchvision-n2-m9",
@@ -57,7 +56,6 @@ class Augmentation:
     flip: bool = False
     size: _Pixels = 0
     crop_scale: Annotated[tuple[float, ...], Range(0, 1, above=True)] = ()
-    crop_ratio: Annotated[tuple[float, ...], Range(1e-3, 1e3)] = (3 / 4, 4 / 3)
     interpolation: Literal["bilinear", "bicubic", "random"] = "bilinear"
     randaugment: str = ""
     randaugment_first: bool = False
@@ -73,11 +71,8 @@ class Augmentation:
             raise InputError(
                 f"randaugment_first isn't for a resized crop: crop_scale is {self.crop_scale}"
             )
-        resized = ("crop_scale",) if self.crop_scale else ()
-        for name in (*resized, "crop_ratio"):
-            ends = getattr(self, name)
-            if len(ends) != 2 or ends[0] > ends[1]:
-                raise InputError(f"{name} {ends} isn't (least, greatest)")
+        if (ends := self.crop_scale) and (len(ends) != 2 or ends[0] > ends[1]):
+            raise InputError(f"crop_scale {ends} isn't (least, greatest)")
         if self.randaugment:
             policy.parse_policy(self.randaugment)
 
@@ -170,8 +165,8 @@ def _resized(augmentation: Augmentation, key: jax.Array, image: jax.Array) -> ja
     full = image.shape[:2]
     size = (augmentation.size, augmentation.size) if augmentation.size else full
     if augmentation.crop_scale:
-        box = augmentation.crop_scale, augmentation.crop_ratio
-        return geometry.resized_crop(key, image, size, *box, augmentation.interpolation)
+        scale, how = augmentation.crop_scale, augmentation.interpolation
+        return geometry.resized_crop(key, image, size, scale, interpolation=how)
     return image if size == full else geometry.resize(key, image, size, augmentation.interpolation)
 
 

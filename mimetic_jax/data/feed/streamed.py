@@ -48,11 +48,9 @@ class StreamedImages(Feed):
         test_batch: int,
         sharding: NamedSharding,
         repeats: int,
-        threads: int,
     ) -> None:
         super().__init__(batch, test_batch, num_train // batch, 1, sharding)
         self.num_train, self.view, self.repeats = num_train, view, repeats
-        self._threads = threads
         self._sum_batch = jax.jit(
             lambda count, *arguments: count(*arguments),
             static_argnums=0,
@@ -101,19 +99,18 @@ class StreamedImages(Feed):
         each, index = batch // jax.process_count(), jax.process_index()
         rows = range(index * each, (index + 1) * each)
         put = functools.partial(jax.make_array_from_process_local_data, self._batched)
-        return batches(example, steps, rows, self._threads, put)
+        return batches(example, steps, rows, put)
 
 
 def batches(
     example: Make,
     steps: range,
     rows: range,
-    threads: int = 0,
     put: Callable[[np.ndarray], Any] = np.asarray,
 ) -> Session:
     """Yield the rows of each batch that this process makes, which threads make ahead of time.
 
-    The threads, for 0 one per core and at most 32, start at the first batch. They stop when the
+    The threads, one per core and at most 32, start at the first batch. They stop when the
     generator is closed or garbage-collected.
     """
     import grain
@@ -122,7 +119,7 @@ def batches(
         step, row = divmod(number, len(rows))
         return example(steps[step], rows[row])
 
-    threads = threads or min(os.cpu_count() or 1, 32)
+    threads = min(os.cpu_count() or 1, 32)
     most = min(len(rows), _MOST_IN_A_PIECE)
     piece = max(images for images in range(1, most + 1) if len(rows) % images == 0)
     pieces = len(rows) // piece

@@ -122,15 +122,15 @@ class ImageTask(Task):
                 )
             return task, ResidentImages(info, *sizes, config.max_dispatch, sharding)
         augment = config.data.augment
+        whole = {"scale": (1.0, 1.0), "ratio": (1.0, 1.0)}
         view = datasets.View(
             task.info.image_shape[0],
             config.data.eval_fraction,
-            scale=tuple(augment.crop_scale) or (1.0, 1.0),
-            ratio=tuple(augment.crop_ratio) if augment.crop_scale else (1.0, 1.0),
+            **{"scale": tuple(augment.crop_scale)} if augment.crop_scale else whole,
             interpolation=augment.interpolation,
         )
-        options = {"repeats": config.data.repeats, "threads": config.data.threads}
-        return task, StreamedImages(info.num_train, view, *sizes, sharding, **options)
+        feed = StreamedImages(info.num_train, view, *sizes, sharding, config.data.repeats)
+        return task, feed
 
     def prepare(
         self, key: jax.Array, step: jax.Array, examples: Examples

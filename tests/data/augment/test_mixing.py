@@ -82,15 +82,14 @@ def test_cutmix_pastes_a_box_and_keeps_its_true_share():
     assert scipy.stats.ks_2samp(pixels, area).statistic < 0.06
 
 
-def test_probabilities_and_smoothing():
-    mixing = Mixing(mixup=0.8, cutmix=1.0, prob=0.6, switch=0.3)
+def test_either_way_and_smoothing():
+    mixing = Mixing(mixup=0.8, cutmix=1.0)
     images, smooth = draws(mixing, smoothing=0.1)
     own, other = images == IMAGES, images == IMAGES[::-1]
     untouched = own.all(axis=(1, 2, 3, 4))
     cut = (own | other).all(axis=(1, 2, 3, 4)) & ~untouched
-    # A few boxes are empty, and so count as untouched.
-    assert abs(untouched.mean() - 0.4) < 0.06
-    assert abs(cut.mean() - 0.18) < 0.04
+    assert untouched.mean() < 0.03  # a few boxes are empty
+    assert abs(cut.mean() - 0.5) < 0.06
 
     # timm/data/mixup.py: off = s / C, on = 1 - s + off, then λ of one and 1 - λ of the other.
     off = 0.1 / CLASSES

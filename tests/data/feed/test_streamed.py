@@ -58,7 +58,7 @@ class Noise(Plain):
 def train(source: Plain, batch: int, steps: range, process=(0, 1), repeats=1, view=VIEW) -> Any:
     order = TrainOrder(len(source), batch, repeats, KEY)
     example = functools.partial(train_example, source, order, view, crop_seed(KEY))
-    return list(batches(example, steps, rows_of(batch, *process), 2))
+    return list(batches(example, steps, rows_of(batch, *process)))
 
 
 def rows_of(batch: int, index: int, processes: int) -> range:
@@ -168,7 +168,7 @@ def ended() -> bool:
 
 def endless() -> Session:
     example = functools.partial(of_test, Plain(8), VIEW, 0)
-    return batches(example, range(10_000), range(4), 3)
+    return batches(example, range(10_000), range(4))
 
 
 def test_threads_end_when_a_stream_is_left():
