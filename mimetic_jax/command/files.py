@@ -321,7 +321,8 @@ def _add_tokens(parser: argparse.ArgumentParser, purpose: str) -> None:
     parser.add_argument(
         "--tokens",
         metavar="FILE",
-        help=f"the training text as token ids, .npy or nanoGPT's and llm.c's .bin: {purpose}",
+        help="the training text as token ids, .npy or .bin of nanoGPT, llm.c and modded-nanogpt: "
+        f"{purpose}",
     )
 
 
@@ -329,10 +330,11 @@ def _counts(
     file: str, tensors: Mapping[str, Any], window: int, given: Mapping[str, Any]
 ) -> csr_array:
     """The counts of the tokens of a file, for the vocabulary that the tensors have."""
-    tokens = token_ids(existing(pathlib.Path(file)))
+    path = existing(pathlib.Path(file))
     options = {name: given[name] for name in ("num_heads", "num_kv_heads", "rules")}
     shapes = [block.shapes for _, _, block in blocks(tensors, **options)]
     vocab = next((found["embedding"][0] for found in shapes if "embedding" in found), 0)
+    tokens = token_ids(path, vocab)
     # Without an embedding the scheme says what is missing.
     return cooccurrence(tokens, vocab or int(tokens.max()) + 1, window)
 

@@ -7,8 +7,8 @@ import os
 import pathlib
 import re
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +28,7 @@ INSTALLED = {
 }
 """Data sets that are read from no folder, and where they come from."""
 
+_MOST_NAMED = 10  # files: more are counted
 _CHUNK = 2**22  # bytes read at once: the strings of a chunk take about twenty times its size
 
 
@@ -90,22 +91,29 @@ def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Ite
 
     It is UTF-8. Line ends are those of any system: CR LF and CR become LF.
     """
-    offset = 0
+    offset, lines = 0, 1
     try:
         with path.open("rb") as file:
             while part := file.read(_CHUNK) + file.readline():
                 check_no_pointer(path, part)
-                text = part.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+                text = _with_line_feeds(part.decode("utf-8"))
                 yield clean(text if offset else text.removeprefix("\ufeff"))
                 offset += len(part)
+                lines += text.count("\n")
     except UnicodeDecodeError as error:
+        lines += _with_line_feeds(part[: error.start].decode("utf-8")).count("\n")
         raise InputError(
-            f"{path} isn't UTF-8: byte {offset + error.start} is {part[error.start]:#04x}"
+            f"{path}, line {lines:,}, isn't UTF-8: byte {offset + error.start} is "
+            f"{part[error.start]:#04x}"
         ) from error
     except OSError as error:
         raise InputError(f"can't read {path} ({error.strerror})") from error
     if not offset:
         raise InputError(f"{path} is empty")
+
+
+def _with_line_feeds(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def split_in_name(stem: str) -> str:
@@ -151,16 +159,29 @@ def keep(path: Path, write: Callable[[IO[bytes]], object]) -> bool:
     return True
 
 
-def unread(names: Iterable[str]) -> str:
-    """How many files of a folder aren't read, by their suffixes; "" for none.
+def left_out(why: Mapping[str, str]) -> str:
+    """The files that aren't read, and why: by name, or of more than ten by suffix; "" for none.
 
-    >>> unread(["a.md", "b.MD", "Makefile"])
-    'other files, left out: 3 (.md 2, no suffix 1)'
+    >>> left_out({"a.md": "no image", "Makefile": "no image", "b.py": "empty"})
+    'left out: 3 (a.md, Makefile: no image; b.py: empty)'
+    >>> left_out({f"{n}.MD": "no image" for n in range(1200)} | {"b": "no image"})
+    'left out: 1,201 (.md 1,200, no suffix 1: no image)'
     """
-    counts = Counter(Path(name).suffix.lower() or "no suffix" for name in names)
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for name, reason in why.items():
+        names[reason].append(name)
+    said = [f"{_listed(files)}: {reason}" for reason, files in names.items()]
+    if others := said[_MOST_NAMED:]:
+        said[_MOST_NAMED:] = [f"and {len(others)} other reasons"]
+    return f"left out: {len(why):,} ({'; '.join(said)})" if why else ""
+
+
+def _listed(files: list[str]) -> str:
+    if len(files) <= _MOST_NAMED:
+        return ", ".join(files)
+    counts = Counter(Path(name).suffix.lower() or "no suffix" for name in files)
     most_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    kinds = ", ".join(f"{suffix} {count:,}" for suffix, count in most_first)
-    return f"other files, left out: {counts.total():,} ({kinds})" if counts else ""
+    return ", ".join(f"{suffix} {count:,}" for suffix, count in most_first)
 
 
 def check_unused(name: str, data_dir: str | None, own: str) -> None:

@@ -114,6 +114,9 @@ class TextData(Section):
         Range(0, 2**20),
         DATA,
     )
+    bits: Literal[0, 16, 32] = field(
+        0, "of text_tokens: of ids in .bin files without a header, 0: 16", affects=DATA
+    )
     dir: str | None = field(None, "folder or file that holds the text", affects=PLACE)
     length: int = field(400, "tokens of a window", AT_ONCE)
     valid: int = field(320, "last tokens of a window, which are scored", AT_ONCE)

@@ -142,9 +142,16 @@ class HeldFeed(Feed):
         return place(numbers, sharding), place(weights, sharding)
 
 
-def place(array: Any, sharding: NamedSharding) -> jax.Array:
-    """A host array that every process holds whole, as one global array."""
-    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+def place(array: Any, sharding: NamedSharding, kind: Any = None) -> jax.Array:
+    """A host array that every process holds whole, as one global array; of another kind if given.
+
+    Each shard is converted by itself, and copied only if it must be: a memory map may stay one.
+    """
+
+    def shard(index: Any) -> Any:
+        return array[index] if kind is None else array[index].astype(kind, copy=False)
+
+    return jax.make_array_from_callback(array.shape, sharding, shard)
 
 
 def labeled_images(

@@ -46,18 +46,23 @@ class TokenRows(HeldFeed):
         windows, self._spare = train_windows(info.num_train, batch, length, valid, shuffled)
         super().__init__(batch, test_batch, windows, max_dispatch, sharding)
         self.info, self.length, self.valid, self._shuffled = info, length, valid, shuffled
+        super().__init__(batch, test_batch, steps_per_epoch, max_dispatch, sharding)
+        self.info, self.length, self.valid = info, length, valid
+        self._kind = np.uint16 if info.vocabulary <= 2**16 else np.int32
 
     def place(self, corpus: Corpus) -> HeldData:
-        put = functools.partial(place, sharding=self._everywhere)
+        """Ids of 16 bits in a memory map stay there, if the device is the CPU."""
+        put = functools.partial(place, sharding=self._everywhere, kind=self._kind)
         tests = {}
         for prefix, tokens in (("", corpus.valid), ("test_", corpus.test)):
             windows = eval_windows(len(tokens), self.test_batch, self.length, self.valid)
             tests[prefix] = put(tokens), *self._batches(*windows)
-        return HeldData(place(batchify(corpus.train, self.batch), self._batched), tests)
+        train = place(batchify(corpus.train, self.batch), self._batched, self._kind)
+        return HeldData(train, tests)
 
     def shapes(self) -> jax.ShapeDtypeStruct:
         rows = self.batch, self.info.num_train // self.batch
-        return jax.ShapeDtypeStruct(rows, jnp.int32, sharding=self._batched)
+        return jax.ShapeDtypeStruct(rows, self._kind, sharding=self._batched)
 
     def begin(self, arrays: jax.Array, key: jax.Array, step: jax.Array) -> Any:
         """The orders of the windows as of images, with the key of where the first one starts."""
@@ -87,11 +92,12 @@ class TokenRows(HeldFeed):
     def sample(self, data: HeldData, count: int = 1) -> jax.Array:
         tokens = data.tests[""][0]
         count = max(1, min(count, len(tokens) // self.length))
-        return tokens[: count * self.length].reshape(count, -1)
+        return tokens[: count * self.length].reshape(count, -1).astype(jnp.int32)
 
     def data_bytes(self) -> int:
         shards = self._batched.num_devices
-        return 4 * (self.info.num_train // shards + self.info.num_valid + self.info.num_test)
+        tokens = self.info.num_train // shards + self.info.num_valid + self.info.num_test
+        return np.dtype(self._kind).itemsize * tokens
 
     def test_examples(self, test: jax.Array, numbers: jax.Array) -> Examples:
         """The windows that start at these tokens."""

@@ -12,7 +12,7 @@ from mimetic_jax.data.download import hint, unpacked_in
 from mimetic_jax.data.files import array_record
 from mimetic_jax.data.files.class_folders import ClassFolders
 from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
-from mimetic_jax.data.home import existing, expanded, name_of, unread
+from mimetic_jax.data.home import existing, expanded, left_out, name_of
 from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset, StreamedDataset, balanced
 from mimetic_jax.data.sets.readers import read_arrays
 from mimetic_jax.data.sets.table import describe
@@ -71,7 +71,7 @@ def describe_own(
     path, side, notes = _own_path(name, data_dir), size or OWN_SIDES[name], ""
     if dataset is None:
         tree = _own_folders(path)
-        dataset, notes = _own_sources(tree), unread(tree.others)
+        dataset, notes = _own_sources(tree), left_out(dict.fromkeys(tree.others, "no image"))
     return DatasetInfo(
         name_of(path),
         (side, side, 3),

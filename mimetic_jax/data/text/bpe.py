@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,15 @@ from mimetic_jax.data.text.tokens import Corpus
 VOCABULARY = 8192
 """Tokens to learn unless another number is given."""
 
+LONGEST = 500
+"""Characters of a word, beyond which it is cut: learning takes the square of its length."""
+
 _BYTES = 256  # each is a token, so that no text has unknown ones
 _FORM = "1"  # of what is kept: another one for other rules of splitting or learning
+_LONG = rf"\S{{{LONGEST}}}|\s{{{LONGEST}}}"
 _SPLITS = ("train", "valid", "test")
 _PIECE = 20_000  # characters: threads of the library share the pieces of a text
+_SAID = 10**7  # characters of a text that takes long
 _CUT = re.compile(r"\S\n(?=\S)")
 """A line end between characters, where GPT-2's rules always end a word."""
 
@@ -32,8 +38,9 @@ def encoded(name: str, texts: Sequence[str], vocabulary: int = 0) -> Corpus:
 
     The tokenizer is Hugging Face's: words by GPT-2's rules, the 256 bytes as first tokens, then the
     most frequent pairs that occur at least twice, until there are `vocabulary` tokens, 0 for 8,192.
-    It is kept with the tokens, by the digest of the texts, in the cache folder; what is damaged
-    there is made again.
+    Letters, or white space, without an end are cut after every 500. The tokenizer is kept with the
+    tokens, by the digest of the texts, in the cache folder; what is damaged there is made again.
+    While it learns, a terminal shows the progress.
 
     Raises:
         InputError: the vocabulary has less than 256 tokens, or `tokenizers` isn't installed.
@@ -44,7 +51,8 @@ def encoded(name: str, texts: Sequence[str], vocabulary: int = 0) -> Corpus:
     vocabulary = vocabulary or VOCABULARY
     if vocabulary < _BYTES:
         raise InputError(f"vocabulary {vocabulary} is less than the {_BYTES} bytes that BPE has")
-    place = cache_folder() / f"bpe_{vocabulary}_{_digest(texts)}"
+    long = any(re.search(_LONG, text) for text in texts)
+    place = cache_folder() / f"bpe_{vocabulary}_{_digest(texts, _LONG if long else '')}"
     arrays, tokenizer = place.with_suffix(".npz"), place.with_suffix(".json")
     notes = []
     try:
@@ -52,7 +60,7 @@ def encoded(name: str, texts: Sequence[str], vocabulary: int = 0) -> Corpus:
     except Exception as error:  # a damaged file may raise anything
         if not isinstance(error, OSError):  # else there is none
             notes.append(f"{arrays} was damaged and is made again")
-        found = _learned(texts, vocabulary)
+        found = _learned(texts, vocabulary, long)
         keep(arrays, lambda file: np.savez(file, **found))
     stored = found["tokenizer"].tobytes()
     symbols = json.loads(stored)["model"]["vocab"]
@@ -61,8 +69,8 @@ def encoded(name: str, texts: Sequence[str], vocabulary: int = 0) -> Corpus:
     if _content(tokenizer) == stored or keep(tokenizer, lambda file: file.write(stored)):
         notes.append(f"tokenizer {tokenizer}")
     ordered = tuple(sorted(symbols, key=symbols.__getitem__))
-    train, valid, test = (found[split].astype(np.int32) for split in _SPLITS)
-    return Corpus(name, ordered, train, valid, test, "bpe", notes="; ".join(notes))
+    parts = (found[split] for split in _SPLITS)
+    return Corpus(name, ordered, *parts, level="bpe", notes="; ".join(notes))
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -75,21 +83,29 @@ def pieces(text: str) -> Iterator[str]:
         start = end
 
 
-def _learned(texts: Sequence[str], vocabulary: int) -> dict[str, Any]:
+def _learned(texts: Sequence[str], vocabulary: int, long: bool) -> dict[str, Any]:
     """The tokens of each text, and the tokenizer as the bytes of its JSON."""
     need("text_bpe", "train")
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if long:
+        cut = pre_tokenizers.Split(Regex(_LONG), "isolated")
+        words = pre_tokenizers.Sequence([cut, words])
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = words
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         min_frequency=2,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        show_progress=sys.stdout.isatty(),  # it prints empty lines in a pipe
     )
-    tokenizer.train_from_iterator(pieces(texts[0]), trainer)
+    parts = list(pieces(texts[0]))
+    if len(texts[0]) > _SAID:
+        said = f"learning {vocabulary:,} byte pairs of {len(texts[0]):,} characters"
+        print(said, file=sys.stderr, flush=True)
+    tokenizer.train_from_iterator(parts, trainer, length=len(parts))
     kind = np.uint16 if vocabulary <= 2**16 else np.int32
     found: dict[str, Any] = {
         split: _ids(tokenizer, text).astype(kind)
@@ -100,15 +116,18 @@ def _learned(texts: Sequence[str], vocabulary: int) -> dict[str, Any]:
 
 
 def _ids(tokenizer: Any, text: str) -> np.ndarray:
+    from tqdm import tqdm
+
     waiting, parts = list(pieces(text)), [np.empty(0, np.int32)]
-    for start in range(0, len(waiting), 64):  # an encoding is many times as large as its ids
+    starts = range(0, len(waiting), 64)  # an encoding is many times as large as its ids
+    for start in tqdm(starts, "Tokenize the text", leave=False, disable=None):
         batch = tokenizer.encode_batch_fast(waiting[start : start + 64])
         parts += [np.array(encoding.ids, np.int32) for encoding in batch]
     return np.concatenate(parts)
 
 
-def _digest(texts: Sequence[str]) -> str:
-    digest = hashlib.sha256(_FORM.encode())
+def _digest(texts: Sequence[str], rule: str) -> str:
+    digest = hashlib.sha256(f"{_FORM}{rule}".encode())
     for text in texts:
         content = text.encode()
         digest.update(f"{len(content)} ".encode())

@@ -53,7 +53,11 @@ _KNOWN = {
 
 
 def describe(
-    name: str, data_dir: str | None = None, corpus: Corpus | None = None, vocabulary: int = 0
+    name: str,
+    data_dir: str | None = None,
+    corpus: Corpus | None = None,
+    vocabulary: int = 0,
+    bits: int = 0,
 ) -> TextInfo:
     """The size of a text: as loaded, or else as published, from its name alone.
 
@@ -63,7 +67,7 @@ def describe(
     if name in _KNOWN:
         info = _KNOWN[name]
     elif name == _PYTHON_DOCS or name in LEVELS:
-        corpus = load_text(name, data_dir, vocabulary) if corpus is None else corpus
+        corpus = load_text(name, data_dir, vocabulary, bits) if corpus is None else corpus
         source = "pydoc_data.topics of CPython" if name == _PYTHON_DOCS else str(data_dir)
         info = TextInfo(corpus.name, corpus.level, 0, 0, 0, 0, source, notes=corpus.notes)
     else:
@@ -86,8 +90,8 @@ def names() -> tuple[str, ...]:
     return (*_KNOWN, _PYTHON_DOCS)
 
 
-def load_text(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
-    """Load a text, published or one's own: see `text_files.load_own` for that and `vocabulary`.
+def load_text(name: str, data_dir: str | None, vocabulary: int = 0, bits: int = 0) -> Corpus:
+    """Load a text, published or one's own: `text_files.load_own`, which also uses the numbers.
 
     Words are separated by whitespace, with "<eos>" after every line; those that the training text
     lacks are "<unk>". Characters ("ptb_char") are those of Mikolov's character files, made from
@@ -104,11 +108,10 @@ def load_text(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
     Modeling (Bai et al.), section 4, and its program's word_cnn and char_cnn.
     """
     if name in LEVELS:
-        return load_own(name, data_dir, vocabulary)
-    if vocabulary:
-        raise InputError(
-            f"data.vocabulary {vocabulary} is of text_bpe and text_tokens: {name} has its own"
-        )
+        return load_own(name, data_dir, vocabulary, bits)
+    if vocabulary or bits:
+        field = f"vocabulary {vocabulary}" if vocabulary else f"bits {bits}"
+        raise InputError(f"data.{field} is of text_bpe and text_tokens: {name} has its own")
     if name == _PYTHON_DOCS:
         check_unused(name, data_dir, "text_char or text_word")
         return _python_docs()
@@ -121,7 +124,8 @@ def load_text(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
     for folder in (root, *(root / below for below in info.folders)):
         missing = [file for file in info.files if not (folder / file).is_file()]
         if not missing:
-            return corpus_of(name, [parts_of(folder / f, clean) for f in info.files], info.level)
+            parts = [parts_of(folder / file, clean) for file in info.files]
+            return corpus_of(name, parts, info.level, published=True)
         if len(missing) < len(info.files):
             found = f" ({folder} lacks {', '.join(missing)})"
     command = hint(name, data_dir)

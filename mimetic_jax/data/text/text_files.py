@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+import hashlib
+import itertools
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.home import (
     existing,
     expanded,
+    left_out,
     name_of,
     parts_of,
     split_in_name,
     split_of,
-    unread,
     walk,
 )
 from mimetic_jax.data.text import bpe, token_files
@@ -39,9 +41,10 @@ _OTHERS = """
 .lisp .el .clj .scm .erl .ex .exs .f .f90 .f95 .nim .d .dart .v .sv .vhd .asm .s .tcl .vim .awk
 """
 _TEXTS = _PROSE | frozenset(_OTHERS.split())
+_MANY = 10  # files, from which whole files are held out
 
 
-def load_own(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
+def load_own(name: str, data_dir: str | None, vocabulary: int = 0, bits: int = 0) -> Corpus:
     """Load a text of one's own: "text_char" of characters, "text_word" of words, "text_bpe" of byte
     pairs, see `bpe.encoded`; or "text_tokens", files of token ids, see `token_files.load`.
 
@@ -49,13 +52,18 @@ def load_own(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
     the start or the end of three .txt files' names, is read as it is split. Of another folder all
     files of text and of source code, also in folders below it, are joined in order of their names,
     each at the start of a line. Hidden files, empty ones and those that aren't UTF-8 are left out,
-    symbolic links are followed, each real folder once. That text, or that of a single file, is
-    split at the nearest line ends in training, validation and test text. The latter two have 5 %
-    of the characters each, at most 100,000.
+    symbolic links are followed, each text counts once.
+
+    The validation and the test text have 5 % of the characters each, at most 100,000. Of ten or
+    more files whole ones are drawn for them, by a digest of their content, until there are so many:
+    always the same, wherever they are and whichever others are added. Of a file with more than
+    twice what is wanted the last lines are taken, and the rest is trained on. A text of fewer files
+    is split at the nearest line ends, its last part is the test text.
 
     Args:
         vocabulary: the number of tokens: of "text_bpe", to learn, 0 for 8,192; of "text_tokens", 0
             for the largest id + 1.
+        bits: of "text_tokens", as `token_files.load` takes it.
     """
     level = LEVELS[name]
     suffixes = token_files.SUFFIXES if level == "tokens" else _TEXTS
@@ -66,10 +74,12 @@ def load_own(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
         raise InputError(
             f"data.vocabulary {vocabulary} is of text_bpe and text_tokens: {name} counts its own"
         )
+    if bits and level != "tokens":
+        raise InputError(f"data.bits {bits} is of text_tokens: {name} has no ids in files")
     path = existing(expanded(data_dir))
     files, others = _files(path, suffixes)
     stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    return _read(level, path, stamps, others, vocabulary)
+    return _read(level, path, stamps, others, vocabulary, bits)
 
 
 @functools.lru_cache(maxsize=1)  # a run asks for the sizes before it asks for the tokens
@@ -79,27 +89,28 @@ def _read(
     stamps: tuple[tuple[Path, int, int], ...],
     others: tuple[str, ...],
     vocabulary: int,
+    bits: int,
 ) -> Corpus:
     files = [file for file, *_ in stamps]
     if level == "tokens":
-        corpus = token_files.load(path, files, vocabulary)
-        return _noted(corpus, unread(others))
-    binary: list[str] = []
+        unread = dict.fromkeys(others, "no token ids")
+        return token_files.load(path, files, vocabulary, bits, unread)
+    unread, notes = dict.fromkeys(others, "no suffix of a text"), []
     if split := _splits(path, files):
         texts = ["".join(parts_of(file)) for file in split]
-        others += tuple(file.name for file in files if file not in split)
+        named = [str(file.relative_to(path)) for file in files if file not in split]
+        unread |= dict.fromkeys(named, "no split in its name")
+        for one, other in itertools.combinations(range(len(texts)), 2):
+            if texts[one] == texts[other]:
+                notes.append(f"{split[other].name} is a copy of {split[one].name}")
     else:
-        texts = _divided(path, _contents(path, files, binary))
+        texts, notes = _divided(path, _contents(path, files, unread))
     if level == "bpe":
         corpus = bpe.encoded(name_of(path), texts, vocabulary)
     else:
         corpus = corpus_of(name_of(path), [iter([text]) for text in texts], level)
-    undecoded = f"not UTF-8, left out: {len(binary)} ({binary[0]}, ...)" if binary else ""
-    return _noted(corpus, unread(others), undecoded)
-
-
-def _noted(corpus: Corpus, *notes: str) -> Corpus:
-    return dataclasses.replace(corpus, notes="; ".join(filter(None, (*notes, corpus.notes))))
+    said = "; ".join(filter(None, (left_out(unread), *notes, corpus.notes)))
+    return dataclasses.replace(corpus, notes=said)
 
 
 def _files(path: Path, suffixes: Iterable[str]) -> tuple[list[Path], tuple[str, ...]]:
@@ -109,36 +120,40 @@ def _files(path: Path, suffixes: Iterable[str]) -> tuple[list[Path], tuple[str, 
     below = sorted(folder / name for folder, names in walk(path) for name in names)
     visible = [file for file in below if file.is_file()]
     texts = [file for file in visible if file.suffix.lower() in suffixes]
-    others = tuple(file.name for file in visible if file.suffix.lower() not in suffixes)
+    unread = [file for file in visible if file.suffix.lower() not in suffixes]
+    others = tuple(str(file.relative_to(path)) for file in unread)
     if not texts:
         known = ", ".join(sorted(suffixes)[:4])
-        raise InputError(
-            f"{path} has no file that is read here, such as {known}"
-            f"{others and f'; {unread(others)}'}"
-        )
+        said = others and f"; {left_out(dict.fromkeys(others, 'other suffixes'))}"
+        raise InputError(f"{path} has no file that is read here, such as {known}{said}")
     return texts, others
 
 
-def _contents(path: Path, files: list[Path], binary: list[str]) -> list[str]:
-    """The text of each file; of a folder without those that are empty or aren't UTF-8."""
+def _contents(path: Path, files: list[Path], unread: dict[str, str]) -> dict[Path, str]:
+    """Each text of a folder by its file; files that hold none join the unread ones."""
     if path.is_file():
-        return ["".join(parts_of(path))]
-    texts = []
-    for file in files:
-        if not file.stat().st_size:
-            continue
+        return {path: "".join(parts_of(path))}
+    texts: dict[Path, str] = {}
+    first: dict[str, str] = {}  # name by text
+    for file in sorted(files, key=Path.is_symlink):  # a text counts under its own name
+        name = str(file.relative_to(path))
         try:
-            text = "".join(parts_of(file))
+            text = "".join(parts_of(file)) if file.stat().st_size else ""
         except InputError as error:
             if not isinstance(error.__cause__, UnicodeDecodeError):
                 raise
-            binary.append(file.name)
+            unread[name] = str(error).removeprefix(f"{file}, ")
             continue
-        if "\0" in text:
-            binary.append(file.name)
+        if not text:
+            unread[name] = "empty"
+        elif "\0" in text:
+            line = text.count("\n", 0, text.index("\0")) + 1
+            unread[name] = f"line {line:,} has a zero byte"
+        elif text in first:
+            unread[name] = f"a copy of {first[text]}"
         else:
-            texts.append(text)
-    return texts
+            texts[file], first[text] = text, name
+    return dict(sorted(texts.items()))
 
 
 def _splits(folder: Path, files: list[Path]) -> list[Path]:
@@ -173,20 +188,51 @@ def _splits(folder: Path, files: list[Path]) -> list[Path]:
     return [one[0] for one in found.values()]
 
 
-def _divided(path: Path, files: list[str]) -> list[str]:
-    if not files:
+def _divided(path: Path, texts: Mapping[Path, str]) -> tuple[list[str], list[str]]:
+    """Training, validation and test text, and which files the last two are of, if of whole ones."""
+    if not texts:
         raise InputError(f"{path} has no text: its files are empty or aren't UTF-8")
-    # Without a line end, a file's last word and the next one's first would be one.
-    text = "\n".join([*(file.removesuffix("\n") for file in files[:-1]), files[-1]])
+    if len(texts) >= _MANY:
+        return _drawn(path, texts)
+    text = _joined(texts)
     first, second = (_line_end(text, start) for start in starts(len(text)))
-    texts = [text[:first], text[first:second], text[second:]]
-    if not all(texts):
+    parts = [text[:first], text[first:second], text[second:]]
+    if not all(parts):
         ends = text.count("\n")
         raise InputError(
             f"{path} can't be split at line ends: it has {len(text):,} characters and "
             f"{ends:,} line ends; break it into lines, or give train.txt, valid.txt and test.txt"
         )
-    return texts
+    return parts, []
+
+
+def _drawn(folder: Path, texts: Mapping[Path, str]) -> tuple[list[str], list[str]]:
+    size = sum(map(len, texts.values()))
+    wanted = size - starts(size)[1]
+    left = dict(sorted(texts.items(), key=lambda item: hashlib.sha256(item[1].encode()).digest()))
+    held_out, notes = [], []
+    for purpose in ("tested", "validated"):
+        taken: dict[Path, str] = {}
+        for file, text in [*left.items()]:
+            if (missing := wanted - sum(map(len, taken.values()))) <= 0:
+                break
+            start = _line_end(text, len(text) - missing) if len(text) > 2 * wanted else 0
+            if start < len(text):
+                taken[file] = text[start:]
+                del left[file]
+            if start:
+                left[file] = text[:start]
+        held_out.append(_joined(taken))
+        names = [f"{'the end of ' * (file in left)}{file.relative_to(folder)}" for file in taken]
+        notes.append(f"{purpose} on {', '.join(sorted(names))}")
+    test, valid = held_out
+    return [_joined(left), valid, test], notes
+
+
+def _joined(texts: Mapping[Path, str]) -> str:
+    """Texts in order of their files, each at the start of a line: else two words would be one."""
+    *first, last = (text for _, text in sorted(texts.items()))
+    return "\n".join([*(text.removesuffix("\n") for text in first), last])
 
 
 def _line_end(text: str, position: float) -> int:

@@ -1,99 +1,248 @@
-"""Token ids in files: `train.bin` and `val.bin` of nanoGPT and llm.c, or .npy."""
+"""Token ids in files: .npy, or `train.bin` and `val.bin` of nanoGPT, llm.c and modded-nanogpt."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import codecs
+import hashlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.home import name_of, split_in_name, split_of
+from mimetic_jax.base.errors import InputError, check_no_pointer
+from mimetic_jax.data.home import left_out, name_of, split_in_name, split_of
 from mimetic_jax.data.text.tokens import Corpus, starts
 
 SUFFIXES = frozenset((".bin", ".npy"))
 
-_HEADER = 256  # numbers int32 in front of llm.c's tokens: magic, version, number of tokens, zeros
-_MAGIC = {20240520: "<u2", 20240801: "<u4"}  # of GPT-2's tokens and of Llama 3's
+_TAKEN = (
+    "taken are .npy of integers in one axis, .bin of 16 bits as nanoGPT writes it, and .bin with "
+    "the header of llm.c and modded-nanogpt"
+)
+_HEADER = 256  # numbers of 32 bits before the tokens: magic, version, number of tokens, zeros
+_KINDS = {(20240520, 1): "<u2", (20240801, 7): "<u4"}  # by magic and version: GPT-2's, Llama 3's
+_OTHERS = {
+    "a .npy file": rb"\x93NUMPY",
+    "a zip file, which .npz files and PyTorch's are": rb"PK\x03\x04",
+    "a compressed file": rb"\x1f\x8b\x08|BZh[1-9]|\xfd7zXZ|\x28\xb5\x2f\xfd",
+    "a pickle": rb"\x80(\x02\x8a\nl\xfc|[\x04\x05]\x95.{4}\0{4})",
+    "a .safetensors file": rb'.{5}\0{3}\{"',
+    "a .gguf file": rb"GGUF",
+    "data of litgpt, Megatron or fairseq": rb"LITPKDS|MMIDIDX|TNTIDX",
+    "a table": rb"\x89HDF|PAR1|ARROW1",
+    "vectors of words": rb"\d+ \d+\n",
+}
+"""Files of other kinds, by how they start."""
+_WHOLE = "whole"  # tokens that no name splits
 _MOST = 2**20  # of a vocabulary: each token has a row of the embedding
+_SAMPLE = 2**20  # numbers that show how wide ids are
 
 
-def load(path: Path, files: Sequence[Path], vocabulary: int = 0) -> Corpus:
+def load(
+    path: Path,
+    files: Sequence[Path],
+    vocabulary: int = 0,
+    bits: int = 0,
+    others: Mapping[str, str] | None = None,
+) -> Corpus:
     """The tokens of a file, or of a folder's `files`.
 
-    A .bin file has ids of 16 bits, as nanoGPT writes it, unless it starts with llm.c's header. A
-    .npy file has a row of integers. Names tell the splits, as train.bin, val.bin and test.bin do;
-    several of a split are joined in order of their names. If there is no test split, the
-    validation split is tested on, or the other way round. Tokens without splits are divided, 90 %,
-    5 % and 5 %, at most 100,000 to test on.
+    Names tell the splits, as train.bin, val.bin and test.bin do. A file of a split stays a memory
+    map; several, whose names differ in numbers alone, are joined in memory, in order of their
+    names, those with the same bytes once. If there is no test split, the validation split is tested
+    on, or the other way round. Tokens without splits are divided, 90 %, 5 % and 5 %, at most
+    100,000 to test on.
 
     Args:
         vocabulary: the number of tokens; 0 for the largest id + 1.
+        bits: of ids in .bin files without a header; 0 for 16.
+        others: the other files of the folder, and why they are left out.
     """
-    below = path if path.is_dir() else path.parent
-    told = {file: split_of(file.relative_to(below)) or split_in_name(file.stem) for file in files}
-    notes = []
-    if path.is_file() or not any(told.values()):
-        tokens = np.concatenate([token_ids(file) for file in files])
-        first, second = (int(start) for start in starts(len(tokens)))
-        train, valid, test = tokens[:first], tokens[first:second], tokens[second:]
+    splits, unread, notes = _splits(path, files)
+    held_out = [split for split in ("validation", "test") if split in splits]
+    if _WHOLE not in splits and not ("train" in splits and held_out):
+        raise InputError(
+            f"{path} has {', '.join(file.name for file in files)}: it needs tokens to train "
+            "on and to validate on, such as train.bin and val.bin"
+        )
+    read = {split: _joined(parts, vocabulary, bits) for split, parts in splits.items()}
+    largest = max(largest for _, largest in read.values())
+    if _WHOLE in read:
+        tokens, _ = read[_WHOLE]
+        train, valid, test = np.split(tokens, [int(start) for start in starts(len(tokens))])
     else:
-        splits = {split: [f for f in files if told[f] == split] for split in told.values()}
-        if unnamed := splits.pop("", []):
-            notes.append(f"no split in its name, left out: {', '.join(f.name for f in unnamed)}")
-        held_out = splits.keys() & {"validation", "test"}
-        if "train" not in splits or not held_out:
-            raise InputError(
-                f"{path} has {', '.join(file.name for file in files)}: it needs tokens to train "
-                "on and to validate on, such as train.bin and val.bin"
-            )
-        joined = {name: np.concatenate([token_ids(f) for f in of]) for name, of in splits.items()}
-        train = joined["train"]
+        train, valid, test = (read[split][0] for split in ("train", held_out[0], held_out[-1]))
         if len(held_out) == 1:
-            (only,) = held_out
-            notes.append(f"its {only} tokens are validated and tested on")
-            valid = test = joined[only]
-        else:
-            valid, test = joined["validation"], joined["test"]
-    largest = max(int(tokens.max(initial=0)) for tokens in (train, valid, test))
-    if vocabulary and largest >= vocabulary:
-        raise InputError(f"{path} has the token id {largest}: data.vocabulary {vocabulary} is less")
-    if largest >= _MOST:
-        raise InputError(f"{path} has the token id {largest}: at most {_MOST - 1} is allowed")
+            notes.append(f"its {held_out[0]} tokens are validated and tested on")
     if not vocabulary:
         notes.append(f"vocabulary {largest + 1:,}, the largest id + 1 (or give data.vocabulary)")
     symbols = tuple(map(str, range(vocabulary or largest + 1)))
-    return Corpus(name_of(path), symbols, train, valid, test, "tokens", notes="; ".join(notes))
+    notes.insert(0, left_out({**(others or {}), **unread}))
+    said = "; ".join(filter(None, notes))
+    return Corpus(name_of(path), symbols, train, valid, test, "tokens", notes=said)
 
 
-def token_ids(path: Path) -> np.ndarray:
-    """The ids of a .bin or .npy file, int32 [N]."""
-    if not path.stat().st_size:
-        raise InputError(f"{path} is empty")
+def token_ids(path: Path, vocabulary: int = 0) -> np.ndarray:
+    """The ids of a .bin or .npy file, integers [N], all of a vocabulary: a memory map.
+
+    Raises:
+        InputError: if it isn't certain that the file has token ids.
+    """
+    return _read(path, vocabulary, 0)[0]
+
+
+def _splits(
+    path: Path, files: Sequence[Path]
+) -> tuple[dict[str, list[Path]], dict[str, str], list[str]]:
+    """The files of each split; those that aren't read, and why; notes."""
+    below = path if path.is_dir() else path.parent
+    told = {file: split_of(file.relative_to(below)) or split_in_name(file.stem) for file in files}
+    if not any(told.values()) or path.is_file():
+        told = dict.fromkeys(files, _WHOLE)
+    splits: defaultdict[str, list[Path]] = defaultdict(list)
+    unread, notes = {}, []
+    equal: defaultdict[tuple[int, bytes], dict[str, Path]] = defaultdict(dict)
+    sizes = Counter(file.stat().st_size for file in files)
+    for file in sorted(files, key=Path.is_symlink):
+        name, split, size = str(file.relative_to(below)), told[file], file.stat().st_size
+        if not split:
+            unread[name] = "no split in its name"
+            continue
+        firsts = equal[size, _digest(file) if sizes[size] > 1 else b""]
+        if first := firsts.get(split):
+            unread[name] = f"a copy of {first.name}"
+            continue
+        if firsts:
+            notes.append(f"{name} is a copy of {' and '.join(one.name for one in firsts.values())}")
+        firsts[split] = file
+        splits[split].append(file)
+    return {split: sorted(parts) for split, parts in splits.items()}, unread, notes
+
+
+def _digest(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
+
+
+def _joined(files: Sequence[Path], vocabulary: int, bits: int) -> tuple[np.ndarray, int]:
+    """The ids of a split, and the largest."""
+    if len({re.sub(r"\d+", "", file.name) for file in files}) > 1:
+        raise InputError(
+            f"{', '.join(str(file) for file in files[:10])} aren't parts of one text, whose names "
+            "differ in numbers alone: leave those that are no tokens out of the folder"
+        )
+    parts, largest = zip(*(_read(file, vocabulary, bits) for file in files), strict=True)
+    if len(parts) == 1:
+        return parts[0], largest[0]
+    kind = np.uint16 if max(largest) < 2**16 else np.int32
     try:
-        numpy = path.suffix.lower() == ".npy"
-        found = np.load(path, mmap_mode="r", allow_pickle=False) if numpy else _binary(path)
+        return np.concatenate(parts, dtype=kind, casting="unsafe"), max(largest)
+    except MemoryError as error:
+        raise InputError(
+            f"{files[0]} and {len(files) - 1} more have {sum(map(len, parts)):,} tokens, which "
+            "memory doesn't hold: join them in one file, which is read where it is"
+        ) from error
+
+
+def _read(path: Path, vocabulary: int, bits: int) -> tuple[np.ndarray, int]:
+    """The ids of a file, and the largest."""
+    if path.is_dir() or (suffix := path.suffix.lower()) not in SUFFIXES:
+        what = "a folder" if path.is_dir() else f"a {path.suffix or 'file without a suffix'}"
+        raise InputError(f"{path} is {what}, not a file of token ids: {_TAKEN}")
+    try:
+        if not path.stat().st_size:
+            raise InputError(f"{path} is empty")
+        ids = _of_numpy(path) if suffix == ".npy" else _binary(path, vocabulary, bits)
     except InputError:
         raise
     except (OSError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise InputError(f"can't read {path} ({reason})") from error
-    if found.ndim != 1 or found.dtype.kind not in "iu":
-        raise InputError(f"{path} has {found.dtype} {list(found.shape)}, not a row of token ids")
-    if found.size and not (int(found.min()) >= 0 and int(found.max()) < 2**31):
-        raise InputError(f"{path} has numbers from {found.min()} to {found.max()}, not token ids")
-    return np.asarray(found, np.int32)
+    if not ids.size:
+        raise InputError(f"{path} has no tokens")
+    lowest, largest = int(ids.min()) if ids.dtype.kind == "i" else 0, int(ids.max())
+    if lowest < 0 or largest >= (vocabulary or _MOST):
+        wrong = lowest if lowest < 0 else largest
+        room = f"{vocabulary:,} tokens" if vocabulary else f"at most {_MOST:,} tokens"
+        raise InputError(f"{path} has the token id {wrong:,}, which no vocabulary of {room} has")
+    return ids, largest
 
 
-def _binary(path: Path) -> np.ndarray:
+def _of_numpy(path: Path) -> np.ndarray:
+    with path.open("rb") as file:
+        if not re.match(_OTHERS["a .npy file"], file.read(6)):
+            raise InputError(
+                f"{path} lacks the header that NumPy writes: raw ids of 16 bits are read as "
+                f"{path.stem}.bin"
+            )
+    ids = np.load(path, mmap_mode="r", allow_pickle=False)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise InputError(f"{path} has {ids.dtype} {list(ids.shape)}, not integers in one axis")
+    return ids
+
+
+def _binary(path: Path, vocabulary: int, bits: int) -> np.ndarray:
     size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(4 * _HEADER)
+    check_no_pointer(path, start)
+    what = next((what for what, form in _OTHERS.items() if re.match(form, start, re.DOTALL)), "")
+    if path.with_suffix(".idx").exists():
+        what = "data of litgpt, Megatron or fairseq"  # whose .idx says what the .bin has
+    if what or _is_text(start):
+        raise InputError(f"{path} is {what or 'a text'}, not ids alone: {_TAKEN}")
     if size >= 4 * _HEADER:
-        header = np.fromfile(path, "<i4", _HEADER)
-        if kind := _MAGIC.get(int(header[0])):
-            expected = 4 * _HEADER + int(header[2]) * np.dtype(kind).itemsize
-            if size != expected:
+        magic, version, count, _, *zeros = np.frombuffer(start, "<i4").tolist()
+        if kind := _KINDS.get((magic, version)):
+            width = np.dtype(kind).itemsize
+            if size != (expected := 4 * _HEADER + count * width):
                 raise InputError(f"{path} has {size:,} bytes, its header tells {expected:,}")
+            if bits and bits != 8 * width:
+                raise InputError(f"{path} has ids of {8 * width} bits by its header, not {bits}")
             return np.memmap(path, kind, "r", offset=4 * _HEADER)
-    if size % 2:
-        raise InputError(f"{path} has {size:,} bytes, an odd number: it isn't ids of 16 bits")
-    return np.memmap(path, "<u2", "r")
+        if magic and not any(zeros):
+            raise InputError(
+                f"{path} has a header of magic number {magic} and version {version}: {_TAKEN}"
+            )
+    width = bits or 16
+    if size % (width // 8):
+        raise InputError(f"{path} has {size:,} bytes, which can't be ids of {width} bits")
+    seen = width
+    while seen < 64 and size % (seen // 4) == 0 and _are_halves(_numbers(path, seen)):
+        seen *= 2
+    if seen == width and (bits or vocabulary <= 2**16):
+        return _numbers(path, width)
+    reason = f"16 bits are too few for a vocabulary of {vocabulary:,}"
+    if seen > width:
+        reason = f"every second number of {width} bits is the upper half of an id of {seen} bits"
+    else:
+        seen = 32
+    ways = f"np.fromfile('{path.name}', np.uint{seen}) in a .npy file"
+    if seen == 32:
+        ways = f"--config.data.bits=32 in training, or {ways}"
+    raise InputError(f"{path} has no header, and {reason}: give {ways}")
+
+
+def _numbers(path: Path, bits: int) -> np.ndarray:
+    return np.memmap(path, f"<u{bits // 8}", "r")
+
+
+def _are_halves(numbers: np.ndarray) -> bool:
+    """Whether pairs of numbers, lower half first, are ids of twice as many bits.
+
+    Then no second number is above 15, as ids are below 2²⁰, and many first ones exceed all of them.
+    In a text both have the same frequencies.
+    """
+    first, second = numbers[:_SAMPLE].reshape(-1, 2).T
+    above = np.count_nonzero(first > second.max())
+    return bool(second.max() < _MOST >> 16 and above > 20 and 10 * above > len(first))
+
+
+def _is_text(start: bytes) -> bool:
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return False
+    return len(start) >= 64 and "".join(text.split()).isprintable()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
@@ -11,7 +12,11 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 
-_UNKNOWN = "<unk>"
+_UNKNOWN, _END = "<unk>", "<eos>"
+_LIKE_OURS = re.compile(rf"(?<!\S)(\\*(?:{_UNKNOWN}|{_END}))(?!\S)")
+"""Words of a text that are written as ours are, or would be once they are escaped."""
+
+_HASHED = 2**22  # tokens at once
 _SHARES = (0.9, 0.95)  # where the validation and the test text begin
 _MOST_TESTED = 100_000  # characters or tokens: a test of more would take longer than the training
 
@@ -53,7 +58,9 @@ class TextInfo:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
-    """Training, validation and test text as token ids, int32 [N], with one vocabulary.
+    """Training, validation and test text as token ids, integers [N], with one vocabulary.
+
+    Those of a file are a memory map.
 
     Attributes:
         level: what a token is, as in `TextInfo`; of level "bpe", a symbol of the vocabulary has a
@@ -75,11 +82,12 @@ class Corpus:
                 raise InputError(f"the {split} text of {self.name} is empty")
 
     def fingerprint(self) -> str:
-        """Sixteen hex digits that change when any token or symbol does."""
+        """Sixteen hex digits that change when any token or symbol does, whatever kind ids are of."""
         digest = hashlib.sha256("\0".join(self.vocabulary).encode())
         for tokens in (self.train, self.valid, self.test):
             digest.update(repr(tokens.shape).encode())
-            digest.update(np.ascontiguousarray(tokens).data)
+            for start in range(0, len(tokens), _HASHED):
+                digest.update(tokens[start : start + _HASHED].astype(np.int32).data)
         return digest.hexdigest()[:16]
 
     def scored_bytes(self, tokens: np.ndarray) -> int:
@@ -103,24 +111,28 @@ def starts(size: int) -> tuple[float, float]:
     )
 
 
-def corpus_of(name: str, texts: Sequence[Iterator[str]], level: str) -> Corpus:
+def corpus_of(
+    name: str, texts: Sequence[Iterator[str]], level: str, *, published: bool = False
+) -> Corpus:
     """The training, validation and test text, in parts that end at a line end, as tokens.
 
     The vocabulary of characters is all of them, in order of their first appearance. That of words
-    is the training text's, and other words are "<unk>". If the training text has no "<unk>" of
-    its own, as the published ones have, words that occur once in it become "<unk>": else it would
-    never be trained.
+    is the training text's, other words are "<unk>", and a line ends with "<eos>". Words that occur
+    once in the training text become "<unk>", which would never be trained else, unless its author
+    has written it: a published text has "<unk>" of its own. In a text of one's own "<unk>" and
+    "<eos>" are words like others, listed with a backslash.
     """
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # a new symbol's id is the number of symbols so far
     if level == "char":
         train, valid, test = (_encoded(text, list, numbers.__getitem__) for text in texts)
         return Corpus(name, tuple(numbers), train, valid, test, level)
-    train = _encoded(texts[0], _words, numbers.__getitem__)
+    words = _words if published else _own_words
+    train = _encoded(texts[0], words, numbers.__getitem__)
     known, train = _known(numbers, train)
     unknown = known[_UNKNOWN]
     valid, test = (
-        _encoded(text, _words, lambda word: known.get(word, unknown)) for text in texts[1:]
+        _encoded(text, words, lambda word: known.get(word, unknown)) for text in texts[1:]
     )
     return Corpus(name, tuple(known), train, valid, test, level)
 
@@ -147,4 +159,10 @@ def _encoded(
 def _words(text: str) -> list[str]:
     if not text.endswith("\n"):
         text += "\n"
-    return text.replace("\n", " <eos> ").split()
+    return text.replace("\n", f" {_END} ").split()
+
+
+def _own_words(text: str) -> list[str]:
+    if _UNKNOWN in text or _END in text:
+        text = _LIKE_OURS.sub(r"\\\1", text)
+    return _words(text)

@@ -60,8 +60,8 @@ def window(
     """
     last = rows.shape[1] - 1
     position = start + jnp.arange(length)
-    inputs = rows[:, jnp.minimum(position, last)]
-    targets = rows[:, jnp.minimum(position + 1, last)]
+    inputs = rows[:, jnp.minimum(position, last)].astype(jnp.int32)
+    targets = rows[:, jnp.minimum(position + 1, last)].astype(jnp.int32)
     counts = (position < last) & (jnp.arange(length) >= length - valid)
     return inputs, targets, jnp.broadcast_to(counts.astype(jnp.float32), inputs.shape)
 
@@ -102,4 +102,5 @@ def windows_at(tokens: jax.Array, starts: jax.Array, length: int) -> tuple[jax.A
     """
     position = starts[:, None] + jnp.arange(length)
     last = len(tokens) - 1
-    return tokens[jnp.minimum(position, last)], tokens[jnp.minimum(position + 1, last)]
+    inputs, targets = (tokens[jnp.minimum(position + ahead, last)] for ahead in (0, 1))
+    return inputs.astype(jnp.int32), targets.astype(jnp.int32)

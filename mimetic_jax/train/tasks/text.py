@@ -49,7 +49,7 @@ class TextTask(Task):
     def describe(cls, config: ConfigDict, dataset: texts.Corpus | None = None) -> texts.TextInfo:
         """The text of a configuration: as published, or as loaded; a user's text as it is."""
         data = config.data
-        info = texts.describe(data.name, data.dir, dataset, data.vocabulary)
+        info = texts.describe(data.name, data.dir, dataset, data.vocabulary, data.bits)
         if info.vocabulary == 1:
             raise InputError(f"{info.name} has one token alone, which leaves nothing to learn")
         return info
@@ -57,7 +57,8 @@ class TextTask(Task):
     @classmethod
     def load(cls, config: ConfigDict, given: Any = None) -> texts.Corpus:
         """The text of a configuration."""
-        return texts.load_text(config.data.name, config.data.dir, config.data.vocabulary)
+        data = config.data
+        return texts.load_text(data.name, data.dir, data.vocabulary, data.bits)
 
     @classmethod
     def build(cls, config: ConfigDict, info: texts.TextInfo, mesh: Mesh) -> tuple[Self, TokenRows]:
