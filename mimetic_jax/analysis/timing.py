@@ -47,7 +47,7 @@ def estimate(comparison: Comparison) -> str:
         costs = {mark: _costs(arm) for mark, arm in {id(arm.program): arm for arm in arms}.items()}
     except InputError as error:
         return paragraph(f"time: not estimated, {error}", "      ")
-    tries = len(rates.first(comparison.config))  # with one seed
+    tries = len(rates.ladder(comparison.config).first)  # with one seed
     # Trials of images hold some out: other sizes are another program.
     programs = 1 + (tries > 0 and comparison.config.task == "images")
     seeds = len(comparison.config.seeds) + tries
