@@ -91,7 +91,10 @@ def written(comparison: Comparison, arm: str) -> dict[str, np.ndarray]:
     )
     scheme = tuple(of_arm.config.scheme)
     if scheme:
-        key, options = jax.random.key(0), program.rewrite_options | program.task.seen(scheme)
+        key, options = (
+            jax.random.key(0),
+            program.rewrite_options | program.task.data_statistics(scheme),
+        )
         if "counts" in options:  # of another text, which needs no download
             vocab = options["counts"].shape[0]
             text = generator.integers(min(vocab, 500), size=5000)

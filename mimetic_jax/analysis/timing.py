@@ -69,13 +69,13 @@ def _costs(arm: Arm) -> tuple[float, float]:
     rate = np.array([(arm.peak, 1.0)], np.float32)
     session = program.feed.session(arm.on_device, order_key(stream(seed, "data")), 0, program.steps)
 
-    def take(count: int) -> Any:
+    def run(count: int) -> Any:
         nonlocal states
-        states, metrics = program.take(states, arrays, keys, count, rate)
+        states, metrics = program.run_steps(states, arrays, keys, count, rate)
         return metrics
 
     def steps(count: int) -> float:
-        return timed(lambda: take(count))[0]
+        return timed(lambda: run(count))[0]
 
     with contextlib.closing(session):
         arrays = next(session)
