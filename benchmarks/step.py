@@ -97,7 +97,7 @@ def ours(program: Program, classes: int) -> Callable[[], Any]:
 
     def run() -> Any:
         nonlocal state
-        state, _ = program.take(state, arrays, program.keys([0]), STEPS, RATES)
+        state, _ = program.run_steps(state, arrays, program.keys([0]), STEPS, RATES)
         return state
 
     return run

@@ -6,8 +6,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launch.rows import starts
-from launch.trainer import Trainer
+from launch.runner import RowRunner
 from mimetic_jax.analysis import population
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import EXAMPLES, Network, networks
@@ -16,7 +15,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.tensor_files import read_file
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.files import AnyPath
-from papers import FIGURES
+from papers import FIGURES, starts
 from papers.record import Row
 
 _OF_NETWORKS = {
@@ -29,49 +28,46 @@ _OF_NETWORKS = {
 
 def draw(
     name: str,
-    trainer: Trainer,
+    runner: RowRunner,
     out: pathlib.Path,
-    file: str = "",
     *,
     small: bool = False,
     heads: Mapping[str, int] | None = None,
 ) -> list[AnyPath]:
     """Draw a figure into the folder `out`; returns the written files.
 
-    Its rows are those of the trainer; `file` are pretrained weights, and `heads` its num_heads and
-    num_kv_heads, if it doesn't tell them.
+    Its rows are those of the runner; `heads` are num_heads and num_kv_heads of the runner's file of
+    pretrained weights, if it doesn't tell them.
     """
-    figure = FIGURES[name]
-    wanted = [row for row in trainer.rows if not row.missing_file]
-    untrained = [row.starting_from(file) for row in starts(name, small)]
-    if file and figure.draw != "products" and not any(row.file for row in untrained):
+    figure, file = FIGURES[name], runner.file
+    wanted = [row for row in runner.rows if not runner.lacks(row)]
+    untrained = starts(name, small)
+    if file and figure.draw != "products" and not any(row.needs for row in untrained):
         raise InputError(f"--file={file}: {name} isn't drawn from the weights of a file")
     path = out / f"{name.replace('/', '_')}{'_small' if small else ''}"
     path.parent.mkdir(parents=True, exist_ok=True)
     options, drawn = dict(figure.options), list[Any]()
     if figure.draw == "covariance":
-        return list(_of_arms(path, trainer, wanted))
+        return list(_of_arms(path, runner, wanted))
     if file and figure.draw == "products":
         drawn = [{(label := pathlib.Path(file).stem): read_file(file)}]
         options["leaves"] = {label: heads or {}}
     elif figure.draw in _OF_NETWORKS:
         drawable = {
             (row.label, network.arm.name, network.when): network
-            for row in (*wanted, *(row for row in untrained if not row.missing_file))
-            for network in networks(
-                Comparison(trainer.config(row), trainer.say), trainer.folder(row)
-            )
+            for row in (*wanted, *(row for row in untrained if not runner.lacks(row)))
+            for network in networks(Comparison(runner.config(row), runner.say), runner.folder(row))
         }
         if not drawable:
             raise InputError(f"{name} needs {figure.needs}")
         drawn = _of_networks(figure.draw, drawable, options.pop("examples", EXAMPLES))
     elif figure.draw in ("curves", "sweep"):
-        results = [one for row in wanted for one in trainer.results.reached(row).values()]
+        results = [one for row in wanted for one in runner.results.compared_arms(row).values()]
         if not results:
             raise InputError(f"no run of {name} is finished: nothing to draw")
         drawn = [results]
         if figure.draw == "curves":
-            epochs = {row.label: trainer.config(row).epochs for row in wanted}
+            epochs = {row.label: runner.config(row).epochs for row in wanted}
             options["epochs"] = {  # steps of one, of rows that train for a number of them
                 one.row: run.steps / epochs[one.row]
                 for one in results
@@ -81,15 +77,15 @@ def draw(
     return DRAW[figure.draw](path, *drawn, **options)
 
 
-def _of_arms(path: pathlib.Path, trainer: Trainer, wanted: Sequence[Row]) -> Iterator[AnyPath]:
+def _of_arms(path: pathlib.Path, runner: RowRunner, wanted: Sequence[Row]) -> Iterator[AnyPath]:
     """A picture of the population of each arm that is trained."""
     drawn = 0
     for row in wanted:
-        comparison = Comparison(trainer.config(row), trainer.say)
-        for name in trainer.arms(row):
+        comparison = Comparison(runner.config(row), runner.say)
+        for name in runner.arms(row):
             one = path.with_name(f"{path.name}_{comparison.config.name}_{name}")
-            if report := population.report(one, comparison, trainer.folder(row), name):
-                trainer.say(f"{row.label}, {name}\n{report[0]}\n")
+            if report := population.report(one, comparison, runner.folder(row), name):
+                runner.say(f"{row.label}, {name}\n{report[0]}\n")
                 yield from report[1]
                 drawn += 1
     if not drawn:

@@ -50,9 +50,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import jax
 
 from launch import tables
-from launch.results import Results
-from launch.rows import rows
-from launch.trainer import Trainer
+from launch.results import ResultStore
+from launch.runner import RowRunner
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.command import shipped
@@ -62,7 +61,7 @@ from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import path_of
-from papers import FIGURES, PAPERS, TABLES
+from papers import FIGURES, PAPERS, TABLES, rows
 from papers.record import Row
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ def run(given: argparse.Namespace, say: Say) -> int:
     """Do what the options ask for; returns the exit code."""
     if not pathlib.Path("main.py").is_file():  # configs and launch scripts are found from there
         raise InputError("run this from the root of the repository: there is no main.py here")
-    results = Results(given.results)
+    results = ResultStore(given.results)
     if given.docs:
         for path, text in tables.pages(results).items():
             files.write(path, text)
@@ -182,25 +181,26 @@ def run(given: argparse.Namespace, say: Say) -> int:
     return 0
 
 
-def reproduce(given: argparse.Namespace, wanted: Sequence[Row], results: Results, say: Say) -> int:
+def reproduce(
+    given: argparse.Namespace, wanted: Sequence[Row], results: ResultStore, say: Say
+) -> int:
     """Train rows and show their tables, or draw their figure; returns the exit code."""
     keep_freed_memory()
-    if given.file:
-        wanted = [row.starting_from(given.file) for row in wanted]
-    trainer = Trainer(
+    runner = RowRunner(
         wanted,
         results,
         given.workdir,
         seeds=given.seeds,
         only=given.arms,
+        file=given.file,
         data_dir=given.data_dir,
         command=given.command,
         say=say,
     )
-    jobs = trainer.jobs(*given.share)
+    jobs = runner.jobs(*given.share)
     share, shares = given.share
     own = given.name.endswith(".py")
-    if not own and (done := len(trainer.every()[share::shares]) - len(jobs)):
+    if not own and (done := len(runner.every()[share::shares]) - len(jobs)):
         say(
             f"{done} of {done + len(jobs)} are from {given.results}/; --results=DIR trains your own"
         )
@@ -212,28 +212,26 @@ def reproduce(given: argparse.Namespace, wanted: Sequence[Row], results: Results
             # A call of a few minutes shouldn't spend one of them compiling again.
             jax.config.update("jax_compilation_cache_dir", str(given.workdir / "compiled"))
             with preemption.listening():
-                trainer.train(jobs)
+                runner.train(jobs)
     except preemption.Preempted as stopped:
         say(f"{stopped}: the same command continues")
         return preemption.EXIT_CODE
-    for reason, names in trainer.failures.items():
+    for reason, names in runner.failures.items():
         say("\n  ".join([f"not done, {reason}:", *names]))
-    results = Results(given.results)  # with the lines of other processes
-    for name in dict.fromkeys(row.table for row in trainer.rows):
+    results = ResultStore(given.results)  # with the lines of other processes
+    for name in dict.fromkeys(row.table for row in runner.rows):
         shown = TABLES.get(name) or FIGURES.get(name)
-        text = tables.table([row for row in trainer.rows if row.table == name], results)
+        text = tables.table([row for row in runner.rows if row.table == name], results)
         say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
         if own and not given.dry_run:
             files.write(given.workdir / "table.md", f"{text}\n")
-    if given.name in FIGURES and not (trainer.failures or given.dry_run):
+    if given.name in FIGURES and not (runner.failures or given.dry_run):
         from launch.draw import draw  # with all that trains, which lists don't need
 
         out = pathlib.Path(given.results) / "figures"
-        for picture in draw(
-            given.name, trainer, out, given.file, small=given.small, heads=given.heads
-        ):
+        for picture in draw(given.name, runner, out, small=given.small, heads=given.heads):
             say(f"drawn: {picture}")
-    return 1 if trainer.failures else 0
+    return 1 if runner.failures else 0
 
 
 def rows_of(given: argparse.Namespace) -> list[Row]:
@@ -258,9 +256,8 @@ def rows_of(given: argparse.Namespace) -> list[Row]:
     named = [by_number[number] for number in numbers] if numbers else named
     if given.file and name not in FIGURES:
         _check_file(given.file)
-        if all(row.starting_from(given.file) is row for row in named):
-            needs = next((row.needs for row in named if row.needs), "no file")
-            raise InputError(f"--file={given.file}: {name} needs {needs}")
+        if not any(row.needs for row in named):
+            raise InputError(f"--file={given.file}: {name} needs no file")
     return named
 
 

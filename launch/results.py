@@ -4,14 +4,13 @@ the row and the command that it belongs to. They are the only source of the numb
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 from collections import defaultdict
-from collections.abc import Mapping
-
-import numpy as np
+from collections.abc import Mapping, Sequence
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.train.rates import Choice, goodness
+from mimetic_jax.train.rates import Choice, Search
 from mimetic_jax.train.record import CONTROLS, Record
 from mimetic_jax.train.statistics import Difference, holm
 from mimetic_jax.train.store import files
@@ -49,7 +48,7 @@ class Line(Record):
     remark: str = ""
 
 
-class Results:
+class ResultStore:
     """The lines of a folder; those of a row are checked when they are asked for."""
 
     def __init__(self, folder: str | pathlib.Path) -> None:
@@ -73,56 +72,47 @@ class Results:
         """Arm and seed of each line of a row, unchecked."""
         return [(line.get("arm"), line.get("seed")) for _, line in self._raw[row.key]]
 
-    def runs(self, row: Row, arm: str) -> dict[int, Line]:
-        """The runs of an arm by seed, at the rate that a row of a ladder is at; the first count."""
+    def runs(self, row: Row, arm: str, rate: float | None = None) -> dict[int, Line]:
+        """The runs of an arm by seed, at a rate if its row has a ladder; the first count."""
         by_seed: dict[int, Line] = {}
         for line in self.lines(row):
-            if line.arm == arm and line.rate == row.rate:
+            if line.arm == arm and line.rate == rate:
                 by_seed.setdefault(line.seed, line)
         return by_seed
 
-    def check_recipe(self, row: Row) -> None:
+    def check_recipe(self, row: Row, recipe: str, rate: float | None, trial: bool) -> None:
         """Refuse to add to lines that were trained otherwise than the row is today."""
         trials = row.ladder.trials if row.ladder else ()
         for line in self.lines(row):
-            alike = line.rate == row.rate and (line.seed in trials) == row.is_trial
-            if alike and line.recipe != row.recipe:
+            alike = line.rate == rate and (line.seed in trials) == trial
+            if alike and line.recipe != recipe:
                 raise InputError(
-                    f"its lines were trained as {line.recipe}, and it is {row.recipe} now: give it "
+                    f"its lines were trained as {line.recipe}, and it is {recipe} now: give it "
                     "another label, or delete its lines"
                 )
 
-    def tried(self, row: Row, arm: str) -> dict[float, float]:
-        """How well an arm did at the rates of which it has all trials; more is better."""
+    def search(self, row: Row, arms: Sequence[str]) -> Search:
+        """The search of arms for their rates, whose trials are lines."""
         assert row.ladder is not None
-        by_rate = {}
-        for rate in row.ladder.rates:
-            runs = self.runs(row.at(rate, trial=True), arm)
-            if runs.keys() >= set(row.ladder.trials):
-                trials = (goodness(runs[seed]) for seed in row.ladder.trials)
-                by_rate[rate] = float(np.mean(list(trials)))
-        return by_rate
+        return Search(row.ladder, arms, functools.partial(self.runs, row))
 
     def choices(self, row: Row) -> dict[str, Choice]:
         """The rate of each arm that tried the first rates of the row's ladder."""
-        if row.ladder is None:
-            return {}
-        choices = {arm: row.ladder.choice(self.tried(row, arm)) for arm in row.arms}
-        return {arm: choice for arm, choice in choices.items() if choice}
+        return self.search(row, row.arms).choices() if row.ladder else {}
 
-    def reached(self, row: Row) -> dict[str, ArmResult]:
+    def compared_arms(self, row: Row) -> dict[str, ArmResult]:
         """What each arm of a row reached, compared; of a ladder at its own best rate.
 
         There p is corrected for the number of the arms that are no controls (Holm).
         """
-        at = {arm: row.at(chosen.rate) for arm, chosen in self.choices(row).items()}
-        runs = {arm: self.runs(at.get(arm, row), arm) for arm in row.arms}
         if row.ladder:
+            at = {arm: self.runs(row, arm, best.rate) for arm, best in self.choices(row).items()}
             trials = set(row.ladder.trials)
             runs = {
-                arm: {seed: line for seed, line in own.items() if seed not in trials}
-                for arm, own in runs.items()
+                arm: {seed: own[seed] for seed in own.keys() - trials} for arm, own in at.items()
             }
+        else:
+            runs = {arm: self.runs(row, arm) for arm in row.arms}
         self._check_data(row, runs)
         results = compared([ArmResult(arm, own, row.label) for arm, own in runs.items() if own])
         arms = {result.arm: result for result in results}

@@ -18,15 +18,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from launch.results import Line, Results
-from launch.rows import rows
+from launch.results import Line, ResultStore
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.table import paragraph
-from mimetic_jax.train import rates
+from mimetic_jax.train.rates import format_rate
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.report import markdown, trimmed
 from mimetic_jax.train.verdicts import COMPARED, DEFAULT, spread_rule
-from papers import FIGURES, PAPERS, TABLES
+from papers import FIGURES, PAPERS, TABLES, rows
 from papers.record import Row, Table
 
 _WIDTH = 120
@@ -43,18 +42,18 @@ HEAD = ("row", "arm", "published", "best at", "ours ± sd (n)", *COMPARED)
 """Columns of rows, published and ours side by side."""
 
 
-def table(shown: Sequence[Row], results: Results) -> str:
+def table(shown: Sequence[Row], results: ResultStore) -> str:
     """Published and ours of some rows of a table, with every arm that was trained."""
     lines = [line for row in shown for line in side_by_side(row, results, every=True)]
     return "\n\n".join(filter(None, [markdown(trimmed(HEAD, lines)), remarks(shown, results)]))
 
 
-def remarks(shown: Sequence[Row], results: Results) -> str:
+def remarks(shown: Sequence[Row], results: ResultStore) -> str:
     """What stands below a table: which spread the intervals of each row have, and its rates."""
     several = len({row.table for row in shown}) > 1
     said = defaultdict[str, list[str]](list)
     for row in shown:
-        arms = results.reached(row).values()
+        arms = results.compared_arms(row).values()
         name = f"{row.table.partition('/')[2]} {row.number}" if several else str(row.number)
         if rule := spread_rule(arms):
             said[rule[0]].append(f"{name} ({rule[1]})")
@@ -64,7 +63,7 @@ def remarks(shown: Sequence[Row], results: Results) -> str:
     return paragraph(" ".join(sentences), "", _WIDTH)
 
 
-def side_by_side(row: Row, results: Results, *, every: bool = False) -> Iterator[Sequence[str]]:
+def side_by_side(row: Row, results: ResultStore, *, every: bool = False) -> Iterator[Sequence[str]]:
     """The lines of a row: its published scores after the default's, each with ours.
 
     With `every` the arms that have no published score follow; where arms choose their rates, the
@@ -73,7 +72,7 @@ def side_by_side(row: Row, results: Results, *, every: bool = False) -> Iterator
     name = f"{row.number}. {row.label}"
     if every and row.is_small:
         name += ", scaled down"
-    reached, chosen = results.reached(row), results.choices(row)
+    reached, chosen = results.compared_arms(row), results.choices(row)
     if chosen:
         higher = any(result.score.higher for result in reached.values())
         order = sorted(reached.values(), key=lambda result: result.mean, reverse=higher)
@@ -84,7 +83,7 @@ def side_by_side(row: Row, results: Results, *, every: bool = False) -> Iterator
             return ()
         rate = ""
         if arm in chosen:
-            rate = rates.shown(chosen[arm].rate) + ("†" if chosen[arm].is_edge else "")
+            rate = format_rate(chosen[arm].rate) + ("†" if chosen[arm].is_edge else "")
         return rate, f"{result.shown()} ({len(result.reached)})", *result.compared()
 
     scores = {arm: printed(score) for arm, score in row.published.items()}
@@ -113,18 +112,18 @@ def printed(score: float) -> str:
     return f"{score:.{max(2, len(str(score).partition('.')[2]))}f}"
 
 
-def pages(results: Results) -> dict[pathlib.Path, str]:
+def pages(results: ResultStore) -> dict[pathlib.Path, str]:
     """The pages that have tables, with those of today's results."""
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
     return {path: filled(text, results) for path, text in texts.items() if BLOCK.search(text)}
 
 
-def filled(page: str, results: Results) -> str:
+def filled(page: str, results: ResultStore) -> str:
     """A page with the tables of some results between its markers."""
     return BLOCK.sub(lambda match: f"{match[1]}\n{block(match[2], results)}\n\n{match[3]}", page)
 
 
-def block(name: str, results: Results) -> str:
+def block(name: str, results: ResultStore) -> str:
     """What stands between the markers of a name."""
     if (closed := CLOSED / f"{name}.md").is_file():
         return closed.read_text(encoding="utf-8").partition("\n---\n")[2].strip()
@@ -143,7 +142,7 @@ def block(name: str, results: Results) -> str:
     return f"{paragraph(title, '', _WIDTH)}\n\n{table(shown, results)}"
 
 
-def close(name: str, results: Results) -> pathlib.Path:
+def close(name: str, results: ResultStore) -> pathlib.Path:
     """Write a table as it stands to results/closed, with how it was trained.
 
     Then its lines and its rows can go: history keeps both, at this commit.
@@ -180,9 +179,9 @@ def _counted(counts: Counter[str]) -> str:
     return "; ".join(f"{text} ({count})" for text, count in counts.items())
 
 
-def _base(row: Row, results: Results) -> str:
+def _base(row: Row, results: ResultStore) -> str:
     """Which initialization the default arm of a row has; empty if nothing was trained."""
-    if not (reached := results.reached(row)):
+    if not (reached := results.compared_arms(row)):
         return ""
     *_, newest = (reached.get(DEFAULT) or next(iter(reached.values()))).runs.values()
     assert isinstance(newest, Line)
@@ -193,7 +192,7 @@ def _scores(own: Table) -> str:
     return " or ".join(dict.fromkeys(row.score or own.score for row in own.rows))
 
 
-def _trained(name: str, results: Results) -> list[Row]:
+def _trained(name: str, results: ResultStore) -> list[Row]:
     """The rows of a table, and those that were trained scaled down."""
     return [*rows(name), *(row for row in rows(name, small=True) if results.trained(row))]
 
@@ -204,7 +203,7 @@ def _scales(shown: Iterable[Row], own: Table) -> str:
     return "; ".join(dict.fromkeys(small.says for small in smalls if small))
 
 
-def _published(paper: str, results: Results) -> str:
+def _published(paper: str, results: ResultStore) -> str:
     """What each row of a paper's tables prints, beside ours: as printed, else scaled down."""
     lines: list[Sequence[str]] = []
     said: list[str] = []
@@ -232,7 +231,7 @@ def _published(paper: str, results: Results) -> str:
     return "\n".join([table, "", *said] if said else [table])
 
 
-def listing(results: Results) -> Iterator[str]:
+def listing(results: ResultStore) -> Iterator[str]:
     """A line for each table and figure, with what the results have of it."""
     for name, paper in PAPERS.items():
         yield f"{name}: {(paper.__doc__ or '').strip().splitlines()[0]}"
@@ -252,7 +251,7 @@ def listing(results: Results) -> Iterator[str]:
         yield ""
 
 
-def rows_listed(name: str, results: Results) -> Iterator[str]:
+def rows_listed(name: str, results: ResultStore) -> Iterator[str]:
     """A line for each row of a table: its published numbers, and what the results have of it."""
     own = TABLES[name]
     hardware = f"; {own.hardware}" if own.hardware else ""
@@ -268,7 +267,7 @@ def rows_listed(name: str, results: Results) -> Iterator[str]:
         yield f"  {row.number:>2} {row.label}: {'; '.join(filter(None, parts))}"
 
 
-def state(row: Row, results: Results) -> str:
+def state(row: Row, results: ResultStore) -> str:
     """How many runs of a row have their lines, for the seeds of its table; empty for none."""
     trained = results.trained(row)
     if row.ladder or row.is_untrained:  # how many trials an arm takes isn't known

@@ -5,20 +5,41 @@
 ('192/12/6', 91.38)
 """
 
+from collections.abc import Iterable
+
 from papers import attention, mlp, questions, structured
-from papers.record import Figure, Table
+from papers.record import Figure, Row, Table
 
 PAPERS = {"attention": attention, "structured": structured, "mlp": mlp, "questions": questions}
 """A module per paper, and one for questions of our own."""
 
 TABLES: dict[str, Table] = {
-    f"{name}/{key}": table for name, paper in PAPERS.items() for key, table in paper.TABLES.items()
+    f"{name}/{key}": table.named(f"{name}/{key}")
+    for name, paper in PAPERS.items()
+    for key, table in paper.TABLES.items()
 }
 """By name, such as "attention/table1"."""
 
 FIGURES: dict[str, Figure] = {
-    f"{name}/{key}": figure
+    f"{name}/{key}": figure.named(f"{name}/{key}")
     for name, paper in PAPERS.items()
     for key, figure in getattr(paper, "FIGURES", {}).items()
 }
 """By name, such as "attention/figure1"."""
+
+
+def rows(name: str, small: bool = False) -> list[Row]:
+    """The rows of a table or of a figure; with `small` those that have a scaled form, in that."""
+    of = TABLES.get(name) or FIGURES[name]
+    if isinstance(of, Figure) and of.table:  # drawn from a table's runs
+        of = TABLES[of.table]
+    return _scaled(of.rows, small)
+
+
+def starts(figure: str, small: bool = False) -> list[Row]:
+    """The networks of a figure that are drawn as they start, as of `rows`."""
+    return _scaled(FIGURES[figure].starts, small)
+
+
+def _scaled(rows: Iterable[Row], small: bool) -> list[Row]:
+    return [row.scaled() for row in rows if row.small] if small else list(rows)

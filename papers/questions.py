@@ -79,7 +79,7 @@ def _paper(base: str) -> Row:
 
 _TODAY = "GPT 64/2 with rotary positions, RMSNorm, SwiGLU and QK norm"
 _GPT_64 = {"width": 64, "depth": 2, "length": 64, "steps": 400}
-_FIRST = Ladder((1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2), (4e-3, 8e-3), trials=(100, 101, 102))
+_FIRST = Ladder((4e-3, 8e-3), trials=(100, 101, 102))
 _PAIRS = {"level": "bpe", "vocab": 4096, **_GPT_64}
 _COUNTS = ("default", "log_p", "permuted_counts", "counts")
 
@@ -98,8 +98,7 @@ def _setting(label: str, rate: float, fields: Fields = NOTHING, arms: Names = _C
 
 def _large(steps: int, first: tuple[float, ...], *arms: str) -> Row:
     """A language model of today at its own rate, which one trial seed chose."""
-    rates = tuple(1e-3 * 2.0**power for power in range(-3, 4))
-    ladder = Ladder(rates, first, trials=(100,))
+    ladder = Ladder(first, trials=(100,))
     arguments = {"text": "source", "steps": steps}
     return Row(f"{steps:,} steps", arguments, arms=("default", *arms), ladder=ladder)
 
@@ -199,7 +198,7 @@ TABLES = {
         map(_base, _BASES),
         controls=(),
         seeds=tuple(range(5)),
-        ladder=Ladder((2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3), first=(5e-4, 1e-3, 2e-3)),
+        ladder=Ladder((5e-4, 1e-3, 2e-3)),
     ),
     "paper_bases": Table(
         "row 1 of the self-attention paper's table 1 by the default: 96/6/3, its recipe, CIFAR-10",

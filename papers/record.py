@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any, TypeAlias
 
-from mimetic_jax.train.rates import HELD_OUT, Ladder
+from mimetic_jax.train.rates import Ladder
 
 Arguments: TypeAlias = Mapping[str, Any]
 """Arguments of the `get_config` of a file of configs/, by name; arms are none of them."""
@@ -91,15 +91,15 @@ class Small:
 class Row:
     """A comparison to train: a row of a table, or a line or column of a published one.
 
-    Papers state what is their row's own. `launch.rows.rows` adds what its table says for all rows;
-    such a row is complete. Its runs are the lines of its table and label, whatever it trains today.
+    It is written with what is its own; `Table.named` adds what its table says for all rows. Its
+    runs are the lines of its table and label, whatever it trains today.
 
     Attributes:
         label: the row's name in the paper, or among its table's.
         arguments: arguments of the config. FILE.npz stands for the file that `needs` describes.
         published: the printed score per arm of the config, in the table's unit.
-        arms: arms, or groups of the config's `init`, for which nothing is printed. Of a complete
-            row all of them: those that it prints, its own, then the table's controls.
+        arms: arms, or groups of the config's `init`, for which nothing is printed. Of a row of
+            `TABLES` all of them: those that it prints, its own, then the table's controls.
         others: printed scores of what has no arm here, by the paper's name, and of other papers:
             of theirs the recipe isn't known, so what their default reaches is in the name. A row
             that has these alone isn't trained.
@@ -111,8 +111,6 @@ class Row:
         runs_of: table and label of the row whose runs are its own too, if it is one of another.
         table, number: its table's name, such as "attention/table1", and its place there, from 1.
         is_small: whether it is scaled down from the paper's.
-        file: what replaces FILE.npz, if given.
-        rate: the step of the ladder that it is at.
     """
 
     label: str
@@ -133,58 +131,47 @@ class Row:
     table: str = ""
     number: int = 0
     is_small: bool = False
-    file: str = ""
-    rate: float | None = None
 
     @property
     def key(self) -> tuple[str, str, bool]:
         """What its lines are found by: the table, the label and whether it is scaled down."""
         return (*(self.runs_of or (self.table, self.label)), self.is_small)
 
-    @property
-    def recipe(self) -> str:
-        """One line that names its config, arguments and fields, to be stored with its runs.
+    def recipe(self, fields: Fields = NOTHING) -> str:
+        """One line that names its config, arguments and fields, to be stored with its runs; more
+        fields are those of a rate of its ladder.
 
         >>> from configs import cifar10_vit
-        >>> Row("", {"width": 96}, config=cifar10_vit, fields={"batch": 64}).recipe
-        'cifar10_vit:width=96 --config.batch=64'
+        >>> Row("", {"width": 96}, config=cifar10_vit, fields={"batch": 64}).recipe({"steps": 8})
+        'cifar10_vit:width=96 --config.batch=64 --config.steps=8'
         """
         assert self.config is not None
         stem = pathlib.PurePath(str(self.config.__file__)).stem
         given = ",".join(f"{name}={value}" for name, value in self.arguments.items())
-        fields = [f"--config.{name}={value}" for name, value in self.fields.items()]
-        return " ".join([f"{stem}:{given}".rstrip(":"), *fields])
-
-    @property
-    def is_trial(self) -> bool:
-        """Whether it has the seeds that choose the rate, which aren't compared."""
-        return self.ladder is not None and self.seeds == self.ladder.trials
+        of_config = {**self.fields, **fields}.items()
+        return " ".join(
+            [f"{stem}:{given}".rstrip(":"), *(f"--config.{k}={v}" for k, v in of_config)]
+        )
 
     @property
     def is_untrained(self) -> bool:
         """Whether it has no arms, but scores of others alone."""
         return bool(self.others) and not (self.published or self.arms)
 
-    @property
-    def missing_file(self) -> str:
-        """What it starts from, if that isn't given."""
-        return "" if self.file else self.needs
+    def scaled(self) -> Row:
+        """The row scaled down; it must have a `small`."""
+        assert self.small is not None
+        arguments = self.small.scaled(self.arguments)
+        fields = {**self.fields, **self.small.fields}
+        return dataclasses.replace(self, is_small=True, arguments=arguments, fields=fields)
 
-    def starting_from(self, file: str) -> Row:
-        """The row with a file, if it starts from one."""
-        return dataclasses.replace(self, file=file) if FILE in self.arguments.values() else self
 
-    def at(self, rate: float, *, trial: bool = False) -> Row:
-        """The row at a step of its ladder, with the seeds of trials or those that are compared.
-
-        Trials are judged by a validation split: of the training images, as a text has one anyway,
-        and sequences are drawn without end.
-        """
-        assert self.ladder is not None
-        split = {"data.held_out": HELD_OUT} if trial and self.score == "accuracy %" else NOTHING
-        fields = {**self.fields, "optimizer.learning_rate": rate, **split}
-        seeds = self.ladder.trials if trial else self.seeds
-        return dataclasses.replace(self, fields=fields, rate=rate, seeds=seeds)
+def _numbered(rows: tuple[Row, ...], table: str, small: Small | None) -> tuple[Row, ...]:
+    """Rows with their table, number and scale."""
+    return tuple(
+        dataclasses.replace(row, table=table, number=number, small=row.small or small)
+        for number, row in enumerate(rows, 1)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,6 +203,24 @@ class Table:
         """The table of these rows."""
         return cls(title, config, rows, **options)
 
+    def named(self, name: str) -> Table:
+        """The table under its name, whose rows have all that it says for them."""
+        rows = (
+            dataclasses.replace(
+                row,
+                fields={**self.fields, **row.fields},
+                config=row.config or self.config,
+                arms=()
+                if row.is_untrained
+                else tuple(dict.fromkeys((*row.published, *row.arms, *self.controls))),
+                score=row.score or self.score,
+                seeds=row.seeds or self.seeds,
+                ladder=row.ladder or self.ladder,
+            )
+            for row in self.rows
+        )
+        return dataclasses.replace(self, rows=_numbered(tuple(rows), name, self.small))
+
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
@@ -240,3 +245,8 @@ class Figure:
     starts: tuple[Row, ...] = ()
     doubt: str = ""
     needs: str = ""
+
+    def named(self, name: str) -> Figure:
+        """The figure under its name, as of `Table.named`."""
+        rows, starts = (_numbered(rows, name, self.small) for rows in (self.rows, self.starts))
+        return dataclasses.replace(self, rows=rows, starts=starts)

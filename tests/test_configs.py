@@ -175,7 +175,9 @@ def trace(program: Program, eval_batch: int) -> None:
     shaped, state, arrays = jax.ShapeDtypeStruct, program.shapes, program.feed.shapes()
     key = jax.eval_shape(lambda: jax.random.key(0))
     steps, rates = shaped((), jnp.int32), shaped((2,), jnp.float32)
-    after, history = jax.eval_shape(program.run_steps, state, arrays, key, key, steps, rates)
+    after, history = jax.eval_shape(
+        program.compiled_dispatch, state, arrays, key, key, steps, rates
+    )
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
     metrics = ("loss", "accuracy", "grad_norm")
     dispatch = (program.feed.max_dispatch,)

@@ -11,14 +11,14 @@ from ml_collections import ConfigDict
 
 import mimetic_jax
 from configs import arms
-from launch.rows import load
-from launch.rows import rows as rows_of
+from launch.runner import load
 from mimetic_jax import weights
 from mimetic_jax.command import shipped
 from mimetic_jax.rules import paths
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.record import CONTROLS
 from papers import TABLES
+from papers import rows as rows_of
 from papers.record import Row
 from tests import words
 
@@ -91,7 +91,10 @@ def written(comparison: Comparison, arm: str) -> dict[str, np.ndarray]:
     )
     scheme = tuple(of_arm.config.scheme)
     if scheme:
-        key, options = jax.random.key(0), program.rewrite_options | program.task.seen(scheme)
+        key, options = (
+            jax.random.key(0),
+            program.rewrite_options | program.task.data_statistics(scheme),
+        )
         if "counts" in options:  # of another text, which needs no download
             vocab = options["counts"].shape[0]
             text = generator.integers(min(vocab, 500), size=5000)

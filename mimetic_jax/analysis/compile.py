@@ -147,7 +147,7 @@ def _lowered(arm: Arm) -> jax.stages.Lowered:
     count = jax.ShapeDtypeStruct((), jnp.int32)
     rates = jax.ShapeDtypeStruct((*lanes, 2), jnp.float32)
     together = program.together(runs)
-    return together.run_steps.lower(together.shapes, arrays, key, key, count, rates)
+    return together.compiled_dispatch.lower(together.shapes, arrays, key, key, count, rates)
 
 
 def _compiled(lowered: jax.stages.Lowered, target: Target) -> str:

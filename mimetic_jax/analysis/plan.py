@@ -29,8 +29,9 @@ def describe(comparison: Comparison, target: Target | None = None) -> str:
         f"{target.chip if target else jax.devices()[0].device_kind} device(s)",
         *filter(None, [comparison.shows()]),
     ]
-    if rates.first(config):
-        lines.append(rates.about_trials(config, len(comparison.arms)))
+    if (ladder := rates.ladder(config)).first:
+        trials = rates.about_trials(ladder, len(comparison.arms), config.task)
+        lines.append(trials + rates.HOW_TO_CHOOSE)
     plans = {
         name: arm.program.plan(arm.config.scheme)
         for name, arm in comparison.arms.items()
@@ -118,7 +119,7 @@ def on_target(comparison: Comparison, target: Target) -> str:
     """How long a comparison trains on other hardware and what it holds there, by their peaks."""
     config, chip = comparison.config, CHIPS[target.chip]
     programs = [arm.program for arm in comparison.arms.values()]
-    runs = len(config.seeds) + len(rates.first(config))  # of each arm
+    runs = len(config.seeds) + len(rates.ladder(config).first)  # of each arm
     flops = runs * sum(program.steps * program.flops_per_step for program in programs)
     seconds = flops / (_UTILIZATION * chip.flops * target.count)
     held = max(bytes_per_device(one.shapes) + one.feed.data_bytes() for one in programs)

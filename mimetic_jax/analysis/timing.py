@@ -47,7 +47,7 @@ def estimate(comparison: Comparison) -> str:
         costs = {mark: _costs(arm) for mark, arm in {id(arm.program): arm for arm in arms}.items()}
     except InputError as error:
         return paragraph(f"time: not estimated, {error}", "      ")
-    tries = len(rates.first(comparison.config))  # with one seed
+    tries = len(rates.ladder(comparison.config).first)  # with one seed
     # Trials of images hold some out: other sizes are another program.
     programs = 1 + (tries > 0 and comparison.config.task == "images")
     seeds = len(comparison.config.seeds) + tries
@@ -69,13 +69,13 @@ def _costs(arm: Arm) -> tuple[float, float]:
     rate = np.array([(arm.peak, 1.0)], np.float32)
     session = program.feed.session(arm.on_device, order_key(stream(seed, "data")), 0, program.steps)
 
-    def take(count: int) -> Any:
+    def run(count: int) -> Any:
         nonlocal states
-        states, metrics = program.take(states, arrays, keys, count, rate)
+        states, metrics = program.run_steps(states, arrays, keys, count, rate)
         return metrics
 
     def steps(count: int) -> float:
-        return timed(lambda: take(count))[0]
+        return timed(lambda: run(count))[0]
 
     with contextlib.closing(session):
         arrays = next(session)

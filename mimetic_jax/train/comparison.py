@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -35,6 +34,7 @@ from mimetic_jax.train.group import Group, Say, restored
 from mimetic_jax.train.journal import OnMetrics
 from mimetic_jax.train.loop import train
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.rates import Search
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
@@ -58,7 +58,7 @@ class Comparison:
 
     Attributes:
         arms: the arms by name.
-        is_trial: whether it only chooses learning rates; a loss may then cease to be finite.
+        tolerate_divergence: as given.
 
     Args:
         config: the experiment's configuration.
@@ -72,6 +72,8 @@ class Comparison:
         on_metrics: called with a run (its `arm`, `seed` and `folder`) and each line of its
             metrics.jsonl, a mapping with "step", every `log_every` steps and with every test; by
             process 0 alone. TensorBoard, wandb or a bar of progress draw it.
+        tolerate_divergence: whether it is a trial: a loss that ceases to be finite then counts as
+            the worst score, and is no error.
 
     Raises:
         InputError: one line that names what is wrong.
@@ -86,9 +88,11 @@ class Comparison:
         model: Any = None,
         devices: Sequence[jax.Device] | None = None,
         on_metrics: OnMetrics | None = None,
+        tolerate_divergence: bool = False,
         _shared: tuple[dict[str, ArmData], dict[tuple[str, Any], Program]] | None = None,
     ) -> None:
-        self._on_metrics, self._given, self.is_trial = on_metrics, data, False
+        self._on_metrics, self._given = on_metrics, data
+        self.tolerate_divergence = tolerate_divergence
         check_settings()
         if not isinstance(config, ConfigDict):
             raise InputError(
@@ -147,52 +151,54 @@ class Comparison:
                 results = stage.train(folder)
             return results
         runs = self.claim_runs(workdir)
-        if not self.is_trial and (shown := self.shows()):
-            self.say(shown)
+        if not self.tolerate_divergence and (gains := self.shows()):
+            self.say(gains)
         with preemption.listening():
             diverged = self.train_all(runs)
-        if diverged and not self.is_trial:
+        if diverged and not self.tolerate_divergence:
             self.say(str(self.table(workdir)))
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
 
-    def stages(self, workdir: AnyPath | str) -> Iterator[tuple[Comparison, AnyPath]]:
-        """What `train` trains, with its folder: the trial of rates if one is needed, then the arms.
+    def stages(
+        self, workdir: AnyPath | str, search: Search | None = None
+    ) -> Iterator[tuple[Comparison, AnyPath]]:
+        """What `train` trains, with its folder: trials while `config.rates` need them, then arms.
 
-        Train each before the next is asked for.
+        Train each before the next is asked for. `search` is that of the workdir, unless given.
         """
         workdir = path_of(workdir)
-        folder = workdir / rates.FOLDER
-        if rates.first(self.config):
-            arms = rates.undecided(self.config, _recorded(workdir))
-            tried = functools.partial(rates.tried, self.config, folder)
-            for number, wanted in enumerate(rates.climb(rates.ladder(self.config), arms, tried)):
-                if number:
-                    self.say(rates.about_beyond(wanted))
-                else:
-                    self.say(rates.about_trials(self.config, len(arms)))
-                trial = self.alike(rates.trial(self.config, wanted))
-                trial.is_trial = True
-                yield trial, folder
-        yield self.at_own_rates(workdir), workdir
+        if self.config.rates:
+            ours = search or Search.of(self.config, workdir)
+            about = rates.about_trials(ours.ladder, len(ours.arms), self.config.task)
+            about += "" if search else rates.HOW_TO_CHOOSE
+            for number, wanted in enumerate(ours.climb()):
+                self.say(rates.about_beyond(wanted) if number else about)
+                config = rates.trial(self.config, wanted, ours.ladder.trials)
+                yield self.alike(config, tolerate_divergence=True), workdir / rates.FOLDER
+        yield self.at_own_rates(workdir, search), workdir
 
-    def at_own_rates(self, workdir: AnyPath | str) -> Comparison:
-        """This comparison with the rates that its arms chose in a workdir.
+    def at_own_rates(self, workdir: AnyPath | str, search: Search | None = None) -> Comparison:
+        """This comparison with the rates that its arms chose in a workdir, or by a `search`.
 
         Raises:
             InputError: an arm hasn't chosen one.
         """
         if not self.config.rates:
             return self
-        recorded, folder = _recorded(path_of(workdir)), path_of(workdir) / rates.FOLDER
-        of_arms = rates.known(self.config, recorded)
-        arms = rates.undecided(self.config, recorded)
-        if choices := {arm: rates.choose(self.config, folder, arm) for arm in arms}:
+        search = search or Search.of(self.config, path_of(workdir))
+        choices = search.choices()
+        for arm in search.arms:
+            if arm not in choices:
+                raise InputError(
+                    f"arm {arm} has no learning rate in {workdir}: {search.missing(arm)}"
+                )
+        if choices:
             self.say(rates.about_chosen(choices))
-            of_arms |= {arm: choice.rate for arm, choice in choices.items()}
-        return self.alike(rates.chosen(self.config, of_arms))
+        of_arms = {arm: choice.rate for arm, choice in choices.items()}
+        return self.alike(rates.at_rates(self.config, {**search.known, **of_arms}))
 
-    def alike(self, config: ConfigDict) -> Comparison:
+    def alike(self, config: ConfigDict, *, tolerate_divergence: bool = False) -> Comparison:
         """A comparison of another configuration, on the same data and devices, which shares what is
         loaded and compiled."""
         return Comparison(
@@ -201,6 +207,7 @@ class Comparison:
             data=self._given,
             devices=self._devices,
             on_metrics=self._on_metrics,
+            tolerate_divergence=tolerate_divergence,
             _shared=(self._sources, self._programs),
         )
 
@@ -302,7 +309,7 @@ class Comparison:
                 group = Group(runs, self.arms, note, self._on_metrics)
                 held.callback(group.checkpoints.close)
                 diverged = train(group, note)
-                if self.is_trial:
+                if self.tolerate_divergence:
                     group.journal.give_up(diverged)
         except OSError as error:
             raise InputError(
@@ -432,12 +439,6 @@ class Comparison:
             for expression, _ in arm.config.optimizer.rate_rules:
                 if not any(re.search(expression, name) for name in names):
                     yield f"optimizer.rate_rules: no parameter's path has {expression!r}"
-
-
-def _recorded(workdir: AnyPath) -> Mapping[str, Any]:
-    """The configuration of a workdir, empty if nothing was trained there."""
-    claim = Claim.read(workdir)
-    return claim.config if claim else {}
 
 
 def _with_own(config: ConfigDict, data: Any, model: Any) -> ConfigDict:

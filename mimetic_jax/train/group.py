@@ -27,8 +27,8 @@ Say = Callable[[str], None]
 class Group:
     """The states of K runs on the devices, their journal and their checkpoints.
 
-    Each run has a lane from first step to last. The lane of a run that diverged goes on for
-    nothing: with the same lanes the others' results don't depend on it, and nothing compiles again.
+    Each run has a lane from first step to last. A diverged run keeps its lane, so shapes and the
+    others' results don't change.
     `config` is that of the first run's arm; only what a group shares is read of it.
     """
 
@@ -39,11 +39,12 @@ class Group:
         say: Say,
         on_metrics: OnMetrics | None = None,
     ) -> None:
-        first, made = arms[runs[0].arm], [provenance_of(arms[run.arm], run.seed) for run in runs]
+        first = arms[runs[0].arm]
+        ours = [provenance_of(arms[run.arm], run.seed) for run in runs]
         self.config, self.program, self._data = first.config, first.program, first.on_device
         self._together = self.program.together(len(runs))
         peaks = [arms[run.arm].peak for run in runs]
-        self.journal = Journal(runs, made, peaks, self.config, self.program, on_metrics)
+        self.journal = Journal(runs, ours, peaks, self.config, self.program, on_metrics)
         self._keys = self._together.keys([run.seed for run in runs])
         wait_for_all("run folder")  # process 0 makes it
         self.checkpoints = Checkpoints(runs[0].checkpoints, self.config.keep_checkpoints)
@@ -51,20 +52,22 @@ class Group:
             self._states, record = restored
             where = f"a checkpoint in {runs[0].folder}"
             saved = from_json(Saved, record, where)
-            for one, found in zip(made, saved.made, strict=True):
-                one.check(found, where, say)
+            for provenance, theirs in zip(ours, saved.provenance, strict=True):
+                provenance.check(theirs, where, say)
             step = int(np.ravel(self._states.step)[0])
             self.journal.resume(saved, step)
             say(f"continues at step {step}")
         else:
             self.journal.keep_lines(-1)
             starts = (initial_state(arms[run.arm], run.seed, say) for run in runs)
-            self._states = self._together.joined(starts)
+            self._states = self._together.stack(starts)
 
     def steps(self, arrays: Any, count: int) -> Any:
         """Take steps in one dispatch, 0 to compile; the metrics are on their way."""
         rates = self.journal.rates
-        self._states, metrics = self._together.take(self._states, arrays, self._keys, count, rates)
+        self._states, metrics = self._together.run_steps(
+            self._states, arrays, self._keys, count, rates
+        )
         return metrics
 
     def history(self, metrics: Any, count: int) -> History:
@@ -75,10 +78,10 @@ class Group:
     def evaluate(self) -> tuple[list[Evaluation], list[Evaluation]]:
         """A test of each run, and of its averaged parameters if there are any."""
         states = self._states
-        found = self._together.evaluate(states.variables, self._data)
+        tests = self._together.evaluate(states.variables, self._data)
         if states.ema is None:
-            return found, []
-        return found, self._together.evaluate(states.ema, self._data)
+            return tests, []
+        return tests, self._together.evaluate(states.ema, self._data)
 
     def session(self) -> Session:
         """The data of the steps that are left."""
@@ -96,6 +99,6 @@ def restored(group: Sequence[Run], arm: Arm) -> list[TrainState | None]:
     if group[0].checkpoints.exists():
         with contextlib.closing(Checkpoints(group[0].checkpoints)) as checkpoints:
             together = arm.program.together(len(group))
-            if found := checkpoints.restore(together.shapes):
-                return [*together.parted(found[0])]
+            if newest := checkpoints.restore(together.shapes):
+                return [*together.unstack(newest[0])]
     return [None] * len(group)

@@ -29,14 +29,14 @@ class Saved:
     """What a checkpoint holds besides the states of the K runs.
 
     Attributes:
-        made: the provenance of each run, see `Provenance`.
+        provenance: the `Provenance` of each run, as JSON holds it.
         evaluations: (step, means by name of each run) of every test so far.
         window: metrics of the steps since the last log line, each [K, steps]: a stop between two
             log lines must keep what the next line is the mean of.
         finite: whether the loss of each run was finite so far.
     """
 
-    made: tuple[Mapping[str, Any], ...]
+    provenance: tuple[Mapping[str, Any], ...]
     seconds: float
     evaluations: tuple[tuple[int, tuple[Mapping[str, Any], ...]], ...]
     window: Mapping[str, Any]
@@ -56,14 +56,14 @@ class Journal:
     def __init__(
         self,
         runs: Sequence[Run],
-        made: Sequence[Provenance],
+        provenance: Sequence[Provenance],
         peaks: Sequence[float],
         config: ConfigDict,
         program: Program,
         on_metrics: OnMetrics | None = None,
     ) -> None:
         self._on_metrics = on_metrics
-        self.runs, self._made, self._program = tuple(runs), tuple(made), program
+        self.runs, self._provenance, self._program = tuple(runs), tuple(provenance), program
         self._plateau = config.optimizer.plateau
         self.step, self.seconds = 0, 0.0
         self.evaluations: list[tuple[int, tuple[Mapping[str, Any], ...]]] = []
@@ -86,9 +86,9 @@ class Journal:
             for run in self.runs:
                 files.sync(run.metrics.path)
         window = {name: values.tolist() for name, values in self._joined().items()}
-        made = tuple(dataclasses.asdict(one) for one in self._made)
+        provenance = tuple(map(dataclasses.asdict, self._provenance))
         evaluations, finite = tuple(self.evaluations), tuple(self.finite)
-        return vars(Saved(made, self.seconds, evaluations, window, finite))
+        return vars(Saved(provenance, self.seconds, evaluations, window, finite))
 
     @property
     def speed(self) -> float:
@@ -133,11 +133,11 @@ class Journal:
             peak, factor = self.rates[i]
             values["learning_rate"] = float(factor * self._program.schedule(peak, self.step - 1))
             self._record(i, {**values, **speed, **self._clock()})
-        shown = {name: float(each[self.finite].mean()) for name, each in means.items()}
-        return self._program.task.progress(shown)
+        of_finite = {name: float(each[self.finite].mean()) for name, each in means.items()}
+        return self._program.task.progress(of_finite)
 
     def evaluated(
-        self, found: Sequence[Evaluation], averaged: Sequence[Evaluation], *, last: bool = False
+        self, tests: Sequence[Evaluation], averaged: Sequence[Evaluation], *, last: bool = False
     ) -> tuple[str, dict[Run, str]]:
         """Record a test of each run, and of its averaged parameters if there are any.
 
@@ -146,25 +146,25 @@ class Journal:
 
         Returns the test in words, and what went wrong in runs that diverged in the last step.
         """
-        self.evaluations.append((self.step, tuple(one.values for one in found)))
+        self.evaluations.append((self.step, tuple(test.values for test in tests)))
         self._lower_rates()
         wrong = {}
         for i in self._going():
-            run, line = self.runs[i], _named("eval", found[i])
+            run, line = self.runs[i], _named("eval", tests[i])
             line |= {**(_named("eval_ema", averaged[i]) if averaged else {}), **self._clock()}
-            if last and not np.isfinite(loss := found[i].values["loss"]):
+            if last and not np.isfinite(loss := tests[i].values["loss"]):
                 wrong[run] = f"after the last step, {self.step}, the test loss is {loss}"
                 self.finite[i] = False
             elif not (last and run.finished()):
-                record = {"record": self._finished(i, found[i].count)} if last else {}
+                record = {"record": self._finished(i, tests[i].count)} if last else {}
                 self._record(i, {**line, **record})
-        return self._shown(found, averaged), wrong
+        return self._summary(tests, averaged), wrong
 
     def give_up(self, diverged: Collection[Run]) -> None:
         """Finish runs whose loss isn't finite: trials, which needn't be trained again."""
-        for i, (run, made) in enumerate(zip(self.runs, self._made, strict=True)):
+        for i, (run, provenance) in enumerate(zip(self.runs, self._provenance, strict=True)):
             if run in diverged and not run.finished():
-                record = Record.lost(self._program.task.score, Origin.here(), made)
+                record = Record.lost(self._program.task.score, Origin.here(), provenance)
                 self._record(i, {"record": record.to_json()})
 
     def _going(self) -> list[int]:
@@ -182,17 +182,17 @@ class Journal:
             self._program.task.score,
             [(step, values[i]) for step, values in self.evaluations],
             Origin.here(),
-            self._made[i],
+            self._provenance[i],
             examples=examples,
             **self._program.task.counts(),
             **self._clock(),
         ).to_json()
 
-    def _shown(self, found: Sequence[Evaluation], averaged: Sequence[Evaluation]) -> str:
-        if len(found) == 1:
-            return "; average: ".join(one.text for one in (*found, *averaged))
+    def _summary(self, tests: Sequence[Evaluation], averaged: Sequence[Evaluation]) -> str:
+        if len(tests) == 1:
+            return "; average: ".join(test.text for test in (*tests, *averaged))
         score = self._program.task.score
-        values = [score.scale * one.values[score.name] for one in found]
+        values = [score.scale * test.values[score.name] for test in tests]
         return f"{score.label} {np.nanmean(values):.2f} ± {np.nanstd(values):.2f}"
 
     def _lower_rates(self) -> None:

@@ -65,8 +65,8 @@ def train(group: Group, say: Say) -> dict[Run, str]:
                 group.checkpoints.wait()
                 raise preemption.Preempted(f"stopped at step {journal.step}, which is saved")
     group.checkpoints.wait()
-    shown, failed = journal.evaluated(*group.evaluate(), last=True)
-    note(shown)
+    summary, failed = journal.evaluated(*group.evaluate(), last=True)
+    note(summary)
     return wrong | _reported(failed, say)
 
 

@@ -41,7 +41,7 @@ class Program:
         rewrite_options: what the parameters are, as arguments of `rewrite` and `check`: rules, the
             configuration's or else the model's own, and numbers of heads.
         shapes: the state's shapes and dtypes, with shardings: what a checkpoint restores into.
-        run_steps: `dispatch`, compiled.
+        compiled_dispatch: `dispatch`, compiled.
     """
 
     def __init__(self, config: ConfigDict, task: Task, feed: Feed, mesh: Mesh) -> None:
@@ -87,7 +87,7 @@ class Program:
         self._batched = NamedSharding(mesh, meshes.BATCH)
         self._draw = jax.jit(self.task.init, out_shardings=placed.variables)
         self._init_optimizer = jax.jit(self.optimizer.init, out_shardings=placed.opt_state)
-        self.run_steps = jax.jit(
+        self.compiled_dispatch = jax.jit(
             self.dispatch, donate_argnums=0, out_shardings=(placed, self._everywhere)
         )
         self._together: dict[int, Together] = {}
@@ -101,14 +101,14 @@ class Program:
         seed: int,
         scheme: Scheme | tuple[Scheme, ...] = (),
         variables: dict[str, Any] | None = None,
-        **seen: Any,
+        **statistics: Any,
     ) -> TrainState:
         """The state before the first step of a run; the model draws the variables unless given.
-        `seen` is what the scheme takes from the training data, of `Task.seen`."""
+        `statistics` is what the scheme takes from the training data, of `Task.data_statistics`."""
         variables = self.draw(seed) if variables is None else variables
         key, grid = stream(seed, "scheme"), self.task.grid()
         params = rewrite(
-            key, variables["params"], scheme, **self.rewrite_options, grid=grid, **seen
+            key, variables["params"], scheme, **self.rewrite_options, grid=grid, **statistics
         )
         state = self.state_of({**variables, "params": params}, self._init_optimizer)
         return state.replace(step=place(np.zeros((), np.int32), self._everywhere))
@@ -125,9 +125,9 @@ class Program:
 
     def plan(self, scheme: Scheme | tuple[Scheme, ...]) -> Plan:
         """What a scheme writes of the model's parameters; computes nothing."""
-        seen = self.task.seen(as_tuple(scheme))
+        statistics = self.task.data_statistics(as_tuple(scheme))
         return plan(
-            self.shapes.params, scheme, **self.rewrite_options, grid=self.task.grid(), **seen
+            self.shapes.params, scheme, **self.rewrite_options, grid=self.task.grid(), **statistics
         )
 
     def together(self, runs: int) -> Program | Together:
@@ -139,20 +139,20 @@ class Program:
         return self._together[runs]
 
     def keys(self, seeds: Sequence[int]) -> tuple[jax.Array, jax.Array]:
-        """The keys of data and dropout that `take` is called with, of one seed."""
+        """The keys of data and dropout that `run_steps` is called with, of one seed."""
         (seed,) = seeds
         return stream(seed, "data"), stream(seed, "dropout")
 
-    def joined(self, states: Iterable[TrainState]) -> TrainState:
+    def stack(self, states: Iterable[TrainState]) -> TrainState:
         """The states of as many runs as this trains, as one: of a single run, its own."""
         (state,) = states
         return state
 
-    def parted(self, states: TrainState) -> list[TrainState]:
-        """The inverse of `joined`."""
+    def unstack(self, states: TrainState) -> list[TrainState]:
+        """The inverse of `stack`."""
         return [states]
 
-    def take(
+    def run_steps(
         self,
         states: TrainState,
         arrays: Any,
@@ -160,9 +160,9 @@ class Program:
         count: int,
         rates: np.ndarray,
     ) -> tuple[TrainState, Metrics]:
-        """`count` ≤ max_dispatch steps from the states of `joined`, which are gone afterwards, at
+        """`count` ≤ max_dispatch steps from the states of `stack`, which are gone afterwards, at
         the rates [1, 2] of `Journal`; metrics [max_dispatch]."""
-        return self.run_steps(states, arrays, *keys, jnp.int32(count), rates[0])
+        return self.compiled_dispatch(states, arrays, *keys, jnp.int32(count), rates[0])
 
     def evaluate(self, variables: Any, data: Any) -> list[Evaluation]:
         """A test of each run: means over the test set, every example counted once."""

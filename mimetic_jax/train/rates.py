@@ -1,25 +1,29 @@
 """The learning rate of each arm: it climbs a ladder of rates by trials, and keeps its best.
 
-One loop, `climb`, for the rows of tables (`launch`) and for a `Comparison` with `config.rates`,
-whose trials are comparisons of their own in WORKDIR/rates: their arms are named ARM-RATE, and their
-seed is not compared later. Images are tested on a part of the training images, texts on the
-validation text: the test data chooses nothing. The rates stand in the config.json of the workdir.
+A `Search` does this for a `Comparison` with `config.rates`, also for one that is a row of a table
+(`launch`), and decides what is tried next. Trials are comparisons of their own in WORKDIR/rates:
+their arms are named ARM-RATE, and their seeds are not compared later. Images are tested on a part
+of the training images, texts on the validation text: the test data chooses nothing. The rates stand
+in the config.json of the workdir.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.config import ALONE
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.schema import Config
+from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run
 
@@ -28,6 +32,9 @@ FOLDER = "rates"
 
 HELD_OUT = 0.2
 """The share of the training images on which trials are tested."""
+
+HOW_TO_CHOOSE = "; --rates=RATE,... tries others, one rate none"
+"""What a command line says after `about_trials`."""
 
 _FIRST_SEED = 100
 
@@ -44,44 +51,44 @@ class Choice(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Ladder:
-    """Learning rates from low to high, of which each arm takes its own best, by trials.
+    """Learning rates of which each arm takes its own best, by trials.
 
-    An arm tries the rates that are `first`. As long as its best has a neighbor that it didn't try,
+    An arm tries two or more rates first. As long as its best has a neighbor that it didn't try,
     that is next: until the best lies between two worse ones, or the ladder ends.
 
     Attributes:
+        first: the rates to begin with, from low to high.
         trials: seeds of each rate, none of which is compared.
     """
 
-    rates: tuple[float, ...]
     first: tuple[float, ...]
     trials: tuple[int, ...] = tuple(range(100, 105))
 
-    @classmethod
-    def beyond(cls, first: Sequence[float], trials: tuple[int, ...]) -> Ladder:
-        """Two or more rates first; beyond their ends two steps more, as far apart as they are.
+    @functools.cached_property
+    def rates(self) -> tuple[float, ...]:
+        """The first rates, and two steps more beyond their ends, as far apart as they are.
 
-        >>> Ladder.beyond((1e-3, 3e-3), (100,)).rates
+        >>> Ladder((1e-3, 3e-3)).rates
         (0.00011, 0.00033, 0.001, 0.003, 0.009, 0.027)
         """
-        low, high = first[0] / first[1], first[-1] / first[-2]
-        below = (float(f"{first[0] * low**step:.2g}") for step in (2, 1))
-        above = (float(f"{first[-1] * high**step:.2g}") for step in (1, 2))
-        return cls((*below, *first, *above), tuple(first), trials)
+        low, high = self.first[0] / self.first[1], self.first[-1] / self.first[-2]
+        below = (float(f"{self.first[0] * low**step:.2g}") for step in (2, 1))
+        above = (float(f"{self.first[-1] * high**step:.2g}") for step in (1, 2))
+        return (*below, *self.first, *above)
 
     def untried(self, goodness: Mapping[float, float]) -> list[float]:
         """The rates to try next; none once the best lies between worse ones, or at an end.
 
         `goodness` has the rates that were tried: more is better, -inf diverged.
 
-        >>> ladder = Ladder((1e-3, 2e-3, 4e-3, 8e-3), first=(2e-3, 4e-3))
+        >>> ladder = Ladder(first=(2e-3, 4e-3))
         >>> ladder.untried({2e-3: 3, 4e-3: 2})
         [0.001]
         >>> ladder.untried({1e-3: 2, 2e-3: 3, 4e-3: 2})
         []
         """
-        found = self._best(goodness)
-        wanted = self._beside(found) if found else self.first
+        best = self._best(goodness)
+        wanted = self._beside(best) if best else self.first
         return [rate for rate in wanted if rate not in goodness]
 
     def choice(self, goodness: Mapping[float, float]) -> Choice | None:
@@ -109,21 +116,70 @@ class Ladder:
         return *self.rates[max(at - 1, 0) : at], *self.rates[at + 1 : at + 2]
 
 
-def climb(
-    ladder: Ladder, arms: Sequence[str], tried: Callable[[str], Mapping[float, float]]
-) -> Iterator[Wanted]:
-    """What to train until the best rate of each arm lies between two worse ones, or at an end.
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """How arms find their learning rates: what they try next, and which they choose.
 
-    `tried` says how good an arm was at the rates that it tried. Train what is yielded before the
-    next is asked for; it ends if nothing was trained.
+    Attributes:
+        arms: those that search.
+        records: the finished trials of an arm at a rate, by seed.
+        known: the rates of arms that need no trial.
     """
-    before = None
-    while (wanted := {arm: ladder.untried(tried(arm)) for arm in arms}) != before:
-        rates = sorted(set().union(*wanted.values()))
-        if not rates:
-            return
-        yield {rate: [arm for arm in arms if rate in wanted[arm]] for rate in rates}
-        before = wanted
+
+    ladder: Ladder
+    arms: Sequence[str]
+    records: Callable[[str, float], Mapping[int, Record]]
+    known: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: ConfigDict, workdir: AnyPath) -> Search:
+        """The search of a configuration's arms in a workdir."""
+        steps, claim, names = ladder(config), Claim.read(workdir), list(config.arms) or [ALONE]
+
+        def records(arm: str, rate: float) -> Mapping[int, Record]:
+            runs = (Run.of(workdir / FOLDER, _name(arm, rate), seed) for seed in steps.trials)
+            return {run.seed: record for run in runs if (record := run.record())}
+
+        known = _known(config, names, claim.config if claim else {})
+        return cls(steps, [arm for arm in names if arm not in known], records, known)
+
+    def tried(self, arm: str) -> dict[float, float]:
+        """How good an arm was on average at the rates of which it has all trials."""
+        by_rate = {}
+        for rate in self.ladder.rates:
+            records = self.records(arm, rate)
+            if records.keys() >= set(self.ladder.trials):
+                by_rate[rate] = float(np.mean([goodness(records[x]) for x in self.ladder.trials]))
+        return by_rate
+
+    def climb(self) -> Iterator[Wanted]:
+        """What to train until the best rate of each arm lies between two worse ones, or at an end.
+
+        Train what is yielded before the next is asked for; it ends if nothing was trained.
+        """
+        before = None
+        while (wanted := {arm: self.untried(arm) for arm in self.arms}) != before:
+            rates = sorted(set().union(*wanted.values()))
+            if not rates:
+                return
+            yield {rate: [arm for arm in self.arms if rate in wanted[arm]] for rate in rates}
+            before = wanted
+
+    def untried(self, arm: str) -> list[float]:
+        """The rates that an arm tries next; none once it has its best."""
+        return self.ladder.untried(self.tried(arm))
+
+    def choices(self) -> dict[str, Choice]:
+        """The best rate of each arm that has one."""
+        choices = {arm: self.ladder.choice(self.tried(arm)) for arm in self.arms}
+        return {arm: choice for arm, choice in choices.items() if choice}
+
+    def missing(self, arm: str) -> str:
+        """Why an arm has no rate."""
+        tried = self.tried(arm)
+        if missing := [rate for rate in self.ladder.first if rate not in tried]:
+            return f"{_listed(missing)} wasn't trained to its end"
+        return f"its loss was no longer finite at {_listed(tried)}; give lower ones"
 
 
 def goodness(run: Record) -> float:
@@ -140,37 +196,29 @@ def goodness(run: Record) -> float:
     return run.value if score.higher else -run.value
 
 
-def first(config: ConfigDict) -> list[float]:
-    """The rates that each arm of a comparison tries first; none if there is one rate for all."""
-    rates = sorted(set(config.rates))
-    return rates if len(rates) > 1 else []
-
-
 def ladder(config: ConfigDict) -> Ladder:
-    """The ladder of a comparison whose arms choose their rates; its seed is none of theirs."""
+    """The ladder of a comparison, with a seed that is none of its own; if there is one rate for
+    all, its arms try none first."""
+    rates = tuple(sorted(set(config.rates)))
     unused = next(seed for seed in itertools.count(_FIRST_SEED) if seed not in config.seeds)
-    return Ladder.beyond(first(config), (unused,))
+    return Ladder(rates if len(rates) > 1 else (), (unused,))
 
 
-def known(config: ConfigDict, recorded: Mapping[str, Any]) -> dict[str, float]:
+def _known(
+    config: ConfigDict, names: Sequence[str], recorded: Mapping[str, Any]
+) -> dict[str, float]:
     """The rate of each arm that sets one itself, or has one in the configuration of a workdir."""
     rates: dict[str, float] = {}
-    for arm in _arms(config):
+    for name in names:
         for arms in (config.arms, recorded.get("arms", {})):
-            if (rate := arms.get(arm, {}).get("optimizer", {}).get("learning_rate")) is not None:
-                rates.setdefault(arm, rate)
-    if config.rates and not first(config):
-        return dict.fromkeys(_arms(config), config.rates[0]) | rates
+            if (rate := arms.get(name, {}).get("optimizer", {}).get("learning_rate")) is not None:
+                rates.setdefault(name, rate)
+    if len(set(config.rates)) == 1:
+        return dict.fromkeys(names, config.rates[0]) | rates
     return rates
 
 
-def undecided(config: ConfigDict, recorded: Mapping[str, Any]) -> list[str]:
-    """The arms whose rate isn't known, which need a trial."""
-    rates = known(config, recorded)
-    return [arm for arm in _arms(config) if arm not in rates]
-
-
-def trial(config: ConfigDict, wanted: Wanted) -> ConfigDict:
+def trial(config: ConfigDict, wanted: Wanted, seeds: Sequence[int]) -> ConfigDict:
     """The configuration of a trial, of arms at the rates that they try."""
     if config.data.get("held_out"):
         raise InputError(
@@ -178,7 +226,7 @@ def trial(config: ConfigDict, wanted: Wanted) -> ConfigDict:
             "give one rate, such as --rates=1e-3"
         )
     ours = config.copy_and_resolve_references()
-    ours.update(rates=(), seeds=ladder(config).trials)
+    ours.update(rates=(), seeds=tuple(seeds))
     if config.task == "images":
         ours.data.held_out = HELD_OUT
     ours.arms = Config()
@@ -188,32 +236,7 @@ def trial(config: ConfigDict, wanted: Wanted) -> ConfigDict:
     return ours
 
 
-def tried(config: ConfigDict, folder: AnyPath, arm: str) -> dict[float, float]:
-    """How good an arm was at each rate of which its trial is finished."""
-    reached = {}
-    for rate in ladder(config).rates:
-        if record := Run.of(folder, _name(arm, rate), *ladder(config).trials).record():
-            reached[rate] = goodness(record)
-    return reached
-
-
-def choose(config: ConfigDict, folder: AnyPath, arm: str) -> Choice:
-    """The best rate of an arm, by the finished runs of its trials."""
-    reached = tried(config, folder, arm)
-    if choice := ladder(config).choice(reached):
-        return choice
-    if not (missing := [rate for rate in first(config) if rate not in reached]):
-        raise InputError(
-            f"arm {arm} has no learning rate in {folder.parent}: its loss was no longer finite at "
-            f"{_listed(reached)}; give lower ones, --rates=RATE,..."
-        )
-    raise InputError(
-        f"arm {arm} has no learning rate in {folder.parent}: {_listed(missing)} wasn't trained to "
-        "its end"
-    )
-
-
-def chosen(config: ConfigDict, rates: Mapping[str, float]) -> ConfigDict:
+def at_rates(config: ConfigDict, rates: Mapping[str, float]) -> ConfigDict:
     """The configuration with the rate of each arm."""
     ours = config.copy_and_resolve_references()
     ours.rates = ()
@@ -224,20 +247,24 @@ def chosen(config: ConfigDict, rates: Mapping[str, float]) -> ConfigDict:
     return ours
 
 
-def about_trials(config: ConfigDict, arms: int) -> str:
-    """What the trials will do, in a line."""
-    on = {"images": ", tested on a fifth of the training images"}.get(config.task, "")
-    who, tries = "the arm" if arms == 1 else f"each of {arms} arms", first(config)
+def about_trials(ladder: Ladder, arms: int, task: str) -> str:
+    """What the trials of so many arms will do, in a line."""
+    on = {"images": ", tested on a fifth of the training images"}.get(task, "")
+    who, seeds, tries = (
+        "the arm" if arms == 1 else f"each of {arms} arms",
+        len(ladder.trials),
+        ladder.first,
+    )
     return (
-        f"{who} tries the learning rates {_listed(tries)} with one seed{on}: "
-        f"{arms * len(tries)} runs first, and more for an arm whose best is at an end; "
-        "--rates=RATE,... tries others, one rate none"
+        f"{who} tries the learning rates {_listed(tries)} with "
+        f"{'one seed' if seeds == 1 else f'{seeds} seeds'}{on}: {arms * len(tries) * seeds} runs "
+        "first, and more for an arm whose best is at an end"
     )
 
 
 def about_beyond(wanted: Wanted) -> str:
     """Which arms go on, in a line."""
-    parts = (f"{arm} {shown(rate)}" for rate, arms in wanted.items() for arm in arms)
+    parts = (f"{arm} {format_rate(rate)}" for rate, arms in wanted.items() for arm in arms)
     return f"learning rates beyond those, for arms whose best was at an end: {', '.join(parts)}"
 
 
@@ -246,30 +273,26 @@ def about_chosen(choices: Mapping[str, Choice]) -> str:
     parts = []
     for arm, choice in choices.items():
         end = " (at an end of those that it tried)" if choice.is_edge else ""
-        parts.append(f"{arm} {shown(choice.rate)}{end}")
+        parts.append(f"{arm} {format_rate(choice.rate)}{end}")
     return f"learning rates: {', '.join(parts)}"
 
 
-def shown(rate: float) -> str:
+def format_rate(rate: float) -> str:
     """A learning rate as people write it.
 
-    >>> shown(0.016), shown(0.00025)
+    >>> format_rate(0.016), format_rate(0.00025)
     ('1.6e-2', '2.5e-4')
     """
     digits, power = f"{rate:.6e}".split("e")
     return f"{float(digits):g}e{int(power)}"
 
 
-def _arms(config: ConfigDict) -> Sequence[str]:
-    return list(config.arms) or [ALONE]
-
-
 def _name(arm: str, rate: float) -> str:
-    return f"{arm}-{shown(rate)}".replace(".", "_")  # a ConfigDict takes no dots
+    return f"{arm}-{format_rate(rate)}".replace(".", "_")  # a ConfigDict takes no dots
 
 
 def _listed(rates: Iterable[float]) -> str:
-    return ", ".join(map(shown, rates))
+    return ", ".join(map(format_rate, rates))
 
 
 def _at(overrides: Mapping[str, Any], rate: float) -> ConfigDict:

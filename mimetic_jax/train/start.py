@@ -45,10 +45,10 @@ def initial_state(arm: Arm, seed: int, say: Callable[[str], None]) -> TrainState
     if source := source_path(arm, seed):
         variables = warm_start(variables, source, say, parts=config.init_parts)
     began = time.perf_counter()
-    seen = arm.program.task.seen(config.scheme, arm.source.load)
-    if seen and (seconds := time.perf_counter() - began) >= 0.1:
-        say(f"{' and '.join(seen)} of the training data in {seconds:.1f} s")
-    return arm.program.initial_state(seed, config.scheme, variables, **seen)
+    statistics = arm.program.task.data_statistics(config.scheme, arm.source.load)
+    if statistics and (seconds := time.perf_counter() - began) >= 0.1:
+        say(f"{' and '.join(statistics)} of the training data in {seconds:.1f} s")
+    return arm.program.initial_state(seed, config.scheme, variables, **statistics)
 
 
 def provenance_of(arm: Arm, seed: int) -> Provenance:
@@ -85,10 +85,11 @@ def source_digest(arm: Arm, seed: int) -> str | None:
         )
     with start.checkpoint() as (checkpoints, step):
         record = checkpoints.record(step)
+    provenance = record.get("provenance") or record["made"]  # version 0.2.0
     # Training is exact: what made a checkpoint, and what its tests gave, tell its weights.
     lane = start.run.group.index(start.run)
     about = {
-        "made": {**record["made"][lane], "code": None},
+        "made": {**provenance[lane], "code": None},
         "evaluations": [[step, values[lane]] for step, values in record["evaluations"]],
     }
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]

@@ -36,7 +36,7 @@ class Together:
             program.shapes,
         )
         placed = jax.tree.map(lambda leaf: leaf.sharding, self.shapes)
-        self.run_steps = jax.jit(
+        self.compiled_dispatch = jax.jit(
             jax.vmap(program.dispatch, in_axes=(0, None, 0, 0, None, 0)),
             donate_argnums=0,
             out_shardings=(placed, self._by_run),
@@ -51,14 +51,14 @@ class Together:
         )
         return data, dropout
 
-    def joined(self, states: Iterable[TrainState]) -> TrainState:
+    def stack(self, states: Iterable[TrainState]) -> TrainState:
         """The states of the runs, as one."""
         every = [jax.device_get(state) for state in states]
         return jax.tree.map(
             lambda leaf, *leaves: place(np.stack(leaves), leaf.sharding), self.shapes, *every
         )
 
-    def parted(self, states: TrainState) -> list[TrainState]:
+    def unstack(self, states: TrainState) -> list[TrainState]:
         """The state of each run."""
         return [
             jax.tree.map(
@@ -69,7 +69,7 @@ class Together:
             for run in range(self._count)
         ]
 
-    def take(
+    def run_steps(
         self,
         states: TrainState,
         arrays: Any,
@@ -77,9 +77,9 @@ class Together:
         count: int,
         rates: np.ndarray,
     ) -> tuple[TrainState, Metrics]:
-        """As `Program.take`, at rates [K, 2]; metrics [K, max_dispatch]."""
+        """As `Program.run_steps`, at rates [K, 2]; metrics [K, max_dispatch]."""
         by_run = jax.device_put(rates, self._by_run)
-        return self.run_steps(states, arrays, *keys, jnp.int32(count), by_run)
+        return self.compiled_dispatch(states, arrays, *keys, jnp.int32(count), by_run)
 
     def evaluate(self, variables: Any, data: Any) -> list[Evaluation]:
         """As `Program.evaluate`, of each run."""

@@ -83,18 +83,18 @@ def test_steps_are_timed(trained, monkeypatch):
     """By a clock of our own, which says how often each function was called."""
     (arm, *_) = trained.comparison.arms.values()
     calls, seconds = [], [0.0]
-    take, evaluate = arm.program.take, arm.program.evaluate
+    run_steps, evaluate = arm.program.run_steps, arm.program.evaluate
 
     def counted(states, arrays, keys, count, rates):
         calls.append(count)
         seconds[0] += 0.25 * count
-        return take(states, arrays, keys, count, rates)
+        return run_steps(states, arrays, keys, count, rates)
 
     def tested(*given):
         seconds[0] += 3.0
         return evaluate(*given)
 
-    monkeypatch.setattr(arm.program, "take", counted)
+    monkeypatch.setattr(arm.program, "run_steps", counted)
     monkeypatch.setattr(arm.program, "evaluate", tested)
     monkeypatch.setattr(timing.time, "perf_counter", lambda: seconds[0])
     compiled, run = timing._costs(arm)

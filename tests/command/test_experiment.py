@@ -11,7 +11,7 @@ import pytest
 
 from configs.default import default
 from launch import reproduce
-from launch.rows import load
+from launch.runner import load
 from mimetic_jax import InputError, zoo
 from mimetic_jax.command import experiment, shipped
 from mimetic_jax.command.assign import parse_seeds, set_field

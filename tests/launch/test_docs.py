@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from launch import tables as shown
-from launch.results import Results
+from launch.results import ResultStore
 from mimetic_jax.base.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -21,8 +21,8 @@ DIGITS = (2, 3)
 
 
 @pytest.fixture(scope="module")
-def results() -> Results:
-    return Results(ROOT / "results")
+def results() -> ResultStore:
+    return ResultStore(ROOT / "results")
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,9 @@ import scipy.stats
 
 import papers
 from configs import cifar10_vit
-from launch import draw, reproduce, tables, trainer
-from launch import results as stored
-from launch import rows as registry
-from launch.results import Line, Results
-from launch.rows import folder, load
-from launch.trainer import Trainer
+from launch import draw, reproduce, results, runner, tables
+from launch.results import Line, ResultStore
+from launch.runner import RowRunner, folder, load
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train import comparison as comparisons
 from mimetic_jax.train.cluster import preemption
@@ -70,12 +67,12 @@ def a_table_of_ours():
     """And one trace of each program for all runs."""
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(ROOT)
-        patched.setitem(papers.TABLES, "tests/tiny", TABLE)
+        patched.setitem(papers.TABLES, "tests/tiny", TABLE.named("tests/tiny"))
         patched.setattr(comparisons, "Program", program)
         yield
 
 
-@pytest.mark.parametrize("module", [record, registry, reproduce, stored, tables, trainer])
+@pytest.mark.parametrize("module", [record, reproduce, results, runner, tables])
 def test_doctests(module):
     assert doctest.testmod(module).failed == 0
 
@@ -99,7 +96,7 @@ def test_rows_with_long_labels_have_folders_of_their_own():
 
 def row(name, number, small=False):
     """A row of a table, in a list."""
-    return [registry.rows(name, small)[number - 1]]
+    return [papers.rows(name, small)[number - 1]]
 
 
 def ended(call):
@@ -122,12 +119,12 @@ def mistake(capsys, *call):
 class Call:
     """Training the tiny table's first row in a folder; may be interrupted by a line."""
 
-    def __init__(self, folder, entries=None, seeds=(0,), only=("default", "mimetic")):
+    def __init__(self, folder, entries=None, seeds=(0,), only=("default", "mimetic"), **more):
         self.folder, self.said = folder, []
-        self.results = Results(folder / "results")
+        self.results = ResultStore(folder / "results")
         entries = row("tests/tiny", 1) if entries is None else entries
-        options = {"seeds": seeds, "only": only, "command": "a command", "say": self.say}
-        self.trainer = Trainer(entries, self.results, path_of(folder / "runs"), **options)
+        options = {"seeds": seeds, "only": only, "command": "a command", "say": self.say, **more}
+        self.runner = RowRunner(entries, self.results, path_of(folder / "runs"), **options)
 
     def say(self, line):
         self.said.append(line)
@@ -138,8 +135,8 @@ class Call:
 
     def train(self):
         with preemption.listening():
-            self.trainer.train(self.trainer.jobs())
-        return dict(self.trainer.failures)
+            self.runner.train(self.runner.jobs())
+        return dict(self.runner.failures)
 
     @property
     def lines(self):
@@ -166,13 +163,13 @@ def test_runs_that_train_together_are_one_job_and_a_line_each(tmp_path):
     first = call()
     assert first.train() == {}
     assert [line["seed"] for line in first.lines] == [0, 1]
-    assert call().trainer.jobs() == []
-    assert [job.seed for job in call((0, 1, 2)).trainer.jobs()] == [2]
+    assert call().runner.jobs() == []
+    assert [job.seed for job in call((0, 1, 2)).runner.jobs()] == [2]
     shutil.rmtree(tmp_path / "results")
     again = call()
     assert again.train() == {}  # what is finished gets its lines
-    assert again.trainer.jobs() == []
-    drawn = list(draw._of_arms(tmp_path / "figure", again.trainer, [entry]))
+    assert again.runner.jobs() == []
+    drawn = list(draw._of_arms(tmp_path / "figure", again.runner, [entry]))
     assert [path.suffix for path in drawn] == [".png", ".csv"]
 
 
@@ -258,7 +255,7 @@ def test_missing_data_stops_its_rows_and_no_others(tmp_path):
     call = Call(tmp_path, [theirs, wider, ours], only=("default",))
     ((reason, names),) = call.train().items()
     assert reason.startswith("cifar10 needs the folder")
-    assert names == [", 12", ", 24"]
+    assert names == ["12", "24"]
     assert sum(reason in line for line in call.said) == 1
     assert [line["arm"] for line in call.lines] == ["default"]
 
@@ -275,7 +272,7 @@ def test_runs_that_the_results_have_are_counted(capsys, tmp_path):
 # Rates of their own
 
 
-LADDER = Ladder((1e-3, 2e-3, 4e-3, 8e-3), first=(2e-3, 4e-3), trials=(100, 101))
+LADDER = Ladder((2e-3, 4e-3), trials=(100, 101))
 
 
 def climbing(ladder=LADDER):
@@ -284,110 +281,116 @@ def climbing(ladder=LADDER):
     return dataclasses.replace(entry, ladder=ladder, arms=("default", "mimetic"), seeds=(0,))
 
 
-def add(found, entry, arm, scores):
-    """Lines of a row's seeds with scores, at the row's rate."""
+def add(store, entry, arm, scores, rate=None, seeds=None):
+    """Lines of seeds, those of the row unless given, with scores."""
     table, label, small = entry.key
-    for seed, value in zip(entry.seeds, scores, strict=True):
-        about = {"table": table, "row": label, "small": small, "score": "accuracy"}
-        about["recipe"] = entry.recipe
-        found.append(Line(arm=arm, seed=seed, value=value, rate=entry.rate, **about))
+    recipe = entry.recipe({} if rate is None else {"optimizer.learning_rate": rate})
+    about = {"table": table, "row": label, "small": small, "score": "accuracy", "recipe": recipe}
+    for seed, value in zip(seeds or entry.seeds, scores, strict=True):
+        store.append(Line(arm=arm, seed=seed, value=value, rate=rate, **about))
 
 
-def untried(found, entry, arm):
-    return entry.ladder.untried(found.tried(entry, arm))
+def untried(store, entry, arm):
+    return store.search(entry, [arm]).untried(arm)
 
 
 def test_an_arm_climbs_until_its_best_lies_between_two_worse_ones(tmp_path):
-    found, entry = Results(tmp_path), climbing()
-    assert untried(found, entry, "mimetic") == [2e-3, 4e-3]
+    store, entry = ResultStore(tmp_path), climbing()
+    assert untried(store, entry, "mimetic") == [2e-3, 4e-3]
     for rate, score in ((2e-3, 80.0), (4e-3, 70.0)):
-        assert "mimetic" not in found.choices(entry)
-        add(found, entry.at(rate, trial=True), "mimetic", [score, score + 1])
-    assert untried(found, entry, "mimetic") == [1e-3]
-    assert found.choices(entry)["mimetic"] == (2e-3, True)
-    add(found, entry.at(1e-3, trial=True), "mimetic", [79.0, 79.0])
-    assert untried(found, entry, "mimetic") == []
-    assert found.choices(entry) == {"mimetic": (2e-3, False)}
+        assert "mimetic" not in store.choices(entry)
+        add(store, entry, "mimetic", [score, score + 1], rate, LADDER.trials)
+    assert untried(store, entry, "mimetic") == [1e-3]
+    assert store.choices(entry)["mimetic"] == (2e-3, True)
+    add(store, entry, "mimetic", [79.0, 79.0], 1e-3, LADDER.trials)
+    assert untried(store, entry, "mimetic") == []
+    assert store.choices(entry) == {"mimetic": (2e-3, False)}
     # What is compared has seeds of its own, at that rate.
-    assert "mimetic" not in found.reached(entry)
-    add(found, entry.at(2e-3), "mimetic", [83.0])
-    add(found, entry.at(4e-3), "mimetic", [99.0])
-    assert found.reached(entry)["mimetic"].reached == {0: 83.0}
-    assert "| 2e-3    | 83.00 (1)" in tables.table([entry], found)
+    assert not store.compared_arms(entry)
+    add(store, entry, "mimetic", [83.0], 2e-3)
+    add(store, entry, "mimetic", [99.0], 4e-3)
+    assert store.compared_arms(entry)["mimetic"].reached == {0: 83.0}
+    assert "| 2e-3    | 83.00 (1)" in tables.table([entry], store)
 
 
 def test_at_the_end_of_a_ladder_the_best_is_marked(tmp_path):
-    found, entry = Results(tmp_path), climbing()
-    for rate, score in ((2e-3, 80.0), (4e-3, 81.0), (8e-3, 82.0)):
-        add(found, entry.at(rate, trial=True), "default", [score, score])
-    assert untried(found, entry, "default") == []
-    add(found, entry.at(8e-3), "default", [85.0])
-    assert "| 8e-3†   | 85.00 (1)" in tables.table([entry], found)
-
-
-def test_trials_of_images_have_a_split_of_their_own():
-    entry = climbing()
-    assert load(entry.at(2e-3, trial=True)).data.held_out == 0.2
-    compared = load(entry.at(2e-3))
-    assert (compared.data.held_out, compared.optimizer.learning_rate) == (0.0, 2e-3)
-    folders = {folder(entry.at(rate, trial=trial)) for rate in (2e-3, 4e-3) for trial in (0, 1)}
-    assert len(folders) == 4
+    store, entry = ResultStore(tmp_path), climbing()
+    for rate, score in ((2e-3, 80.0), (4e-3, 81.0), (8e-3, 82.0), (1.6e-2, 83.0)):
+        add(store, entry, "default", [score, score], rate, LADDER.trials)
+    assert untried(store, entry, "default") == []
+    add(store, entry, "default", [85.0], 1.6e-2)
+    assert "| 1.6e-2† | 85.00 (1)" in tables.table([entry], store)
 
 
 def test_the_arms_of_a_ladder_are_its_jobs(tmp_path):
-    call = Trainer([climbing()], Results(tmp_path), tmp_path, seeds=(5, 6))
+    call = RowRunner([climbing()], ResultStore(tmp_path), tmp_path, seeds=(5, 6))
     assert [(job.arm, job.seed) for job in call.jobs()] == [("default", None), ("mimetic", None)]
     assert [job.arm for job in call.jobs(1, 2)] == ["mimetic"]
     assert call.rows[0].seeds == (5, 6)
 
 
+def test_a_configuration_with_rates_is_a_ladder(tmp_path):
+    (entry,) = row("tests/tiny", 1)
+    entry = dataclasses.replace(entry, fields={"rates": (1e-3, 3e-3)}, seeds=(0, 100))
+    call = RowRunner([entry], ResultStore(tmp_path), tmp_path, only=["default"])
+    assert [(job.arm, job.seed) for job in call.jobs()] == [("default", None)]
+    assert call.rows[0].ladder == Ladder((1e-3, 3e-3), trials=(101,))
+
+
 def test_lines_of_another_recipe_are_not_added_to(tmp_path):
     """Trials have a recipe of their own, and rates too."""
-    found, entry = Results(tmp_path), climbing()
-    for at in (entry.at(2e-3, trial=True), entry.at(2e-3), entry.at(4e-3)):
-        add(found, at, "default", [80.0] * len(at.seeds))
-        found.check_recipe(at)
-    changed = dataclasses.replace(entry, arguments={"width": 9})
-    call = Trainer([changed], found, tmp_path, say=lambda line: None)
+    store, entry = ResultStore(tmp_path), climbing()
+    add(store, entry, "default", [80.0], 2e-3)
+    add(store, entry, "default", [80.0], 4e-3, [100])
+    call = RowRunner([entry], store, tmp_path, only=["default"], say=lambda line: None)
     call.train(call.jobs())
     (reason,) = call.failures
-    assert "width=9 --config.optimizer.learning_rate=0.002" in reason
-    assert f"were trained as {entry.at(2e-3, trial=True).recipe}, and it is" in reason
+    assert reason.startswith("its lines were trained as tiny:width=16,steps=8")
+    assert "learning_rate=0.004, and it is" in reason
+    assert "learning_rate=0.004 --config.data.held_out=0.2 now" in reason
 
 
 @pytest.mark.slow
 def test_a_ladder_is_climbed_in_one_call_and_not_again(tmp_path):
     """A loss that ceases to be finite is the worst, not a failure."""
-    entry = climbing(Ladder((1e-3, 4e-3, 1e30), first=(1e-3, 4e-3), trials=(100,)))
+    entry = climbing(Ladder((1e-3, 1e30), trials=(100, 101)))
     said = []
 
-    def call():
-        return Trainer(
-            [entry],
-            Results(tmp_path / "r"),
-            path_of(tmp_path / "w"),
-            only=["default"],
-            say=said.append,
-        )
+    def call(only=("default",)):
+        store = ResultStore(tmp_path / "r")
+        return RowRunner([entry], store, path_of(tmp_path / "w"), only=only, say=said.append)
 
     first = call()
     first.train(first.jobs())
     assert not first.failures
     # One program for trials, which hold images out, and one for what is compared.
-    assert first._of_row is not None
-    assert len(first._of_row._programs) == 2
-    runs = [(line.rate, line.seed) for line in first.results.lines(entry)]
-    assert sorted(runs)[:1] == [(1e-3, 100)]
-    (chosen,) = (rate for rate, seed in runs if seed == 0)
-    assert first.results.choices(entry)["default"].rate == chosen
-    if chosen == 4e-3:
-        (lost,) = (line for line in first.results.lines(entry) if line.diverged)
-        assert (lost.rate, lost.seed) == (1e30, 100)
+    _, last = first._last
+    assert len(last._programs) == 2
+    lines = {(line.rate, line.seed): line for line in first.results.lines(entry)}
+    assert lines.keys() == {
+        *((rate, 100 + i) for rate in (1e-36, 1e-3, 1e30) for i in (0, 1)),
+        (1e-3, 0),
+    }
+    assert {rate for (rate, _), line in lines.items() if line.diverged} == {1e30}
+    held_out = {seed: "held_out=0.2" in line.recipe for (_, seed), line in lines.items()}
+    assert held_out == {0: False, 100: True, 101: True}
+    assert {(line.arm, line.train_examples) for line in lines.values() if not line.diverged} == {
+        ("default", 1150),
+        ("default", 1437),
+    }
+    assert call().jobs() == []
+    # Trials whose lines are lost are found in the workdir, and not trained again.
+    shutil.rmtree(tmp_path / "r")
     again = call()
-    assert all(job.arm == "default" for job in again.jobs())
-    before = len(again.results.lines(entry))
+    said.clear()
     again.train(again.jobs())
-    assert len(again.results.lines(entry)) == before
+    assert {(line.rate, line.seed) for line in again.results.lines(entry)} == lines.keys()
+    assert not any("starts" in line for line in said)
+    both = call(("default", "mimetic"))
+    assert [job.arm for job in both.jobs()] == ["mimetic"]
+    both.train(both.jobs())
+    assert not both.failures
+    assert {line.arm for line in both.results.lines(entry)} == {"default", "mimetic"}
 
 
 # Weights that runs start from
@@ -395,7 +398,7 @@ def test_a_ladder_is_climbed_in_one_call_and_not_again(tmp_path):
 
 @pytest.fixture
 def rows_that_start(monkeypatch):
-    monkeypatch.setitem(papers.TABLES, "tests/started", STARTED)
+    monkeypatch.setitem(papers.TABLES, "tests/started", STARTED.named("tests/started"))
 
 
 def vit_file(path, seed=0):
@@ -414,8 +417,7 @@ def vit_file(path, seed=0):
 
 
 def started(folder, number, path, seeds=(0,)):
-    (entry,) = row("tests/started", number)
-    return Call(folder, [entry.starting_from(str(path))], seeds, only=())
+    return Call(folder, row("tests/started", number), seeds, only=(), file=str(path))
 
 
 def test_a_row_starts_from_the_content_of_a_file(rows_that_start, tmp_path):
@@ -467,8 +469,8 @@ def test_weights_that_do_not_serve_are_one_line(
 
 def test_shares_are_disjoint_whatever_is_done(finished):
     """A process that comes later, or comes back, gets the runs that it would have got at first."""
-    before = Call(finished.folder / "nothing", seeds=(0, 1, 2), only=()).trainer
-    after = Call(finished.folder, seeds=(0, 1, 2), only=()).trainer
+    before = Call(finished.folder / "nothing", seeds=(0, 1, 2), only=()).runner
+    after = Call(finished.folder, seeds=(0, 1, 2), only=()).runner
     done = [job for job in before.jobs() if job not in after.jobs()]
     assert len(done) == 4
     for share in range(4):
@@ -504,10 +506,10 @@ def test_a_damaged_line_is_named_and_nothing_is_overwritten(tmp_path, capsys):
 def write(folder, scores, small=False):
     """Lines of the tiny table's first row."""
     (entry,) = row("tests/tiny", 1, small)
-    found = Results(folder)
+    store = ResultStore(folder)
     for arm, values in scores.items():
-        add(found, dataclasses.replace(entry, seeds=tuple(range(len(values)))), arm, values)
-    return entry, Results(folder)
+        add(store, entry, arm, values, seeds=range(len(values)))
+    return entry, ResultStore(folder)
 
 
 def cells(text):
@@ -543,8 +545,8 @@ def test_published_and_ours_with_their_differences(tmp_path):
 
 
 def test_rows_without_runs_keep_their_published_numbers(tmp_path):
-    rows = registry.rows("tests/tiny")
-    shown = cells(tables.table(rows, Results(tmp_path)))
+    rows = papers.rows("tests/tiny")
+    shown = cells(tables.table(rows, ResultStore(tmp_path)))
     assert shown[2:] == [["1. width 16", "mimetic", "80.00 → 82.50"]]
 
 
@@ -573,7 +575,7 @@ def test_a_score_of_the_best_of_several_arms_is_one_line(tmp_path):
 
 def test_the_list_has_every_row_and_number(monkeypatch, tmp_path):
     monkeypatch.delitem(papers.TABLES, "tests/tiny")
-    nothing = Results(tmp_path)
+    nothing = ResultStore(tmp_path)
     lines = list(tables.listing(nothing))
     assert len(lines) == len(papers.TABLES) + len(papers.FIGURES) + 2 * len(papers.PAPERS)
     text = "\n".join(lines)
@@ -589,7 +591,7 @@ def test_the_list_has_every_row_and_number(monkeypatch, tmp_path):
 
 def states(folder):
     """What the list says of the tiny rows, without numbers."""
-    lines = tables.rows_listed("tests/tiny", Results(folder))
+    lines = tables.rows_listed("tests/tiny", ResultStore(folder))
     return [re.search(r"; (.*)|: (no number.*)", line)[0] for line in lines if " width " in line]
 
 
@@ -708,9 +710,9 @@ def test_a_figure_of_formulas_takes_no_training(tmp_path, capsys):
 def test_a_scaled_figure_of_starts_is_of_a_scaled_network(monkeypatch):
     small = Small(times={"width": 0.5}, fields={"model.depth": 2})
     start = Row("", {"width": 16}, arms=("default", "mimetic"), config=tiny)
-    figure = papers.record.Figure("maps", "impulse_maps", small=small, starts=(start,))
-    monkeypatch.setitem(papers.FIGURES, "tests/figure", figure)
-    config = load(*registry.starts("tests/figure", small=True))
+    figure = record.Figure("maps", "impulse_maps", small=small, starts=(start,))
+    monkeypatch.setitem(papers.FIGURES, "tests/figure", figure.named("tests/figure"))
+    config = load(*papers.starts("tests/figure", small=True))
     assert (config.model.width, config.model.depth) == (8, 2)
     assert list(config.arms) == ["default", "mimetic"]
 
@@ -737,17 +739,17 @@ def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys):
 
 def test_a_figure_of_runs_draws_them(finished, tmp_path, monkeypatch):
     monkeypatch.setitem(
-        papers.FIGURES, "tests/figure", papers.record.Figure("curves", "curves", table="tests/tiny")
+        papers.FIGURES, "tests/figure", record.Figure("curves", "curves", table="tests/tiny")
     )
-    found = Results(finished.folder / "results")
+    found = ResultStore(finished.folder / "results")
     rows = [
         dataclasses.replace(entry, fields={"epochs": 2.0, "steps": 0})
         for entry in row("tests/figure", 1)
     ]
-    call = Trainer(rows, found, path_of(tmp_path), seeds=(0, 1))
+    call = RowRunner(rows, found, path_of(tmp_path), seeds=(0, 1))
     png, csv = draw.draw("tests/figure", call, tmp_path)
     with pytest.raises(InputError, match="no run of tests/figure is finished"):
-        draw.draw("tests/figure", Trainer([], found, path_of(tmp_path)), tmp_path)
+        draw.draw("tests/figure", RowRunner([], found, path_of(tmp_path)), tmp_path)
     assert png.exists()
     rows = csv.read_text().splitlines()
     assert rows[0] == "row,arm,step,epoch,mean,sd,n"

@@ -30,7 +30,9 @@ def compiled(config, *axes, devices, vocabulary=0):
         info = dataclasses.replace(info, vocabulary=vocabulary, num_train=4096 * config.batch)
     program = program_of(config, info, make_mesh(*axes, devices=jax.devices()[:devices]))
     key, arrays = jax.eval_shape(lambda: jax.random.key(0)), program.feed.shapes()
-    lowered = program.run_steps.lower(program.shapes, arrays, key, key, jnp.int32(1), jnp.ones(2))
+    lowered = program.compiled_dispatch.lower(
+        program.shapes, arrays, key, key, jnp.int32(1), jnp.ones(2)
+    )
     return program.shapes.params, lowered.compile()
 
 

@@ -45,7 +45,7 @@ def ten_steps(*axes):
     placed = p.feed.place(data.load_dataset("digits"))
     state = p.initial_state(0, SCHEME)
     keys = stream(0, "data"), stream(0, "dropout")
-    state, history = p.run_steps(state, placed.train, *keys, 10, RATES)
+    state, history = p.compiled_dispatch(state, placed.train, *keys, 10, RATES)
     return np.asarray(history["loss"]), p.evaluate(state.variables, placed)[0]
 
 

@@ -43,7 +43,9 @@ def trained(name, *axes):
     placed = program.feed.place(dataset)
     keys = stream(0, "data"), stream(0, "dropout")
     arrays = next(program.feed.session(placed, keys[0], 0, 3))
-    state, history = program.run_steps(program.initial_state(0, ()), arrays, *keys, 3, RATES)
+    state, history = program.compiled_dispatch(
+        program.initial_state(0, ()), arrays, *keys, 3, RATES
+    )
     results = [program.evaluate(each, placed)[0] for each in (state.variables, state.ema)]
     tested = [result.values["loss"] for result in results]
     return np.asarray(history["loss"]), state, tested

@@ -10,11 +10,11 @@ import pytest
 
 import papers
 from launch import tables
-from launch.rows import load, rows, starts
+from launch.runner import load
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
-from papers import FIGURES, TABLES
+from papers import FIGURES, TABLES, rows, starts
 from papers.record import Row
 from tests import words
 
@@ -156,9 +156,9 @@ def test_checks_of_every_row_pass(name: str, tmp_path: pathlib.Path) -> None:
     text = words.numbered(tmp_path / "text.txt", 100_000)
     joined: dict[object, Row] = {}
     for row in (row for row in forms(name) if not row.is_untrained):
-        arms = joined[row.recipe].arms if row.recipe in joined else ()
+        arms = joined[row.recipe()].arms if row.recipe() in joined else ()
         every = tuple(dict.fromkeys((*arms, *row.arms)))
-        joined[row.recipe] = dataclasses.replace(row, arms=every)
+        joined[row.recipe()] = dataclasses.replace(row, arms=every)
     for row in joined.values():
         config = load(row)
         if config.data.name.startswith("text_"):

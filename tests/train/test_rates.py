@@ -12,6 +12,7 @@ from mimetic_jax import InputError
 from mimetic_jax.train import rates
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.record import Record
 from mimetic_jax.train.store.runs import Run
 from tests.training import killed, quiet
 
@@ -34,9 +35,9 @@ def test_an_arm_trains_at_the_best_of_the_rates_it_tried(config, tmp_path):
     found = json.loads((tmp_path / "config.json").read_text())["config"]
     assert (found["rates"], list(results.arms["default"].runs)) == ([], [0])
     chosen = found["arms"]["default"]["optimizer"]["learning_rate"]
-    assert any(f"default {rates.shown(chosen)}" in line for line in said)
+    assert any(f"default {rates.format_rate(chosen)}" in line for line in said)
     records = {
-        rate: Run.of(tmp_path / "rates", f"default-{rates.shown(rate)}", 100).record()
+        rate: Run.of(tmp_path / "rates", f"default-{rates.format_rate(rate)}", 100).record()
         for rate in rates.ladder(config).rates
     }
     trained = {rate: run for rate, run in records.items() if run and not run.diverged}
@@ -61,7 +62,7 @@ def test_a_ladder_is_traced_once_and_trains_as_a_program_of_one_rate(text, tmp_p
     with mock.patch.object(Program, "dispatch", traced):
         comparison = Comparison(config, say=lambda line: None)
         for stage, folder in comparison.stages(tmp_path / "ladder"):
-            if not stage.is_trial:
+            if not stage.tolerate_divergence:
                 with killed(after=6):
                     stage.train(folder)
             stage.train(folder)
@@ -92,7 +93,8 @@ def test_an_arm_that_diverges_at_a_rate_takes_another(config, tmp_path):
 
 def test_a_ladder_goes_down_until_something_trains():
     """Where all first rates diverged the next lower one is tried, and none is chosen at the end."""
-    ladder = rates.Ladder((1, 2, 4, 8), first=(4, 8))
+    ladder = rates.Ladder((4, 8))
+    assert ladder.rates == (1, 2, 4, 8, 16, 32)
     lost = dict.fromkeys((4, 8), -math.inf)
     assert ladder.untried(lost) == [2]
     assert ladder.choice(lost) is None
@@ -103,12 +105,23 @@ def test_a_ladder_goes_down_until_something_trains():
 
 
 def test_a_climb_ends_where_nothing_is_trained():
-    ladder = rates.Ladder((1, 2, 4, 8), first=(2, 4))
-    tried = {"a": {}, "b": {2: 1.0, 4: 2.0}}
-    climb = rates.climb(ladder, ["a", "b"], tried.get)
+    """And an arm has tried a rate once all of its trials are finished."""
+    scores = {("b", 2): [1, 2], ("b", 4): [3, 1], ("a", 2): [1]}
+
+    def records(arm, rate):
+        values = scores.get((arm, rate), [])
+        return {
+            seed: Record(arm=arm, seed=seed, score="accuracy", value=value)
+            for seed, value in enumerate(values)
+        }
+
+    search = rates.Search(rates.Ladder((2, 4), trials=(0, 1)), ["a", "b"], records)
+    climb = search.climb()
     assert next(climb) == {2: ["a"], 4: ["a"], 8: ["b"]}
-    tried["b"] |= {8: 1.0}
+    assert search.choices() == {"b": (4, True)}
+    scores["b", 8] = [1, 2]
     assert next(climb) == {2: ["a"], 4: ["a"]}
+    assert search.choices() == {"b": (4, False)}
     assert list(climb) == []
 
 
@@ -132,4 +145,4 @@ def test_what_gives_no_rate_is_one_line(config, tmp_path):
 
 def test_the_seed_of_the_trial_is_never_compared(config):
     config.seeds = tuple(range(256))
-    assert rates.trial(config, {1e-2: ["default"]}).seeds == (256,)
+    assert rates.ladder(config).trials == (256,)

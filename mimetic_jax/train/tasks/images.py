@@ -160,7 +160,7 @@ class ImageTask(Task):
             over_devices,
         )
 
-    def seen(
+    def data_statistics(
         self, schemes: Iterable[Scheme], load: Callable[[], Any] | None = None
     ) -> dict[str, Any]:
         """The covariance of the patches of up to 10,000 training images, as the model gets them.

@@ -156,7 +156,7 @@ class Task:
         """(h, w) of the patches, if the model has a grid."""
         return self.model.grid(self.input_shape)
 
-    def seen(
+    def data_statistics(
         self, schemes: Iterable[Scheme], load: Callable[[], Any] | None = None
     ) -> dict[str, Any]:
         """What schemes take from the training data, as arguments of `rewrite`: `load` gives the

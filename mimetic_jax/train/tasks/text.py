@@ -75,7 +75,7 @@ class TextTask(Task):
         )
         return cls(config, info, mesh), feed
 
-    def seen(
+    def data_statistics(
         self, schemes: Iterable[Scheme], load: Callable[[], texts.Corpus] | None = None
     ) -> dict[str, Any]:
         """The counts of tokens near each other in the training text."""

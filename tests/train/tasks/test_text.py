@@ -142,5 +142,5 @@ def test_a_step_over_the_vocabulary_of_wikitext_103_fits():
     program = program_of(config, info, make_mesh(devices=jax.devices()[:1]))
     rows = jax.ShapeDtypeStruct((batch, 2000), jnp.int32)
     keys = stream(0, "data"), stream(0, "dropout")
-    step = program.run_steps.lower(program.shapes, rows, *keys, jnp.int32(1), jnp.ones(2))
+    step = program.compiled_dispatch.lower(program.shapes, rows, *keys, jnp.int32(1), jnp.ones(2))
     assert step.compile().memory_analysis().temp_size_in_bytes < 2 * 2**30
