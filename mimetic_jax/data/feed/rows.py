@@ -46,8 +46,6 @@ class TokenRows(HeldFeed):
         windows, self._spare = train_windows(info.num_train, batch, length, valid, shuffled)
         super().__init__(batch, test_batch, windows, max_dispatch, sharding)
         self.info, self.length, self.valid, self._shuffled = info, length, valid, shuffled
-        super().__init__(batch, test_batch, steps_per_epoch, max_dispatch, sharding)
-        self.info, self.length, self.valid = info, length, valid
         self._kind = np.uint16 if info.vocabulary <= 2**16 else np.int32
 
     def place(self, corpus: Corpus) -> HeldData:
