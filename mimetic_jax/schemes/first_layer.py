@@ -16,6 +16,9 @@ from mimetic_jax.schemes.base import Block, Context, Scheme, inside
 from mimetic_jax.weights.counts import SMOOTHING, WINDOW
 from mimetic_jax.weights.patches import SHARE, square
 
+_LASTING = 0.05
+"""σ below which an embedding's rows fade soon; the trainer's GPT has .0625, Llama .02."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Cooccurrence(Scheme):
@@ -50,6 +53,16 @@ class Cooccurrence(Scheme):
         dim, smoothing = base.shape[1], self.smoothing
         rows = weights.from_counts(key, counts, dim, smoothing=smoothing, base=base)
         return {"embedding": rows}
+
+    def note(self, block: Block, context: Context) -> str:
+        size = jnp.sqrt(jnp.mean(jnp.square(block["embedding"])))
+        if getattr(self, "std", None) or isinstance(size, jax.core.Tracer) or size >= _LASTING:
+            return ""
+        return (
+            f"Cooccurrence keeps the embedding's σ of {size:.2g}. Adam changes an entry by about "
+            "the rate per visit, so larger rows last longer: give Cooccurrence(std=1) if a norm "
+            "reads them, no position is added and the output layer is its own"
+        )
 
 
 @dataclasses.dataclass(frozen=True)

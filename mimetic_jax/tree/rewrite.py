@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -114,11 +115,12 @@ def plan(
     counts: Any = None,
     covariance: Any = None,
 ) -> Plan:
-    """List what `rewrite` would write with the same arguments; reads shapes only.
+    """List what `rewrite` would write with the same arguments; computes nothing.
 
     What `rewrite` refuses, `plan` refuses: it traces the draw of one layer of each kind, or of
     every layer if constants depend on depth. It doesn't see values of leaves that `rewrite`
-    refuses, such as a position table of low rank.
+    refuses, such as a position table of low rank. Of embeddings it sees the scale, and whether an
+    output layer is equal to them.
 
     Args:
         params: a parameter tree, or one of `jax.ShapeDtypeStruct`.
@@ -153,8 +155,11 @@ def plan(
 
 
 def _planned(tree: Tree, schemes: Iterable[Scheme], given: Context) -> Plan:
-    writes, depth = [], []
+    writes, depth, notes = [], [], []
     for one, seen, found in _in_order(tree, schemes, given):
+        for block, _ in found[:1]:
+            with contextlib.suppress(InputError):  # of a note about values, in a tree of shapes
+                notes.append(one.note(seen.view(block, seen.layers(block)[0]), given))
         layers = _layers_to_write(seen, one, given, [block for block, _ in found])
         writes += [
             Write(name_of(one), leaf.path, leaf.role, leaf.shape, leaf.layout)
@@ -167,6 +172,7 @@ def _planned(tree: Tree, schemes: Iterable[Scheme], given: Context) -> Plan:
             for family in seen.families([block for block, _ in found]):
                 depth.append((what, tuple(name for name in family if name in drawn)))
     written = {write.path for write in writes}
+    notes += [note for index, note in tree.notes.items() if tree.paths[index] in written]
     untouched = (
         path
         for path, leaf in zip(tree.paths, tree.leaves, strict=True)
@@ -177,7 +183,7 @@ def _planned(tree: Tree, schemes: Iterable[Scheme], given: Context) -> Plan:
         untouched=tuple(untouched),
         depth=tuple(depth),
         table=zoo.table_name(tree.rules),
-        notes=tuple(note for index, note in tree.notes.items() if tree.paths[index] in written),
+        notes=tuple(filter(None, notes)),
     )
 
 

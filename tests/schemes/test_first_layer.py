@@ -161,6 +161,17 @@ def test_what_does_not_fit(scheme, counts, words):
         rewrite(KEY, PARAMS, scheme, rules=RULES, counts=counts)
 
 
+def test_a_plan_says_that_an_embedding_is_too_small_for_its_rows_to_last():
+    """Llama's files have σ = .02; in a tree of shapes nothing shows it."""
+    small = plan(PARAMS, Permuted(Cooccurrence()), **OPTIONS)
+    size = np.sqrt(np.mean(np.square(PARAMS["embedding"])))
+    assert f"the embedding's σ of {size:.2g}. Adam" in small.notes[0]
+    large = PARAMS | {"embedding": 50 * PARAMS["embedding"]}
+    for params in (large, jax.eval_shape(lambda: PARAMS)):
+        assert not plan(params, Cooccurrence(), **OPTIONS).notes
+    jax.jit(lambda params: plan(params, Cooccurrence(), **OPTIONS) and 0)(PARAMS)
+
+
 def test_an_embedding_that_no_rule_describes():
     with pytest.raises(InputError, match="Cooccurrence"):
         rewrite(KEY, {"words": jnp.ones((V, D))}, schemes.Cooccurrence(), counts=COUNTS)
