@@ -11,7 +11,6 @@ from mimetic_jax.schemes import (
     CorrelatedMLP,
     Impulse,
     ImpulseMixing,
-    Independent,
     Layers,
     MeanShift,
     Mimetic,
@@ -20,6 +19,7 @@ from mimetic_jax.schemes import (
     SinCos,
     TFixup,
     Whitened,
+    Zero,
     ZeroOut,
 )
 from tests.schemes.test_contract import OPTIONS, tree
@@ -66,7 +66,7 @@ def test_every_door_refuses_it_before_it_draws():
     "schemes",
     [
         (Mimetic(), Impulse()),
-        (Mimetic(), Independent(), Mimetic()),
+        (Mimetic(), Zero(), Mimetic()),
         (ZeroOut(mlp=True), TFixup(), Mimetic(alpha_qk=None, beta_qk=None)),
         (CorrelatedMLP(), MeanShift()),
         (Mimetic(zero_bias=False), BIASES),
