@@ -18,7 +18,6 @@ from mimetic_jax.schemes import (
     MeanShift,
     Mimetic,
     NormMatched,
-    Orthogonal,
     Scheme,
     SinCos,
     Zero,
@@ -109,7 +108,7 @@ def test_values_are_needed_where_a_scheme_reads_them():
     assert_equal(draw(KEY, tree | kernels, MeanShift()), draw(KEY, params(), MeanShift()))
 
 
-@pytest.mark.parametrize("scheme", [NOISE, Orthogonal(), Zero(), ZeroOut()], ids=str)
+@pytest.mark.parametrize("scheme", [NOISE, Zero(), ZeroOut()], ids=str)
 def test_shapes_beyond_all_memory_are_refused(scheme):
     """XLA would end the process."""
     wide = dict.fromkeys(("query", "key", "value"), (2**20, 2**10, 2**10)) | {
