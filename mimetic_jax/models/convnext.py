@@ -27,7 +27,8 @@ class ConvNeXt(nn.Module):
         patch: side of a square patch in pixels.
         filter_size: side of the depthwise filters.
         mlp_ratio: F / D, how much wider the hidden layer of an MLP is.
-        learn_sum: add c · Σ_d x_d to the hidden units of each MLP, c learned from 0 on, see `ViT`.
+        learn_sum: add c · Σ_d x_d to the hidden units of each MLP, c learned from 0 on. Behind a
+            fresh LayerNorm the sum is 0, and so is the gradient of c until the norm has learned.
         base: the initialization that schemes start from: "torch", which the paper on MLPs takes;
             "timm", a normal of .02 with zero biases in every layer, ConvNeXt's own; or "flax".
         scan: one loop over a block, see `ViT`.

@@ -64,9 +64,6 @@ class ViT(nn.Module):
         layer_scale: a learned diagonal D in the attention's residual: "branch", x + D attention(…),
             which is LayerScale; "skip", D x + attention(…), the paper's own version; "" for none.
         scale_init: initial entries of D.
-        learn_sum: add c · Σ_d x_d to every hidden unit of each MLP, c learned from 0 on. Behind a
-            fresh LayerNorm the sum is 0, and so is the gradient of c until the norm has learned.
-        qkv_bias: whether query, key and value have biases.
         scan: one loop over a block: the program's size doesn't grow with L. The parameters of
             `block_0` … are stacked, L in front, under the one name `blocks`; initial values and
             dropout masks are other draws. A GPU moves more memory for it.
@@ -99,8 +96,6 @@ class ViT(nn.Module):
     base: str = "timm"
     layer_scale: str = ""
     scale_init: float = 0.1
-    learn_sum: bool = False
-    qkv_bias: bool = True
     scan: bool = False
     remat: bool = False
     dtype: Any = jnp.float32
@@ -110,7 +105,7 @@ class ViT(nn.Module):
         rotary=lambda model: Rotary(model.rotary, axes=2) if model.rotary else None,
         sharding=TRANSFORMER_SHARDING,
         # timm's and DeiT's groups: vectors and numbers, positions, the class token
-        no_decay=r"(^|/)(bias|scale|pos_embed|cls_token|layer_scale|skip_scale|sum)$",
+        no_decay=r"(^|/)(bias|scale|pos_embed|cls_token|layer_scale|skip_scale)$",
     )
 
     @nn.compact
@@ -157,8 +152,6 @@ class Block(nn.Module):
     grid: tuple[int, int] = (0, 0)
     layer_scale: str = ""
     scale_init: float = 0.1
-    learn_sum: bool = False
-    qkv_bias: bool = True
     dtype: Any = jnp.float32
 
     @nn.compact
@@ -178,7 +171,7 @@ class Block(nn.Module):
         own = {"num_heads": self.heads, "name": "attention", **init}
         attention = Attention(**shared(Attention, self, **own))
         x = self._residual(x, branch(attention(norm("norm1")(x))))
-        mlp = MLP(self.mlp_ratio, self.base, self.dtype, self.learn_sum, name="mlp")
+        mlp = MLP(self.mlp_ratio, self.base, self.dtype, name="mlp")
         return by_example(x + branch(mlp(norm("norm2")(x)))), None
 
     def _residual(self, x: jax.Array, branch: jax.Array) -> jax.Array:
