@@ -13,10 +13,10 @@ from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.schemes import Impulse, MeanShift, Mimetic, Scheme, SinCos, mimetic_language
 from mimetic_jax.train.record import CONTROLS, NOISE, PERMUTED
 
-Arm: TypeAlias = Mapping[str, Any] | tuple[Scheme, ...]
+Overrides: TypeAlias = Mapping[str, Any] | tuple[Scheme, ...]
 """The fields that an arm overrides, or its schemes if it overrides nothing else."""
 
-Arms: TypeAlias = dict[str, Arm]
+Arms: TypeAlias = dict[str, Overrides]
 Names: TypeAlias = tuple[str, ...]
 Groups: TypeAlias = Mapping[str, Arms]
 
@@ -56,7 +56,7 @@ def chosen(
     return ConfigDict({name: _fields(arm) for name, arm in picked.items()}, sort_keys=False)
 
 
-def _fields(arm: Arm) -> Mapping[str, Any]:
+def _fields(arm: Overrides) -> Mapping[str, Any]:
     return {"scheme": arm} if isinstance(arm, tuple) else arm
 
 
@@ -77,12 +77,12 @@ def with_noise(*names: str) -> Names:
     return tuple(f"{kind}{name}" for name in names for kind in ("", CONTROLS[NOISE]))
 
 
-def noise(arm: Arm) -> Mapping[str, Any]:
+def noise(arm: Overrides) -> Mapping[str, Any]:
     """The control of an arm: noise of their norms in the place of schemes that have structure."""
     return _control(arm, s.NormMatched)
 
 
-def _control(arm: Arm, kind: Callable[[Scheme], Scheme]) -> Mapping[str, Any]:
+def _control(arm: Overrides, kind: Callable[[Scheme], Scheme]) -> Mapping[str, Any]:
     """An arm with a control in the place of each scheme that has structure and such a control."""
     fields = _fields(arm)
     schemes = list(fields.get("scheme", ()))

@@ -15,7 +15,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.tensor_files import read_file
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.files import AnyPath
-from papers import FIGURES, starts
+from papers import FIGURES, starts_of
 from papers.record import Row
 
 _OF_NETWORKS = {
@@ -41,7 +41,7 @@ def draw(
     """
     figure, file = FIGURES[name], runner.file
     wanted = [row for row in runner.rows if not runner.lacks(row)]
-    untrained = starts(name, small)
+    untrained = starts_of(name, small)
     if file and figure.draw != "products" and not any(row.needs for row in untrained):
         raise InputError(f"--file={file}: {name} isn't drawn from the weights of a file")
     path = out / f"{name.replace('/', '_')}{'_small' if small else ''}"
@@ -62,17 +62,19 @@ def draw(
             raise InputError(f"{name} needs {figure.needs}")
         drawn = _of_networks(figure.draw, drawable, options.pop("examples", EXAMPLES))
     elif figure.draw in ("curves", "sweep"):
-        results = [one for row in wanted for one in runner.results.compared_arms(row).values()]
+        results = [
+            result for row in wanted for result in runner.results.compared_arms(row).values()
+        ]
         if not results:
             raise InputError(f"no run of {name} is finished: nothing to draw")
         drawn = [results]
         if figure.draw == "curves":
             epochs = {row.label: runner.config(row).epochs for row in wanted}
             options["epochs"] = {  # steps of one, of rows that train for a number of them
-                one.row: run.steps / epochs[one.row]
-                for one in results
-                for run in one.runs.values()
-                if epochs[one.row]
+                result.row: run.steps / epochs[result.row]
+                for result in results
+                for run in result.runs.values()
+                if epochs[result.row]
             }
     return DRAW[figure.draw](path, *drawn, **options)
 
@@ -83,8 +85,8 @@ def _of_arms(path: pathlib.Path, runner: RowRunner, wanted: Sequence[Row]) -> It
     for row in wanted:
         comparison = Comparison(runner.config(row), runner.say)
         for name in runner.arms(row):
-            one = path.with_name(f"{path.name}_{comparison.config.name}_{name}")
-            if report := population.report(one, comparison, runner.folder(row), name):
+            path_of_arm = path.with_name(f"{path.name}_{comparison.config.name}_{name}")
+            if report := population.report(path_of_arm, comparison, runner.folder(row), name):
                 runner.say(f"{row.label}, {name}\n{report[0]}\n")
                 yield from report[1]
                 drawn += 1

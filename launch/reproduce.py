@@ -61,7 +61,7 @@ from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import path_of
-from papers import FIGURES, PAPERS, TABLES, rows
+from papers import FIGURES, PAPERS, TABLES, rows_of
 from papers.record import Row
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def run(given: argparse.Namespace, say: Say) -> int:
         for line in tables.rows_listed(given.name, results):
             say(line)
     else:
-        return reproduce(given, rows_of(given), results, say)
+        return reproduce(given, rows_named(given), results, say)
     return 0
 
 
@@ -220,9 +220,9 @@ def reproduce(
         say("\n  ".join([f"not done, {reason}:", *names]))
     results = ResultStore(given.results)  # with the lines of other processes
     for name in dict.fromkeys(row.table for row in runner.rows):
-        shown = TABLES.get(name) or FIGURES.get(name)
+        listed = TABLES.get(name) or FIGURES.get(name)
         text = tables.table([row for row in runner.rows if row.table == name], results)
-        say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
+        say(f"\n{name}{f': {listed.title}' if listed else ''}\n\n{text}")
         if own and not given.dry_run:
             files.write(given.workdir / "table.md", f"{text}\n")
     if given.name in FIGURES and not (runner.failures or given.dry_run):
@@ -234,7 +234,7 @@ def reproduce(
     return 1 if runner.failures else 0
 
 
-def rows_of(given: argparse.Namespace) -> list[Row]:
+def rows_named(given: argparse.Namespace) -> list[Row]:
     """The rows that a name means; of several tables those that exist in the form asked for."""
     name, numbers = given.name, dict.fromkeys(given.row)
     if name.endswith(".py"):
@@ -246,7 +246,7 @@ def rows_of(given: argparse.Namespace) -> list[Row]:
     names = [table for table in TABLES if table.startswith(f"{name}/")] or [name]
     if numbers and names != [name]:
         raise InputError(f"--row={given.row[0]} is for one table, such as attention/table1")
-    named = [row for table in names for row in rows(table, given.small)]
+    named = [row for table in names for row in rows_of(table, given.small)]
     by_number = {str(row.number): row for row in named}
     for number in numbers:
         if number not in by_number:

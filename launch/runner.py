@@ -62,8 +62,8 @@ def load(row: Row, file: str = "") -> ConfigDict:
 def folder(row: Row, file: str = "") -> str:
     """The workdir of a row, among those of others: by table, label, scale and file.
 
-    >>> from papers import rows
-    >>> folder(rows("attention/table1")[1])
+    >>> from papers import rows_of
+    >>> folder(rows_of("attention/table1")[1])
     'attention_table1/96_12_3'
 
     Long labels are cut, and end in a digest of what is lost.

@@ -25,7 +25,7 @@ from mimetic_jax.train.rates import format_rate
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.report import markdown, trimmed
 from mimetic_jax.train.verdicts import COMPARED, DEFAULT, spread_rule
-from papers import FIGURES, PAPERS, TABLES, rows
+from papers import FIGURES, PAPERS, TABLES, rows_of
 from papers.record import Row, Table
 
 _WIDTH = 120
@@ -42,17 +42,17 @@ HEAD = ("row", "arm", "published", "best at", "ours ± sd (n)", *COMPARED)
 """Columns of rows, published and ours side by side."""
 
 
-def table(shown: Sequence[Row], results: ResultStore) -> str:
+def table(rows: Sequence[Row], results: ResultStore) -> str:
     """Published and ours of some rows of a table, with every arm that was trained."""
-    lines = [line for row in shown for line in side_by_side(row, results, every=True)]
-    return "\n\n".join(filter(None, [markdown(trimmed(HEAD, lines)), remarks(shown, results)]))
+    lines = [line for row in rows for line in side_by_side(row, results, every=True)]
+    return "\n\n".join(filter(None, [markdown(trimmed(HEAD, lines)), remarks(rows, results)]))
 
 
-def remarks(shown: Sequence[Row], results: ResultStore) -> str:
+def remarks(rows: Sequence[Row], results: ResultStore) -> str:
     """What stands below a table: which spread the intervals of each row have, and its rates."""
-    several = len({row.table for row in shown}) > 1
+    several = len({row.table for row in rows}) > 1
     said = defaultdict[str, list[str]](list)
-    for row in shown:
+    for row in rows:
         arms = results.compared_arms(row).values()
         name = f"{row.table.partition('/')[2]} {row.number}" if several else str(row.number)
         if rule := spread_rule(arms):
@@ -84,7 +84,7 @@ def side_by_side(row: Row, results: ResultStore, *, every: bool = False) -> Iter
         rate = ""
         if arm in chosen:
             rate = format_rate(chosen[arm].rate) + ("†" if chosen[arm].is_edge else "")
-        return rate, f"{result.shown()} ({len(result.reached)})", *result.compared()
+        return rate, f"{result.mean_and_sd()} ({len(result.reached)})", *result.compared()
 
     scores = {arm: printed(score) for arm, score in row.published.items()}
     start = f"{scores.pop(DEFAULT)} → " if DEFAULT in scores and len(scores) > 1 else ""
@@ -133,13 +133,13 @@ def block(name: str, results: ResultStore) -> str:
         raise unknown("table", name, [*TABLES, *_PUBLISHED])
     own = TABLES[name]
     title = f"{own.title[0].upper()}{own.title[1:]} ({_scores(own)})."
-    shown = _trained(name, results)
-    if scales := _scales(shown, own):
+    trained = _trained(name, results)
+    if scales := _scales(trained):
         title += f" Ours are scaled down: {scales}."
-    bases = set(filter(None, (_base(row, results) for row in shown)))
+    bases = set(filter(None, (_base(row, results) for row in trained)))
     if len(bases) == 1:  # else rows have names that say it
         title += f" The default is {bases.pop()} initialization."
-    return f"{paragraph(title, '', _WIDTH)}\n\n{table(shown, results)}"
+    return f"{paragraph(title, '', _WIDTH)}\n\n{table(trained, results)}"
 
 
 def close(name: str, results: ResultStore) -> pathlib.Path:
@@ -165,11 +165,11 @@ def close(name: str, results: ResultStore) -> pathlib.Path:
         about.append(f"Doubt: {doubt}")
     path = CLOSED / f"{name}.md"
     text = "\n".join(paragraph(f"- {line}", width=_WIDTH) for line in about)
-    shown = block(name, results)
+    page = block(name, results)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         f"# {name}\n\nClosed: trained, shown as it stands, and not trained by today's code.\n\n"
-        f"{text}\n\n---\n\n{shown}\n",
+        f"{text}\n\n---\n\n{page}\n",
         encoding="utf-8",
     )
     return path
@@ -189,25 +189,24 @@ def _base(row: Row, results: ResultStore) -> str:
 
 
 def _scores(own: Table) -> str:
-    return " or ".join(dict.fromkeys(row.score or own.score for row in own.rows))
+    return " or ".join(dict.fromkeys(row.score for row in own.rows))
 
 
 def _trained(name: str, results: ResultStore) -> list[Row]:
     """The rows of a table, and those that were trained scaled down."""
-    return [*rows(name), *(row for row in rows(name, small=True) if results.trained(row))]
+    return [*rows_of(name), *(row for row in rows_of(name, small=True) if results.trained(row))]
 
 
-def _scales(shown: Iterable[Row], own: Table) -> str:
+def _scales(rows: Iterable[Row]) -> str:
     """How rows of a table that were trained were scaled down."""
-    smalls = (row.small or own.small for row in shown if row.is_small)
-    return "; ".join(dict.fromkeys(small.says for small in smalls if small))
+    return "; ".join(dict.fromkeys(row.small.says for row in rows if row.is_small and row.small))
 
 
 def _published(paper: str, results: ResultStore) -> str:
     """What each row of a paper's tables prints, beside ours: as printed, else scaled down."""
     lines: list[Sequence[str]] = []
     said: list[str] = []
-    shown: list[Row] = []
+    rows: list[Row] = []
     bases = dict[str, None]()
     for name, own in TABLES.items():
         if name.partition("/")[0] != paper or not any(x.published or x.others for x in own.rows):
@@ -217,16 +216,16 @@ def _published(paper: str, results: ResultStore) -> str:
         for row in _trained(name, results):  # those as printed come first
             if row.number not in best or not results.trained(best[row.number]):
                 best[row.number] = row
-        if scales := _scales(best.values(), own):
+        if scales := _scales(best.values()):
             said.append(f"Ours of {name.partition('/')[2]} are scaled down: {scales}.")
-        shown += best.values()
+        rows += best.values()
         for row in best.values():
             lines += side_by_side(row, results)
             if base := _base(row, results):
                 bases[base] = None
     if bases:
         said.append(f"The default is {' or '.join(bases)} initialization.")
-    said += filter(None, [remarks(shown, results)])
+    said += filter(None, [remarks(rows, results)])
     table = markdown(trimmed(HEAD, lines))
     return "\n".join([table, "", *said] if said else [table])
 
@@ -236,7 +235,7 @@ def listing(results: ResultStore) -> Iterator[str]:
     for name, paper in PAPERS.items():
         yield f"{name}: {(paper.__doc__ or '').strip().splitlines()[0]}"
         for key, own in paper.TABLES.items():
-            full, small = rows(f"{name}/{key}"), rows(f"{name}/{key}", small=True)
+            full, small = rows_of(f"{name}/{key}"), rows_of(f"{name}/{key}", small=True)
             done = sum(bool(state(row, results)) for row in (*full, *small))
             about = [f"{len(full)} row{'s' if len(full) > 1 else ''}"]
             if small:
@@ -256,8 +255,8 @@ def rows_listed(name: str, results: ResultStore) -> Iterator[str]:
     own = TABLES[name]
     hardware = f"; {own.hardware}" if own.hardware else ""
     yield f"{name}: {own.title} ({_scores(own)}{hardware})"
-    small = {row.number: state(row, results) for row in rows(name, small=True)}
-    for row in rows(name):
+    small = {row.number: state(row, results) for row in rows_of(name, small=True)}
+    for row in rows_of(name):
         published = (*row.published.items(), *row.others.items())
         parts = (
             ", ".join(f"{arm} {value:g}" for arm, value in published) or "no number",

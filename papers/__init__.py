@@ -28,7 +28,7 @@ FIGURES: dict[str, Figure] = {
 """By name, such as "attention/figure1"."""
 
 
-def rows(name: str, small: bool = False) -> list[Row]:
+def rows_of(name: str, small: bool = False) -> list[Row]:
     """The rows of a table or of a figure; with `small` those that have a scaled form, in that."""
     of = TABLES.get(name) or FIGURES[name]
     if isinstance(of, Figure) and of.table:  # drawn from a table's runs
@@ -36,8 +36,8 @@ def rows(name: str, small: bool = False) -> list[Row]:
     return _scaled(of.rows, small)
 
 
-def starts(figure: str, small: bool = False) -> list[Row]:
-    """The networks of a figure that are drawn as they start, as of `rows`."""
+def starts_of(figure: str, small: bool = False) -> list[Row]:
+    """The networks of a figure that are drawn as they start, as of `rows_of`."""
     return _scaled(FIGURES[figure].starts, small)
 
 

@@ -17,8 +17,7 @@ from mimetic_jax.command import shipped
 from mimetic_jax.rules import paths
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.record import CONTROLS
-from papers import TABLES
-from papers import rows as rows_of
+from papers import TABLES, rows_of
 from papers.record import Row
 from tests import words
 

@@ -141,16 +141,16 @@ def draw(
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 2 and 8.
     """
-    shown = {
+    drawn = {
         label: style.by_layer(layers, [layer.mean(0) for layer in every], label)
         for label, every in maps.items()
     }
-    matrices = [matrix for group in shown.values() for matrix in group.values()]
+    matrices = [matrix for group in drawn.values() for matrix in group.values()]
     top = style.limit(matrices)
-    depth, columns = max(map(len, shown.values())), len(shown)
+    depth, columns = max(map(len, drawn.values())), len(drawn)
     rows: list[list[object]] = []
     with style.matrices(depth, columns, most=1.5, beside=0.9, above=0.7) as (figure, axes):
-        for column, (label, group) in enumerate(shown.items()):
+        for column, (label, group) in enumerate(drawn.items()):
             axes[0, column].set_title(label.replace(", ", "\n"))
             for row, (number, matrix) in enumerate(group.items()):
                 image = style.positive(axes[row, column], matrix, top)

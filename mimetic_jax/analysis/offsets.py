@@ -107,12 +107,12 @@ def draw(
     """
     depth = min(map(len, maps.values()))
     layers = layers or sorted({1, (depth + 1) // 2, depth})
-    shown = {label: style.by_layer(layers, all_, label) for label, all_ in maps.items()}
+    drawn = {label: style.by_layer(layers, all_, label) for label, all_ in maps.items()}
     heads = [(label, head) for label, all_ in maps.items() for head in range(len(all_[0]))]
     seen = {
         (view, label, number): _seen(view, layer, grid)
         for view in _VIEWS
-        for label, group in shown.items()
+        for label, group in drawn.items()
         for number, layer in group.items()
     }
     tops = {
@@ -125,7 +125,7 @@ def draw(
     ) as (figure, axes):
         images: dict[str, Any] = {}
         for column, (label, head) in enumerate(heads):
-            for at, (number, layer) in enumerate(shown[label].items()):
+            for at, (number, layer) in enumerate(drawn[label].items()):
                 shares, masses = hits(layer, grid, offsets(3, len(layer)))
                 for below, (view, shows) in enumerate(_VIEWS.items()):
                     panel = axes[at * len(_VIEWS) + below, column]

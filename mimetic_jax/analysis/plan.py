@@ -122,7 +122,7 @@ def on_target(comparison: Comparison, target: Target) -> str:
     runs = len(config.seeds) + len(rates.ladder(config).first)  # of each arm
     flops = runs * sum(program.steps * program.flops_per_step for program in programs)
     seconds = flops / (_UTILIZATION * chip.flops * target.count)
-    held = max(bytes_per_device(one.shapes) + one.feed.data_bytes() for one in programs)
+    held = max(bytes_per_device(program.shapes) + program.feed.data_bytes() for program in programs)
     lines = [
         f"{target.count} x {target.chip}, at {_UTILIZATION:.0%} of their peak of "
         f"{chip.flops / 1e12:,.0f} TFLOP/s: about {duration(seconds)} for all runs; input and "

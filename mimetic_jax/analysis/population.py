@@ -284,14 +284,14 @@ def draw(path: AnyPath, states: Mapping[str, Mapping[str, Moments]]) -> list[Any
 def _corner(moments: Moments, numbers: Numbers, units: np.ndarray) -> tuple[np.ndarray, float]:
     """Measured entries above the diagonal and the 12 numbers below; the largest but variances."""
     dim, hidden = moments.dim, moments.hidden
-    channels, shown = min(_SHOWN, dim), min(_SHOWN, hidden)
+    channels, neurons = min(_SHOWN, dim), min(_SHOWN, hidden)
     entries = np.arange(dim * hidden)
-    first = entries.reshape(hidden, dim)[:shown, :channels].ravel()
-    second = entries.reshape(dim, hidden)[:channels, :shown].ravel() + dim * hidden
+    first = entries.reshape(hidden, dim)[:neurons, :channels].ravel()
+    second = entries.reshape(dim, hidden)[:channels, :neurons].ravel() + dim * hidden
     chosen, scale = np.concatenate([first, second]), np.repeat(units, len(first))
     measured = moments.covariance[np.ix_(chosen, chosen)] / np.outer(scale, scale)
     value = numbers.over(units).covariance
-    corner = np.triu(measured, 1) + np.tril(matrix(value, channels, shown), -1)
+    corner = np.triu(measured, 1) + np.tril(matrix(value, channels, neurons), -1)
     np.fill_diagonal(corner, np.nan)
     return corner, float(np.abs([*value[:2, 1:].ravel(), *value[2]]).max())
 
@@ -309,8 +309,8 @@ def _rows(
 ) -> Iterator[list[Any]]:
     for number, name in layers.items():
         for label, state in by_state.items():
-            one = state[name]
+            measured = state[name]
             for i, pair in enumerate(PAIRS):
                 for j, shared in enumerate(SHARED):
-                    numbers = one.covariance[i, j], one.covariance_error[i, j]
-                    yield [number, name, label, one.members, pair, shared, *numbers]
+                    numbers = measured.covariance[i, j], measured.covariance_error[i, j]
+                    yield [number, name, label, measured.members, pair, shared, *numbers]

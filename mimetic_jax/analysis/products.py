@@ -91,20 +91,20 @@ def draw(
     for label, products in by_label.items():
         if not products:
             raise InputError(f"{label} has no attention layer: there are no products to draw")
-    shown = {label: dict(enumerate(products, 1)) for label, products in by_label.items()}
+    drawn = {label: dict(enumerate(products, 1)) for label, products in by_label.items()}
     kinds = {
         "query_key": "$W_Q W_K^T$",
         "value_out": "$W_V W_{out}$",
         "summed": r"$\sum_h W_V W_{out}$",
     }
     bounds = {
-        kind: style.limit(getattr(p, kind) for group in shown.values() for p in group.values())
+        kind: style.limit(getattr(p, kind) for group in drawn.values() for p in group.values())
         for kind in kinds
     }
-    columns = max(map(len, shown.values()))
+    columns = max(map(len, drawn.values()))
     heads = {
         (label, kind): max(len(getattr(product, kind)) for product in group.values())
-        for label, group in shown.items()
+        for label, group in drawn.items()
         for kind in kinds
     }
     cell = min(0.8, (style.PAGE - 0.9) / columns)
@@ -118,7 +118,7 @@ def draw(
             part.supylabel(f"{label}\n{kinds[kind]}", fontsize=7, ma="center")
             for axis in axes.flat:
                 axis.axis("off")
-            for column, (number, product) in enumerate(shown[label].items()):
+            for column, (number, product) in enumerate(drawn[label].items()):
                 axes[0, column].set_title(f"layer {number}" if not column else f"{number}", pad=2)
                 for head, matrix in enumerate(getattr(product, kind)):
                     axes[head, column].axis("on")

@@ -156,7 +156,7 @@ def _arms(config: Mapping[str, Any]) -> dict[str, str]:
 def _override(value: Any) -> str:
     """A value of a configuration as text; schemes as their calls."""
     try:
-        every = [from_dict(one) for one in (value if isinstance(value, list) else [value])]
+        every = [from_dict(scheme) for scheme in (value if isinstance(value, list) else [value])]
     except InputError:  # no scheme, or one of a module that isn't imported here
         return json.dumps(value, ensure_ascii=False)
     return " then ".join(map(_call, every)) or "as the model draws them"

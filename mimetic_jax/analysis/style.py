@@ -101,15 +101,15 @@ def line_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def legend(figure: Any) -> None:
     """Name the lines of all panels above them, each name once; nothing for a single line."""
-    shown: dict[str, Any] = {}
+    lines: dict[str, Any] = {}
     for axes in figure.axes:
         for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            shown.setdefault(label, line)
-    if len(shown) > 1:
-        entry = 0.4 + 0.055 * max(map(len, shown))  # inches of a line and of its name in this type
+            lines.setdefault(label, line)
+    if len(lines) > 1:
+        entry = 0.4 + 0.055 * max(map(len, lines))  # inches of a line and of its name in this type
         columns = min(3, max(1, int(figure.get_figwidth() / entry)))
         place = {"loc": "outside upper center", "ncols": columns, "frameon": False}
-        figure.legend(shown.values(), shown, **place)
+        figure.legend(lines.values(), lines, **place)
 
 
 def tidy(axes: Any) -> None:

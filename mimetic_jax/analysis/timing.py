@@ -79,8 +79,8 @@ def _costs(arm: Arm) -> tuple[float, float]:
 
     with contextlib.closing(session):
         arrays = next(session)
-        compiled, one = steps(0), steps(1)
-        count = max(1, min(int(_SECONDS / one), program.feed.max_dispatch, program.steps - 1))
+        compiled, single = steps(0), steps(1)
+        count = max(1, min(int(_SECONDS / single), program.feed.max_dispatch, program.steps - 1))
         step = steps(count) / count
 
     evaluate = functools.partial(program.evaluate, states.variables, arm.on_device)

@@ -226,14 +226,14 @@ def run() -> None:
         app.run(main, flags_parser=_parse)
 
 
-def _unraisable(found: sys.UnraisableHookArgs) -> None:
+def _unraisable(error: sys.UnraisableHookArgs) -> None:
     """Print an error that no caller gets, except those that follow one that is reported.
 
     When one array of a checkpoint can't be written, as on a full disk, Orbax closes the event loop
     at which the writes of the other arrays still report.
     """
-    if str(found.exc_value) != "Event loop is closed":
-        sys.__unraisablehook__(found)
+    if str(error.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(error)
 
 
 def _leave(code: int) -> None:

@@ -57,9 +57,11 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
     It is a table of `mimetic_jax.zoo`, FLAX, a call of attention_rules, llama_rules or Rule; or
     several with commas between.
     """
-    found = _read("rules", text, _RULES)
-    several = found if isinstance(found, tuple) else (found,)
-    rules = [rule for one in several for rule in (one if isinstance(one, tuple) else (one,))]
+    given = _read("rules", text, _RULES)
+    several = given if isinstance(given, tuple) else (given,)
+    rules = [
+        rule for entry in several for rule in (entry if isinstance(entry, tuple) else (entry,))
+    ]
     if not all(isinstance(rule, Rule) for rule in rules):
         raise InputError(f"rules {text[:200]}: not all of these are rules")
     return tuple(rules)
@@ -92,14 +94,14 @@ def _value(node: ast.expr, flag: str, known: Mapping[str, Any]) -> Any:
         return tuple(_value(element, flag, known) for element in node.elts)
     call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
     name = _name(call.func)
-    found = {_plain(one): one for one in known}.get(_plain(name))
-    if found is None:
+    match = {_plain(candidate): candidate for candidate in known}.get(_plain(name))
+    if match is None:
         raise unknown(flag, name, known)
-    if not callable(known[found]) and call is not node:
-        return known[found]
+    if not callable(known[match]) and call is not node:
+        return known[match]
     values = [_value(value, flag, known) for value in call.args]
     fields = {field.arg: _value(field.value, flag, known) for field in call.keywords if field.arg}
-    return known[found](*values, **fields)
+    return known[match](*values, **fields)
 
 
 def _name(node: ast.expr) -> str:

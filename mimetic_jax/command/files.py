@@ -76,9 +76,9 @@ def rewrite_file(argv: Sequence[str]) -> None:
         _check_new(options.file, options.out)
     tensors, config = read(options.file), _config_of(options.file)
     _add_stated(given, config, tensors)
-    positional = [one for one in inside(as_tuple(scheme)) if isinstance(one, PositionalHeads)]
-    for one in positional:
-        one.check_config(config)
+    heads = [part for part in inside(as_tuple(scheme)) if isinstance(part, PositionalHeads)]
+    for positional in heads:
+        positional.check_config(config)
     given["grid"] = options.grid
     if (window := window_of(as_tuple(scheme))) and options.tokens:
         given["counts"] = _counts(options.tokens, tensors, window, given)
@@ -98,7 +98,7 @@ def rewrite_file(argv: Sequence[str]) -> None:
         out = os.path.join(out, os.path.basename(options.file))
     print(f"{options.out}:", flush=True)
     if _SHOWN_BY_CHECK & {write.role for write in planned}:
-        rotary = positional[-1].rotary if positional else None
+        rotary = heads[-1].rotary if heads else None
         described |= {"counts": given.get("counts"), "rotary": rotary}
         print(check(read(out), **described))
 
@@ -140,14 +140,14 @@ def check_file(argv: Sequence[str]) -> None:
     counts = None
     if options.tokens:
         counts = _counts(options.tokens, tensors, Cooccurrence().window, given)
-    found = check(tensors, effective=not options.bare, rotary=rotary, counts=counts, **given)
-    print(found)
-    if options.png and found.positional:
-        found.plot_heads().savefig(options.png, dpi=150)
+    report = check(tensors, effective=not options.bare, rotary=rotary, counts=counts, **given)
+    print(report)
+    if options.png and report.positional:
+        report.plot_heads().savefig(options.png, dpi=150)
     elif options.png:
-        folded = any(layer.folded for layer in found)
+        folded = any(layer.folded for layer in report)
         bare = check(tensors, effective=False, **given) if folded else None
-        found.plot(bare).savefig(options.png, dpi=150)
+        report.plot(bare).savefig(options.png, dpi=150)
 
 
 def fit_file(argv: Sequence[str]) -> None:
@@ -161,10 +161,10 @@ def fit_file(argv: Sequence[str]) -> None:
     _add_rotary(parser)
     options, given = _parsed(parser, argv)
     tensors, rotary = _trained(options, given)
-    found = fit(tensors, rotary=rotary, **given)
-    print(found)
+    fitted = fit(tensors, rotary=rotary, **given)
+    print(fitted)
     if options.out:
-        schemes.save(options.out, found.schemes)
+        schemes.save(options.out, fitted.schemes)
 
 
 def read(path: str) -> Mapping[str, np.ndarray]:
@@ -181,8 +181,8 @@ def read(path: str) -> Mapping[str, np.ndarray]:
 def _config_of(file: str) -> ModelConfig:
     """Hugging Face's config.json beside a file; an empty one if there is none."""
     path = os.path.join(os.path.dirname(file), "config.json")
-    found = ModelConfig.of(path) if os.path.isfile(path) else ModelConfig()
-    return found if found.model_type else ModelConfig()
+    config = ModelConfig.of(path) if os.path.isfile(path) else ModelConfig()
+    return config if config.model_type else ModelConfig()
 
 
 def _add_stated(
@@ -303,7 +303,7 @@ def _trained(
     stated = Rotary.of_layers(config)
     left_out = [*config.others]
     if options.rotary_base is not None and len(stated) > 1:
-        bases = dict.fromkeys("none" if one is None else f"{one.base:g}" for one in stated)
+        bases = dict.fromkeys("none" if rotary is None else f"{rotary.base:g}" for rotary in stated)
         left_out.append(f"local and global layers with other bases ({', '.join(bases)})")
     if left_out:
         print(f"config.json has {', '.join(left_out)}: no distance and no S counts them")
@@ -333,13 +333,13 @@ def _counts(
     path = existing(pathlib.Path(file))
     options = {name: given[name] for name in ("num_heads", "num_kv_heads", "rules")}
     shapes = [block.shapes for _, _, block in blocks(tensors, **options)]
-    vocab = next((found["embedding"][0] for found in shapes if "embedding" in found), 0)
+    vocab = next((roles["embedding"][0] for roles in shapes if "embedding" in roles), 0)
     tokens = token_ids(path, vocab)
     # Without an embedding the scheme says what is missing.
     return cooccurrence(tokens, vocab or int(tokens.max()) + 1, window)
 
 
 def _grid(text: str) -> tuple[int, int]:
-    if not (found := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)):
+    if not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)):
         raise argparse.ArgumentTypeError(f"{text!r} is no grid such as 14x14")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])

@@ -35,12 +35,12 @@ def main(argv: Sequence[str]) -> None:
 
 def snippet(library: str, scheme: str) -> str:
     """The source of the function, with the constants of the scheme, which is a `Mimetic`."""
-    found = parse_scheme(scheme)
-    constants = {name: getattr(found, name, None) for name in _CONSTANTS}
+    parsed = parse_scheme(scheme)
+    constants = {name: getattr(parsed, name, None) for name in _CONSTANTS}
     numbers = all(isinstance(value, float) for value in constants.values())
-    if not numbers or dataclasses.replace(Mimetic(), **constants) != found:  # type: ignore[arg-type]
+    if not numbers or dataclasses.replace(Mimetic(), **constants) != parsed:  # type: ignore[arg-type]
         raise InputError(
-            f"there is no snippet of {shown(found)}: Mimetic has one, with numbers for "
+            f"there is no snippet of {shown(parsed)}: Mimetic has one, with numbers for "
             f"{', '.join(_CONSTANTS)} and its other fields as they are"
         )
     file = pathlib.Path(__file__).parent / "snippets" / f"for_{library}.py"

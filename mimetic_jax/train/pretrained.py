@@ -43,21 +43,21 @@ def by_path(
     if not widths or "pos_embed" not in leaves:
         raise InputError(f"{path} holds a ViT, and the model is none")
     tensors = _in_our_names(path, read_file(path))
-    found = {}
+    taken = {}
     for name, leaf in leaves.items():
         names, (stack, _, rest) = [name], name.partition("/")
         if stack == "blocks":
             names = [f"block_{layer}/{rest}" for layer in range(leaf.shape[0])]
         if all(source in tensors for source in names):
             arrays = [_with_head_axis(tensors[source], source, widths[0]) for source in names]
-            found[name] = arrays[0] if names == [name] else np.stack(arrays)
-    if "pos_embed" in found:
+            taken[name] = arrays[0] if names == [name] else np.stack(arrays)
+    if "pos_embed" in taken:
         prefix = int("cls_token" in leaves)
-        table = found["pos_embed"]
+        table = taken["pos_embed"]
         if "cls_token" in tensors and not prefix:
             table = table[:, 1:]
-        found["pos_embed"] = _on_grid(table, leaves["pos_embed"].shape[1], prefix, say)
-    return found
+        taken["pos_embed"] = _on_grid(table, leaves["pos_embed"].shape[1], prefix, say)
+    return taken
 
 
 def _in_our_names(
@@ -72,27 +72,27 @@ def _in_our_names(
         raise InputError(
             f"{path} is not a ViT of vit_jax, timm or Hugging Face: it holds {seen}, …"
         )
-    found: dict[str, np.ndarray] = {}
+    tensors: dict[str, np.ndarray] = {}
     for name, array in stored.items():
         ours = _rename(kinds[0], name, array.shape)
         if ours is None:
             continue
         if not jnp.issubdtype(array.dtype, jnp.floating):
             raise InputError(f"{name} is {array.dtype} {array.shape}, not floating point")
-        found |= dict(_parts(ours, array))
-    return _without_scales(found)
+        tensors |= dict(_parts(ours, array))
+    return _without_scales(tensors)
 
 
 def _without_scales(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """LayerScale multiplied into the last layer of its branch, which is the same function."""
-    found = {name: one for name, one in tensors.items() if not re.fullmatch(_SCALE, name)}
+    unscaled = {name: tensor for name, tensor in tensors.items() if not re.fullmatch(_SCALE, name)}
     for name, scale in tensors.items():
         if match := re.fullmatch(_SCALE, name):
             last = _LAST[match[2]]
             for path in (f"{match[1]}{last}/kernel", f"{match[1]}{last}/bias"):
-                if path in found:
-                    found[path] = found[path] * scale
-    return found
+                if path in unscaled:
+                    unscaled[path] = unscaled[path] * scale
+    return unscaled
 
 
 def _rename(names: Names, name: str, shape: tuple[int, ...]) -> str | None:

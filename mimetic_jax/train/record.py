@@ -208,9 +208,9 @@ def _given(origin: Origin, trained: Trained) -> dict[str, Any]:
 @functools.cache
 def commit() -> str | None:
     """The commit of this code, with "-dirty" if the code differs; None without git."""
-    found = _git("rev-parse", "HEAD")
-    changed = found and _git("status", "--porcelain", "--", *_CODE)
-    return f"{found}-dirty" if changed else found
+    head = _git("rev-parse", "HEAD")
+    changed = head and _git("status", "--porcelain", "--", *_CODE)
+    return f"{head}-dirty" if changed else head
 
 
 def _git(*arguments: str) -> str | None:

@@ -100,7 +100,7 @@ def grid(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
     score = results[0].score
     columns = {
         "arm": [result.arm for result in results],
-        score.label: [result.shown() for result in results],
+        score.label: [result.mean_and_sd() for result in results],
         "n": [str(len(result.reached)) for result in results],
         **dict(
             zip(COMPARED, zip(*(result.compared() for result in results), strict=True), strict=True)

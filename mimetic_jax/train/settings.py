@@ -32,9 +32,9 @@ def check_settings() -> None:
             f"JAX has no devices, with JAX_PLATFORMS={platforms} ({error_text(error)})"
         ) from error
     for name, needed in _TRAINED_WITH.items():
-        if (found := getattr(jax.config, name)) != needed:
+        if (value := getattr(jax.config, name)) != needed:
             raise InputError(
-                f"{name.upper()} is {found}, which changes every run's numbers or ends in errors: "
+                f"{name.upper()} is {value}, which changes every run's numbers or ends in errors: "
                 f"unset it, so that it is {needed}"
             )
     flags = os.environ.get("XLA_FLAGS", "")

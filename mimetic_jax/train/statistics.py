@@ -102,7 +102,7 @@ def pooled_spread(arms: Iterable[Mapping[int, float]]) -> Spread | None:
     if not scores:
         return None
     values = np.array([value for *_, value in scores])
-    columns = [np.unique([one[at] for one in scores], return_inverse=True)[1] for at in (0, 1)]
+    columns = [np.unique([row[at] for row in scores], return_inverse=True)[1] for at in (0, 1)]
     design = np.concatenate([np.eye(column.max() + 1)[column] for column in columns], axis=1)
     fitted, _, rank, _ = np.linalg.lstsq(design, values)
     freedom = len(values) - int(rank)
@@ -261,8 +261,10 @@ def smallest_gain(sd: float, n: int, arms: int = 2, choice: float = 0.0) -> floa
     often = np.array([ALIKE, 1 - ALIKE])  # of arms that spread alike
 
     def missed(gain: float) -> float:
-        shown = scipy.stats.norm.cdf([(gain - needed) / true, (-gain - needed) / true]).sum(axis=0)
-        return FOUND - float(often @ shown.mean(axis=1))
+        detected = scipy.stats.norm.cdf([(gain - needed) / true, (-gain - needed) / true]).sum(
+            axis=0
+        )
+        return FOUND - float(often @ detected.mean(axis=1))
 
     return float(scipy.optimize.brentq(missed, 0.0, 2 * needed.max() + 10 * true))
 
@@ -317,7 +319,7 @@ def visible(
         return f"{seeds} seed{'s' * (seeds > 1)} can't show a gain: it takes {ENOUGH}"
     images, unit = (tests, " points") if score is ACCURACY else (0, "")
     if sd is None and not images:
-        gain = _shown(smallest_gain(1.0, seeds, arms))
+        gain = _format_gain(smallest_gain(1.0, seeds, arms))
         return (
             f"{seeds} seeds of {arms} arms show gains from {gain} standard deviations of a run's "
             "score, nine times of ten; how much runs vary is known once there are some"
@@ -326,12 +328,12 @@ def visible(
         lowest = _by_images(images, share)
         needed = float(f"{images * (lowest / _OF_INTEREST) ** 2:.1e}")
         return (
-            f"{images:,} test images can't answer this: they show gains from {_shown(lowest)}"
+            f"{images:,} test images can't answer this: they show gains from {_format_gain(lowest)}"
             f"{unit}, however many seeds; {needed:,.0f} would show {_OF_INTEREST:g}{unit}"
         )
     several, more = 10 * images, 10 if seeds < 10 else 4 * seeds
     if sd is None:
-        gain, less = (_shown(_by_images(number, share)) for number in (images, several))
+        gain, less = (_format_gain(_by_images(number, share)) for number in (images, several))
         return (
             f"{images:,} test images show gains from {gain}{unit}, nine times of ten, however many "
             f"seeds; {several:,} test images from {less}{unit}"
@@ -339,7 +341,7 @@ def visible(
 
     def gain_of(seeds: int, images: int) -> str:
         choice = score.scale**2 * by_choice((share, share), images)
-        return _shown(smallest_gain(sd, seeds, arms, choice))
+        return _format_gain(smallest_gain(sd, seeds, arms, choice))
 
     on = f" and {images:,} test images" if images else ""
     text = (
@@ -351,5 +353,5 @@ def visible(
     return f"{text}, on {several:,} test images from {gain_of(more, several)}{unit}"
 
 
-def _shown(gain: float) -> str:
+def _format_gain(gain: float) -> str:
     return f"{gain:.0f}" if gain >= 10 else f"{gain:.2g}"

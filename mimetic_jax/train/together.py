@@ -62,7 +62,7 @@ class Together:
         """The state of each run."""
         return [
             jax.tree.map(
-                lambda leaf, one, run=run: jax.device_put(leaf[run], one.sharding),
+                lambda leaf, shape, run=run: jax.device_put(leaf[run], shape.sharding),
                 states,
                 self._program.shapes,
             )

@@ -71,7 +71,7 @@ class ArmResult:
         values = list(self.reached.values())
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
-    def shown(self) -> str:
+    def mean_and_sd(self) -> str:
         """Mean ± sd, with the digits of the score."""
         form = f".{self.score.digits}f"
         return f"{self.mean:{form}}" + (f" ± {self.sd:{form}}" if self.sd is not None else "")
@@ -225,8 +225,8 @@ def conclusions(results: Sequence[ArmResult]) -> Iterator[str]:
     for result in results:
         if result.verdict and result.arm not in beside:
             form = f".{result.score.digits}f"
-            found = (f"{gain:{form}} over {name}" for name, gain in result.differences.items())
-            yield f"{result.arm}: {result.verdict} ({', '.join(found)})"
+            gains = (f"{gain:{form}} over {name}" for name, gain in result.differences.items())
+            yield f"{result.arm}: {result.verdict} ({', '.join(gains)})"
     rates = {result.rate for result in results}
     if len(results) > 1 and len(rates) == 1 and None not in rates:
         yield f"All arms have the learning rate {rates.pop():g}; each may do better at another."

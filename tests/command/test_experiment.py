@@ -85,7 +85,7 @@ def test_main_and_rows_of_ones_own_read_fields_alike(words, field, value):
     assert dict(leaves(ours))[field] == value
     if field != "seeds":  # which has a flag of its own there
         given = reproduce.parse(["configs/digits_vit.py", "--", *words])
-        (row,) = reproduce.rows_of(given)
+        (row,) = reproduce.rows_named(given)
         assert configs.to_json(load(row)) == configs.to_json(ours)
 
 

@@ -96,7 +96,7 @@ def test_rows_with_long_labels_have_folders_of_their_own():
 
 def row(name, number, small=False):
     """A row of a table, in a list."""
-    return [papers.rows(name, small)[number - 1]]
+    return [papers.rows_of(name, small)[number - 1]]
 
 
 def ended(call):
@@ -545,7 +545,7 @@ def test_published_and_ours_with_their_differences(tmp_path):
 
 
 def test_rows_without_runs_keep_their_published_numbers(tmp_path):
-    rows = papers.rows("tests/tiny")
+    rows = papers.rows_of("tests/tiny")
     shown = cells(tables.table(rows, ResultStore(tmp_path)))
     assert shown[2:] == [["1. width 16", "mimetic", "80.00 → 82.50"]]
 
@@ -712,7 +712,7 @@ def test_a_scaled_figure_of_starts_is_of_a_scaled_network(monkeypatch):
     start = Row("", {"width": 16}, arms=("default", "mimetic"), config=tiny)
     figure = record.Figure("maps", "impulse_maps", small=small, starts=(start,))
     monkeypatch.setitem(papers.FIGURES, "tests/figure", figure.named("tests/figure"))
-    config = load(*papers.starts("tests/figure", small=True))
+    config = load(*papers.starts_of("tests/figure", small=True))
     assert (config.model.width, config.model.depth) == (8, 2)
     assert list(config.arms) == ["default", "mimetic"]
 

@@ -14,7 +14,7 @@ from launch.runner import load
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
-from papers import FIGURES, TABLES, rows, starts
+from papers import FIGURES, TABLES, rows_of, starts_of
 from papers.record import Row
 from tests import words
 
@@ -66,7 +66,7 @@ EVERY = [(name, table, row) for name, table in TABLES.items() for row in table.r
 
 def forms(name: str) -> list[Row]:
     """The rows of a table or figure, full and small."""
-    return [*rows(name), *rows(name, small=True)]
+    return [*rows_of(name), *rows_of(name, small=True)]
 
 
 def test_doctests() -> None:
@@ -99,7 +99,7 @@ def test_a_configuration_has_the_networks_of_its_figure(name: str) -> None:
         arms = configs.arms_of(load(row)).keys()
         assert row.label in points or points <= arms
         assert set(figure.options.get("lines", ())) <= arms
-    for row in starts(name):
+    for row in starts_of(name):
         assert tuple(configs.arms_of(load(row))) == row.arms
 
 

@@ -23,7 +23,7 @@ STEEPEST = 0.27
 # 1.2 from rounding and 1.37 times the reach of the interpolation, which is 1/2, 1 or 2 pixels.
 WINDOWS = {"nearest": 1, "bilinear": 2, "bicubic": 3, "random": 3}
 
-Line = Callable[[jax.Array], jax.Array]
+Shift = Callable[[jax.Array], jax.Array]
 
 
 def sampled(
@@ -89,7 +89,7 @@ def sampled(
     )
 
 
-def _shears(matrix: jax.Array, height: int, width: int) -> tuple[Line, Line, Line]:
+def _shears(matrix: jax.Array, height: int, width: int) -> tuple[Shift, Shift, Shift]:
     """The shifts of rows, of columns and of rows again, in whole pixels: functions of a position.
 
     For a = e and a e - b d = 1, the matrix is a shear across by b / (1 + a), one down by d and the
@@ -108,7 +108,7 @@ def _shears(matrix: jax.Array, height: int, width: int) -> tuple[Line, Line, Lin
     )
 
 
-def _line(start: jax.Array, slope: jax.Array) -> Line:
+def _line(start: jax.Array, slope: jax.Array) -> Shift:
     """Round start + slope · position, in units of 1/65536: the same wherever it is compiled."""
     fixed_start = jnp.round((start + 0.5) * 65536).astype(jnp.int32)
     fixed_slope = jnp.round(slope * 65536).astype(jnp.int32)

@@ -51,8 +51,8 @@ class Checkpoints:
             return None
         with self._restoring(steps[-1]):
             items = {"state": ocp.args.StandardRestore(shapes), "record": ocp.args.JsonRestore()}
-            found = self._manager.restore(steps[-1], args=ocp.args.Composite(**items))
-            return found.state, found.record
+            restored = self._manager.restore(steps[-1], args=ocp.args.Composite(**items))
+            return restored.state, restored.record
 
     def variables(self, step: int) -> dict[str, Any]:
         """The model's variables of a checkpoint, on one device."""
@@ -63,15 +63,15 @@ class Checkpoints:
             shapes = jax.tree.map(
                 lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), saved
             )
-            found: TrainState = reader.restore(folder, shapes)
-            return found.variables
+            state: TrainState = reader.restore(folder, shapes)
+            return state.variables
 
     def record(self, step: int) -> dict[str, Any]:
         """The record of a checkpoint, whose state isn't read."""
         with self._restoring(step):
             items = ocp.args.Composite(record=ocp.args.JsonRestore())
-            found: dict[str, Any] = self._manager.restore(step, args=items).record
-            return found
+            record: dict[str, Any] = self._manager.restore(step, args=items).record
+            return record
 
     def steps(self) -> list[int]:
         """The steps of complete checkpoints, oldest first."""

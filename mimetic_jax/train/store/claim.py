@@ -22,9 +22,9 @@ class Provenance(Trained):
     code: str
     config: Mapping[str, Any]
 
-    def check(self, found: Any, where: str, say: Callable[[str], None]) -> None:
+    def check(self, recorded: Any, where: str, say: Callable[[str], None]) -> None:
         """Check that this continues what a file says of itself; report another version of code."""
-        other = from_json(Provenance, found, where)
+        other = from_json(Provenance, recorded, where)
         if (other.arm, other.seed) != (self.arm, self.seed):
             raise InputError(
                 f"{where} is of arm {other.arm} seed {other.seed}, not of {self.arm} seed "
@@ -37,11 +37,11 @@ class Provenance(Trained):
             say(f"its checkpoint is of version {other.code}, this is {self.code}")
 
 
-def check_fingerprint(where: str, what: str, found: str | None, here: str | None) -> None:
+def check_fingerprint(where: str, what: str, there: str | None, here: str | None) -> None:
     """Check that data, or the weights that runs start from, are those of before."""
-    if found != here:
+    if there != here:
         raise InputError(
-            f"{where} was trained with other {what} (fingerprint {found} there, {here} here): use "
+            f"{where} was trained with other {what} (fingerprint {there} there, {here} here): use "
             "that of before, or another --workdir"
         )
 
@@ -77,9 +77,9 @@ class Claim:
     @classmethod
     def of(cls, workdir: AnyPath) -> Claim:
         """The claim of a workdir that must have one."""
-        if (found := cls.read(workdir)) is None:
+        if (claim := cls.read(workdir)) is None:
             raise InputError(f"nothing was trained in {workdir}: it has no config.json")
-        return found
+        return claim
 
     def joined(self, other: Claim, workdir: AnyPath) -> Claim:
         """This claim with the seeds, arms and fingerprints of another one of the same workdir."""

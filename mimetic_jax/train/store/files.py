@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from etils import epath
@@ -21,8 +21,6 @@ from mimetic_jax.data.home import expanded
 
 AnyPath: TypeAlias = pathlib.Path | epath.Path
 """On a disk, or in a bucket."""
-
-Line = dict[str, Any]
 
 
 def path_of(path: str | os.PathLike[str]) -> AnyPath:
@@ -118,7 +116,7 @@ class Lines:
     def __init__(self, path: AnyPath) -> None:
         self.path = path
 
-    def read(self) -> list[Line]:
+    def read(self) -> list[dict[str, Any]]:
         """All records; the end of the file without a line end is what a kill left of a line.
 
         Another line that isn't a record is an error. What comes after it may be a finished run, so
@@ -140,11 +138,11 @@ class Lines:
             records.append(record)
         return records
 
-    def append(self, record: Line) -> None:
+    def append(self, record: Mapping[str, Any]) -> None:
         """Add a record; a partial line at the end is removed first."""
         append_line(self.path, json.dumps(record))
 
-    def rewrite(self, records: Iterable[Line]) -> None:
+    def rewrite(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Replace all records."""
         write(self.path, "".join(f"{json.dumps(record)}\n" for record in records))
 

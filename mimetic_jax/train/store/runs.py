@@ -39,10 +39,10 @@ class Run:
         except (ValueError, RecursionError):  # an InputError too
             raise files.damaged(path, "no list of runs") from None
         workdir = self.folder.parent.parent.parent
-        found = tuple(Run.of(workdir, arm, seed) for arm, seed in listed)
-        if self not in found:
+        runs = tuple(Run.of(workdir, arm, seed) for arm, seed in listed)
+        if self not in runs:
             raise InputError(f"{path} doesn't name {self}: move it back where it was trained")
-        return found
+        return runs
 
     @property
     def began(self) -> bool:
@@ -69,13 +69,13 @@ class Run:
         if not self.finished():
             return None
         where = str(self.metrics.path)
-        found = Record.from_json(self.metrics.read()[-1]["record"], where)
-        if (found.arm, found.seed) != (self.arm, self.seed):
+        record = Record.from_json(self.metrics.read()[-1]["record"], where)
+        if (record.arm, record.seed) != (self.arm, self.seed):
             raise InputError(
-                f"{where} is of {found.arm} seed {found.seed}: move it back, a copied run is no "
+                f"{where} is of {record.arm} seed {record.seed}: move it back, a copied run is no "
                 "other seed"
             )
-        return found
+        return record
 
 
 def write_group(runs: Sequence[Run]) -> None:

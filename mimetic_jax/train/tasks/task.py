@@ -121,11 +121,11 @@ class Task:
             ) from error
         if self.model.traits.output is None:
             tokens = self.input_shape if len(self.input_shape) == 1 else ()  # each has logits
-            found, expected = jnp.shape(output), (1, *tokens, self._outputs)
-            if found != expected:
+            returned, expected = jnp.shape(output), (1, *tokens, self._outputs)
+            if returned != expected:
                 raise InputError(
-                    f"model {name} returns shape {found} for an input of shape {shape}, expected "
-                    f"{expected}"
+                    f"model {name} returns shape {returned} for an input of shape {shape}, "
+                    f"expected {expected}"
                 )
         return variables
 
@@ -135,7 +135,7 @@ class Task:
         if (rotary_of := self.model.traits.rotary) is None:
             return
         rotary = rotary_of(self.model.module)
-        for scheme in (one for one in inside(schemes) if hasattr(one, "rotary")):
+        for scheme in (x for x in inside(schemes) if hasattr(x, "rotary")):
             if rotary is None:
                 raise InputError(
                     f"{type(scheme).__name__} is for rotary positions, which model "

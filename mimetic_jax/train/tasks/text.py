@@ -117,11 +117,11 @@ class TextTask(Task):
             if of_bytes:  # those of the counted tokens
                 values[f"{prefix}bpb"] = total / math.log(2) / of_bytes
         names = ["bpb", self._unit_name] if self.info.valid_bytes else [self._unit_name]
-        shown = ", ".join(f"{name} {values[name]:.3f}" for name in names)
+        text = ", ".join(f"{name} {values[name]:.3f}" for name in names)
         tested = ", ".join(f"{values[f'test_{name}']:.3f}" for name in names)
-        shown += f" on the validation text, {tested} on the test text"
+        text += f" on the validation text, {tested} on the test text"
         count = int(sums["count"])
-        return Evaluation(values, count, f"{shown}  ({count:,} tokens)")
+        return Evaluation(values, count, f"{text}  ({count:,} tokens)")
 
     def batch_shapes(self) -> Any:
         tokens = jax.ShapeDtypeStruct((self.batch, self.length), jnp.int32)
