@@ -28,11 +28,12 @@ def get_config(
     """`level` is char, word, bpe (byte pairs, `vocab` of them, 8192 unless given) or tokens (files
     of ids, of nanoGPT and llm.c or .npy); `length` is the number of tokens of a window.
 
-    A folder with train.txt, valid.txt and test.txt is read as it is split; any other text is split
-    at line ends, 90 %, 5 % and 5 %, at most 100,000 characters to test on. Characters have added
-    positions and arms.language: default, norm_matched_mimetic, mimetic. Other levels have rotary
-    positions, RMSNorm, SwiGLU and arms.first_layer: default, log_p, norm_matched_counts,
-    permuted_counts and counts. `init` takes those of arms.positional, too.
+    A folder with train.txt, valid.txt and test.txt is read as it is split; any other text is
+    divided in 90 %, 5 % and 5 %, at most 100,000 characters to test on: whole files of ten or more,
+    else at line ends. Characters have added positions and arms.language: default,
+    norm_matched_mimetic, mimetic. Other levels have rotary positions, RMSNorm, SwiGLU and
+    arms.first_layer: default, log_p, norm_matched_counts, permuted_counts and counts. `init` takes
+    those of arms.positional, too.
     """
     check_choice("level", level, LEVELS.values())
     config = short_text(width, depth, heads, steps, init if level == "char" else ())

@@ -8,7 +8,7 @@ import pathlib
 import re
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -103,7 +103,7 @@ def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Ite
     except UnicodeDecodeError as error:
         lines += _with_line_feeds(part[: error.start].decode("utf-8")).count("\n")
         raise InputError(
-            f"{path}, line {lines:,}, isn't UTF-8: byte {offset + error.start} is "
+            f"{path}, line {lines:,} isn't UTF-8: byte {offset + error.start} is "
             f"{part[error.start]:#04x}"
         ) from error
     except OSError as error:

@@ -46,17 +46,17 @@ class TokenRows(HeldFeed):
         windows, self._spare = train_windows(info.num_train, batch, length, valid, shuffled)
         super().__init__(batch, test_batch, windows, max_dispatch, sharding)
         self.info, self.length, self.valid, self._shuffled = info, length, valid, shuffled
-        self._kind = np.uint16 if info.vocabulary <= 2**16 else np.int32
+        narrow = info.level == "tokens" and info.vocabulary <= 2**16
+        self._kind: Any = np.uint16 if narrow else np.int32
 
     def place(self, corpus: Corpus) -> HeldData:
-        """Ids of 16 bits in a memory map stay there, if the device is the CPU."""
-        put = functools.partial(place, sharding=self._everywhere, kind=self._kind)
+        """On the CPU, ids of 16 bits in a memory map stay there."""
+        put = functools.partial(place, kind=self._kind)
         tests = {}
         for prefix, tokens in (("", corpus.valid), ("test_", corpus.test)):
             windows = eval_windows(len(tokens), self.test_batch, self.length, self.valid)
-            tests[prefix] = put(tokens), *self._batches(*windows)
-        train = place(batchify(corpus.train, self.batch), self._batched, self._kind)
-        return HeldData(train, tests)
+            tests[prefix] = put(tokens, self._everywhere), *self._batches(*windows)
+        return HeldData(put(batchify(corpus.train, self.batch), self._batched), tests)
 
     def shapes(self) -> jax.ShapeDtypeStruct:
         rows = self.batch, self.info.num_train // self.batch

@@ -62,7 +62,7 @@ class ClassFolders:
 
     Attributes:
         splits: by name, path and class of each image.
-        others: names of the files that are no images, hidden ones excepted.
+        others: paths of the files that are no images, hidden ones excepted.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +70,9 @@ class ClassFolders:
         self.splits: dict[str, list[tuple[str, str]]] = {}
         self._classes: dict[str, set[str]] = {}  # by split, with those that have no images
         tree = _walk(path)
-        self.others = [name for *_, others in tree for name in others]
+        self.others = [
+            f"{folder}/{name}".removeprefix("/") for folder, _, _, names in tree for name in names
+        ]
         with_images = [parts for _, parts, images, _ in tree if images]
         if not with_images:
             raise InputError(f"{path} holds no images ({', '.join(_SUFFIXES)})")

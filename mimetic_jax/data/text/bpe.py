@@ -69,8 +69,8 @@ def encoded(name: str, texts: Sequence[str], vocabulary: int = 0) -> Corpus:
     if _content(tokenizer) == stored or keep(tokenizer, lambda file: file.write(stored)):
         notes.append(f"tokenizer {tokenizer}")
     ordered = tuple(sorted(symbols, key=symbols.__getitem__))
-    parts = (found[split] for split in _SPLITS)
-    return Corpus(name, ordered, *parts, level="bpe", notes="; ".join(notes))
+    train, valid, test = (found[split] for split in _SPLITS)
+    return Corpus(name, ordered, train, valid, test, "bpe", notes="; ".join(notes))
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _learned(texts: Sequence[str], vocabulary: int, long: bool) -> dict[str, Any
     need("text_bpe", "train")
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words: Any = pre_tokenizers.ByteLevel(add_prefix_space=False)
     if long:
         cut = pre_tokenizers.Split(Regex(_LONG), "isolated")
         words = pre_tokenizers.Sequence([cut, words])

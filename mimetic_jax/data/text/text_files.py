@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -208,7 +209,7 @@ def _divided(path: Path, texts: Mapping[Path, str]) -> tuple[list[str], list[str
 
 def _drawn(folder: Path, texts: Mapping[Path, str]) -> tuple[list[str], list[str]]:
     size = sum(map(len, texts.values()))
-    wanted = size - starts(size)[1]
+    wanted = size - math.ceil(starts(size)[1])
     left = dict(sorted(texts.items(), key=lambda item: hashlib.sha256(item[1].encode()).digest()))
     held_out, notes = [], []
     for purpose in ("tested", "validated"):

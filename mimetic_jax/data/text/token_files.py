@@ -122,8 +122,11 @@ def _splits(
 
 
 def _digest(file: Path) -> bytes:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").digest()
+    try:
+        with file.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").digest()
+    except OSError as error:
+        raise InputError(f"can't read {file} ({error.strerror})") from error
 
 
 def _joined(files: Sequence[Path], vocabulary: int, bits: int) -> tuple[np.ndarray, int]:
@@ -162,11 +165,14 @@ def _read(path: Path, vocabulary: int, bits: int) -> tuple[np.ndarray, int]:
         raise InputError(f"can't read {path} ({reason})") from error
     if not ids.size:
         raise InputError(f"{path} has no tokens")
-    lowest, largest = int(ids.min()) if ids.dtype.kind == "i" else 0, int(ids.max())
-    if lowest < 0 or largest >= (vocabulary or _MOST):
-        wrong = lowest if lowest < 0 else largest
-        room = f"{vocabulary:,} tokens" if vocabulary else f"at most {_MOST:,} tokens"
-        raise InputError(f"{path} has the token id {wrong:,}, which no vocabulary of {room} has")
+    smallest, largest = int(ids.min()) if ids.dtype.kind == "i" else 0, int(ids.max())
+    allowed = range(vocabulary or _MOST)
+    for number in (smallest, largest):
+        if number not in allowed:
+            whose = f", of a vocabulary of {vocabulary:,}" if vocabulary else ""
+            raise InputError(
+                f"{path} has the token id {number:,}: allowed are 0 to {allowed[-1]:,}{whose}"
+            )
     return ids, largest
 
 
@@ -193,36 +199,35 @@ def _binary(path: Path, vocabulary: int, bits: int) -> np.ndarray:
         what = "data of litgpt, Megatron or fairseq"  # whose .idx says what the .bin has
     if what or _is_text(start):
         raise InputError(f"{path} is {what or 'a text'}, not ids alone: {_TAKEN}")
-    if size >= 4 * _HEADER:
-        magic, version, count, _, *zeros = np.frombuffer(start, "<i4").tolist()
-        if kind := _KINDS.get((magic, version)):
-            width = np.dtype(kind).itemsize
-            if size != (expected := 4 * _HEADER + count * width):
-                raise InputError(f"{path} has {size:,} bytes, its header tells {expected:,}")
-            if bits and bits != 8 * width:
-                raise InputError(f"{path} has ids of {8 * width} bits by its header, not {bits}")
-            return np.memmap(path, kind, "r", offset=4 * _HEADER)
-        if magic and not any(zeros):
-            raise InputError(
-                f"{path} has a header of magic number {magic} and version {version}: {_TAKEN}"
-            )
+    magic, version, count, _, *zeros = np.frombuffer(start.ljust(4 * _HEADER, b"?"), "<i4").tolist()
+    if kind := _KINDS.get((magic, version)):
+        width = np.dtype(kind).itemsize
+        if size != (expected := 4 * _HEADER + count * width):
+            raise InputError(f"{path} has {size:,} bytes, its header tells {expected:,}")
+        if bits and bits != 8 * width:
+            raise InputError(f"{path} has ids of {8 * width} bits by its header, not {bits}")
+        return np.memmap(path, kind, "r", offset=4 * _HEADER)
+    if magic and not any(zeros):
+        raise InputError(
+            f"{path} has a header of magic number {magic} and version {version}: {_TAKEN}"
+        )
     width = bits or 16
     if size % (width // 8):
         raise InputError(f"{path} has {size:,} bytes, which can't be ids of {width} bits")
     seen = width
     while seen < 64 and size % (seen // 4) == 0 and _are_halves(_numbers(path, seen)):
         seen *= 2
-    if seen == width and (bits or vocabulary <= 2**16):
-        return _numbers(path, width)
-    reason = f"16 bits are too few for a vocabulary of {vocabulary:,}"
     if seen > width:
         reason = f"every second number of {width} bits is the upper half of an id of {seen} bits"
+    elif not bits and vocabulary > 2**16:
+        seen, reason = 32, f"16 bits are too few for a vocabulary of {vocabulary:,}"
     else:
-        seen = 32
-    ways = f"np.fromfile('{path.name}', np.uint{seen}) in a .npy file"
-    if seen == 32:
-        ways = f"--config.data.bits=32 in training, or {ways}"
-    raise InputError(f"{path} has no header, and {reason}: give {ways}")
+        return _numbers(path, width)
+    in_training = "--config.data.bits=32 in training, or " if seen == 32 else ""
+    raise InputError(
+        f"{path} has no header, and {reason}: give {in_training}np.fromfile('{path.name}', "
+        f"np.uint{seen}) in a .npy file"
+    )
 
 
 def _numbers(path: Path, bits: int) -> np.ndarray:

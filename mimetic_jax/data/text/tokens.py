@@ -82,7 +82,7 @@ class Corpus:
                 raise InputError(f"the {split} text of {self.name} is empty")
 
     def fingerprint(self) -> str:
-        """Sixteen hex digits that change when any token or symbol does, whatever kind ids are of."""
+        """Sixteen hex digits that change when any token or symbol does, of any kind of integers."""
         digest = hashlib.sha256("\0".join(self.vocabulary).encode())
         for tokens in (self.train, self.valid, self.test):
             digest.update(repr(tokens.shape).encode())

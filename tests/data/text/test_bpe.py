@@ -84,6 +84,21 @@ def test_a_damaged_cache_is_made_again(cache, how, share):
     assert tokenizer_of(cache).get_vocab_size() == 280
 
 
+def test_words_without_end_are_cut(cache, monkeypatch):
+    """So that learning stays linear: the same as of a text that has ends there, and it decodes."""
+    letters = "".join(np.random.default_rng(0).choice(list("ACGTä"), 4 * bpe.LONGEST))
+    corpus = bpe.encoded("a", (letters, "b\n", "c\n"), 270)
+    kept = tokenizer_of(cache)
+    assert corpus.train.tolist() == kept.encode(letters).ids
+    assert kept.decode(corpus.train.tolist()) == letters
+    words = [letters[start : start + bpe.LONGEST] for start in range(0, len(letters), bpe.LONGEST)]
+    pieces = [kept.encode(word).ids for word in words]
+    assert corpus.train.tolist() == [token for piece in pieces for token in piece]
+    monkeypatch.setattr(bpe, "_LONG", rf"\S{{{bpe.LONGEST + 1}}}")
+    short = bpe.encoded("a", ("\n".join(words), "b\n", "c\n"), 270)
+    assert short.vocabulary == corpus.vocabulary
+
+
 def test_without_a_cache_it_is_learned_again(tmp_path, monkeypatch):
     right = bpe.encoded("a", TEXTS, 280)
     monkeypatch.setenv("XDG_CACHE_HOME", str(write(tmp_path, {"file": "x"}) / "file"))
@@ -103,14 +118,13 @@ def test_vocabularies_that_a_text_does_not_fill(tmp_path):
 
 
 def test_the_size_of_a_text_in_bytes(tmp_path):
-    write(tmp_path, {f"{n}.py": TRAIN for n in range(4)})
+    write(tmp_path, {f"{n}.py": f"# {n}\n{TRAIN}" for n in range(4)})
     info = describe("text_bpe", str(tmp_path), vocabulary=280)
     corpus = load_text("text_bpe", str(tmp_path), 280)
     assert info.level == "bpe"
     assert info.vocabulary == len(corpus.vocabulary) == 280
     firsts = sum(len(corpus.vocabulary[tokens[0]]) for tokens in (corpus.valid, corpus.test))
     trained = sum(len(corpus.vocabulary[token]) for token in corpus.train)
-    whole = len("\n".join([TRAIN[:-1]] * 4).encode()) + 1
+    whole = 4 * len(f"# 0\n{TRAIN}".encode())
     assert info.valid_bytes + info.test_bytes + firsts + trained == whole
     assert not math.isclose(info.valid_bytes, info.num_valid)
-    assert np.issubdtype(corpus.train.dtype, np.int32)

@@ -131,7 +131,7 @@ def test_files_that_are_empty_or_not_utf_8(tmp_path, monkeypatch):
     valid.write_bytes(b"fine\n and \xff not\n")
     for chunk in (1, 2**22):
         monkeypatch.setattr(home, "_CHUNK", chunk)
-        refused("ptb_word", tmp_path, f"{valid} isn't UTF-8: byte 10 is 0xff")
+        refused("ptb_word", tmp_path, f"{valid}, line 2 isn't UTF-8: byte 10 is 0xff")
 
 
 FOLDER = os.environ.get("MIMETIC_TEXT_DIR", "")

@@ -1,5 +1,7 @@
 """A text of one's own: as it is split, or split at line ends, with nothing lost between."""
 
+import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -59,14 +61,52 @@ def test_the_line_ends_are_the_nearest(lengths, ended):
     ends = [position + 1 for position, character in enumerate(text) if character == "\n"]
     nearest = [min(ends, key=lambda end: abs(end - share * len(text))) for share in (0.9, 0.95)]
     assume(0 < nearest[0] < nearest[1] < len(text))
-    train, valid, _ = text_files._divided(Path("a.txt"), [text])
+    (train, valid, _), _ = text_files._divided(Path("a.txt"), {Path("a.txt"): text})
     assert [len(train), len(train) + len(valid)] == nearest
 
 
 def test_what_is_tested_of_a_long_text_is_bounded(monkeypatch):
     monkeypatch.setattr(tokens, "_MOST_TESTED", 40)
-    parts = text_files._divided(Path("a.txt"), ["to be\n" * 1000])
+    parts, _ = text_files._divided(Path("a.txt"), {Path("a.txt"): "to be\n" * 1000})
     assert [len(part) for part in parts] == [5922, 36, 42]
+
+
+def test_of_many_files_whole_ones_are_held_out(tmp_path):
+    """The same ones by any names, which the notes list; a text that is there twice counts once."""
+    texts = [f"text {n:02d}\n{TEXT}" for n in range(40)]
+    write(tmp_path / "a", {f"{n:02d}.txt": text for n, text in enumerate(texts)})
+    write(tmp_path / "b", {f"{39 - n:02d}/b.md": text for n, text in enumerate(texts)})
+    (tmp_path / "a" / "00.md").symlink_to(tmp_path / "a" / "39.txt")
+    write(tmp_path / "a", {"copy.txt": texts[7].replace("\n", "\r\n")})
+    held_out = []
+    for folder in "ab":
+        corpus = load_own("text_char", str(tmp_path / folder))
+        parts = [written(corpus, split) for split in SPLITS]
+        inside = [[text for text in texts if text in part] for part in parts]
+        assert [len(files) for files in inside] == [36, 2, 2]
+        assert sorted(itertools.chain(*inside)) == texts
+        assert sum(map(len, parts)) == sum(map(len, texts))
+        assert inside[2] != texts[-2:]
+        held_out.append([{*files} for files in inside])
+    assert held_out[0] == held_out[1]
+    unread, *said = load_own("text_char", str(tmp_path / "a")).notes.split("; tested on ")
+    assert unread == "left out: 2 (copy.txt: a copy of 07.txt; 00.md: a copy of 39.txt)"
+    tested, validated = said[0].split("; validated on ")
+    for names, files in ((tested, held_out[0][2]), (validated, held_out[0][1])):
+        assert names == ", ".join(f"{n:02d}.txt" for n in range(40) if texts[n] in files)
+
+
+def test_of_long_files_the_end_is_held_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokens, "_MOST_TESTED", 200)
+    texts = {f"{n}.txt": f"text {n}\n" + TEXT for n in range(10)}
+    corpus = load_own("text_char", str(write(tmp_path, texts)))
+    train, *held_out = (written(corpus, split) for split in SPLITS)
+    for part, purpose in zip(held_out, ("validated", "tested"), strict=True):
+        (name,) = re.findall(rf"{purpose} on the end of (\d.txt)", corpus.notes)
+        assert texts[name].endswith(part)
+        assert len(part) == pytest.approx(200, abs=len(LINES[0]))
+        assert texts[name].removesuffix(part) in train
+        assert texts[name] not in train
 
 
 @pytest.mark.parametrize(
@@ -97,13 +137,13 @@ def test_a_split_folder_is_read_as_it_is(tmp_path, form, valid):
     write(tmp_path, {form.format(name): text for name, text in named})
     write(tmp_path, {"notes.txt": "none of the three"})
     corpus = load_own("text_char", str(tmp_path))
-    assert corpus.notes == "other files, left out: 1 (.txt 1)"
+    assert corpus.notes == "left out: 1 (notes.txt: no split in its name)"
     assert [written(corpus, split) for split in SPLITS] == texts
 
 
 def test_titles_tell_no_splits(tmp_path):
-    write(tmp_path, {"A test.txt": TEXT, "The last.txt": TEXT, "c.txt": TEXT})
-    assert whole(tmp_path) == 3 * TEXT
+    texts = {name: f"{name}\n{TEXT}" for name in ("A test.txt", "The last.txt", "c.txt")}
+    assert whole(write(tmp_path, texts)) == "".join(texts.values())
 
 
 def test_which_files_of_a_folder_are_read(tmp_path):
@@ -122,7 +162,7 @@ def test_which_files_of_a_folder_are_read(tmp_path):
     )
     assert whole(tmp_path) == TEXT
     said = str(describe("text_char", str(tmp_path)))
-    assert said.endswith("other files, left out: 2 (.pdf 1, no suffix 1)")
+    assert said.endswith("left out: 2 (README, notes.pdf: no suffix of a text)")
 
 
 def test_source_code_is_a_text_and_its_names_tell_no_splits(tmp_path):
@@ -134,12 +174,15 @@ def test_source_code_is_a_text_and_its_names_tell_no_splits(tmp_path):
             "a/dev.py": "".join(LINES[:40]),
             "a/test.py": "".join(LINES[40:70]),
             "train/readme.MD": "".join(LINES[70:]),
-            "z/latin.py": "# ä".encode("latin-1"),
-            "z/zeros.txt": "a\0b",
+            "z/latin.py": "a\r\n# ä".encode("latin-1"),
+            "z/zeros.txt": "a\n\n\0b",
         },
     )
     assert whole(tmp_path) == TEXT
-    assert load_own("text_char", str(tmp_path)).notes == "not UTF-8, left out: 2 (latin.py, ...)"
+    assert load_own("text_char", str(tmp_path)).notes == (
+        "left out: 3 (a/__init__.py: empty; z/latin.py: line 2 isn't UTF-8: byte 5 is 0xe4; "
+        "z/zeros.txt: line 3 has a zero byte)"
+    )
 
 
 def test_three_named_texts_are_splits_beside_source_code(tmp_path):
@@ -147,12 +190,12 @@ def test_three_named_texts_are_splits_beside_source_code(tmp_path):
     write(tmp_path, {"prepare.py": "x\n" * 50})
     corpus = load_own("text_char", str(tmp_path))
     assert [written(corpus, split) for split in SPLITS] == LINES[:3]
-    assert corpus.notes == "other files, left out: 1 (.py 1)"
+    assert corpus.notes == "left out: 1 (prepare.py: no split in its name)"
 
 
 def test_folders_without_text(tmp_path):
     write(tmp_path, {"a.png": "x"})
-    words = "has no file that is read here", "other files, left out: 1 (.png 1)"
+    words = "has no file that is read here", "left out: 1 (a.png: other suffixes)"
     refused(lambda: load_own("text_char", str(tmp_path)), *words)
     write(tmp_path, {"a.py": b"\xff"})
     refused(lambda: load_own("text_char", str(tmp_path)), "has no text: its files are empty or")
@@ -174,10 +217,19 @@ def test_words_that_training_does_not_show_are_unknown(tmp_path):
     assert written(corpus, "train", " ") == "a <unk> and a <unk> <eos> and <unk> a <unk> <eos>"
     assert written(corpus, "valid", " ") == "a <unk> and <unk> <eos>"
     assert written(corpus, "test", " ") == "and <unk> <unk> <eos>"
-    write(tmp_path, {"train.txt": "a <unk> and once\n"})  # prepared by its author
+
+
+def test_words_that_are_written_as_ours_are_words(tmp_path):
+    text = "a <unk> <eos> \\<unk>, x<eos> \\<eos>\n"
+    write(tmp_path, {"train.txt": 2 * text, "valid.txt": text, "test.txt": "once <unk>\n"})
     corpus = load_own("text_word", str(tmp_path))
-    assert corpus.vocabulary == ("a", "<unk>", "and", "once", "<eos>")
-    assert written(corpus, "valid", " ") == "a <unk> and once <eos>"
+    words = ("a", "\\<unk>", "\\<eos>", "\\<unk>,", "x<eos>", "\\\\<eos>", "<eos>", "<unk>")
+    assert corpus.vocabulary == words
+    assert corpus.valid.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert corpus.test.tolist() == [7, 1, 6]
+    assert corpus.notes == ""
+    write(tmp_path, {"test.txt": text})
+    assert load_own("text_word", str(tmp_path)).notes == "test.txt is a copy of valid.txt"
 
 
 def test_the_sizes_are_those_of_the_text(tmp_path):
