@@ -74,18 +74,6 @@ class Small:
     fields: Fields = dataclasses.field(default_factory=dict)
     says: str = ""
 
-    def scaled(self, arguments: Arguments) -> Arguments:
-        """A row's arguments, scaled down.
-
-        >>> Small({"patch": 4}, {"width": 0.5}).scaled({"width": 192, "depth": 12})
-        {'width': 96, 'depth': 12, 'patch': 4}
-        """
-        given = {
-            name: max(1, round(value * self.times[name])) if name in self.times else value
-            for name, value in arguments.items()
-        }
-        return {**given, **self.arguments}
-
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -159,10 +147,16 @@ class Row:
         return bool(self.others) and not (self.published or self.arms)
 
     def scaled(self) -> Row:
-        """The row scaled down; it must have a `small`."""
-        assert self.small is not None
-        arguments = self.small.scaled(self.arguments)
-        fields = {**self.fields, **self.small.fields}
+        """The row scaled down by its `small`.
+
+        >>> small = Small({"patch": 4}, {"width": 0.5})
+        >>> Row("", {"width": 192, "depth": 12}, small=small).scaled().arguments
+        {'width': 96, 'depth': 12, 'patch': 4}
+        """
+        small, arguments = self.small or Small(), dict(self.arguments)
+        for name in small.times.keys() & arguments.keys():
+            arguments[name] = max(1, round(arguments[name] * small.times[name]))
+        arguments, fields = {**arguments, **small.arguments}, {**self.fields, **small.fields}
         return dataclasses.replace(self, is_small=True, arguments=arguments, fields=fields)
 
 
