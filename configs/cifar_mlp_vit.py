@@ -3,8 +3,7 @@
 Paper: Mimetic Initialization of MLPs, figure 2 (ViT). Figure 4 is a ConvNeXt's: see
     configs/convnext_cifar.py.
 Differs from the paper: as configs/convnext_cifar.py. That a ViT starts from PyTorch's defaults is
-    read from what the paper says of its ConvNeXts. A learnable b · sum(x), the other control, is
-    the arm learned_sum.
+    read from what the paper says of its ConvNeXts.
 """
 
 from ml_collections import ConfigDict

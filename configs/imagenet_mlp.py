@@ -1,8 +1,8 @@
 """A DeiT-S on ImageNet-1k in 100 epochs whose MLPs start with a mean.
 
 Paper: Mimetic Initialization of MLPs, figure 3.
-Differs from the paper: b isn't stated there, see papers/mlp.py; the constant bias is as large. A
-    learnable b · sum(x), the paper's other control, is the arm learned_sum. One seed, as published.
+Differs from the paper: b isn't stated there, see papers/mlp.py; the constant bias is as large. Its
+    other control, a learnable b · sum(x), is left out. One seed, as published.
 """
 
 from ml_collections import ConfigDict

@@ -17,9 +17,9 @@ WORKDIR/results, unless --results names another folder. --small scales rows to w
 in minutes; such runs stay apart. --file names the pretrained weights that a row starts from.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
-interrupted run from its checkpoint. Each finished run appends one line to RESULTS/TABLE.jsonl, and
-the open tables in docs/ are of these lines alone (--docs); --close ends a table: it then stands in
-results/closed/ as it is. Rows whose data is missing are left out and
+interrupted run from its checkpoint. Each finished run appends one line to RESULTS/TABLE.jsonl. A
+second command, with --docs, writes the open tables in docs/ from these lines alone; --close ends a
+table: it then stands in results/closed/ as it is. Rows whose data is missing are left out and
 named; the others go on.
 
 Runs are trained one after the other in this process. --share=0/8 trains an eighth of them, beside

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import pathlib
 import re
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -202,48 +203,38 @@ class RowRunner:
             if config.arms:
                 config.arms = Config({arm: config.arms[arm]})
         last, before = self._last or (None, None)
-        comparison = (
-            before.alike(config) if before and last == row else Comparison(config, self.say)
-        )
-        self._last = row, comparison  # whose data and programs the next arm shares
+        if before and last == row:  # arms of a row share data and programs
+            comparison = before.alike(config)
+        else:
+            comparison = Comparison(config, self.say)
+        self._last = row, comparison
         self.say(f"{row.table}: {row.label}, {row.recipe()}")
         for stage, workdir in comparison.stages(self.folder(row), search):
-            self._train_stage(row, stage, workdir, arm, runs)
+            lines = {name: self._line(row, own, arm) for name, own in stage.arms.items()}
+            for line in lines.values():
+                recipe, rate = line["recipe"], line["rate"]
+                self.results.check_recipe(row, recipe, rate, stage.tolerate_divergence)
+            own = {key: (line["arm"], line["rate"]) for key, line in lines.items()}
+            lacking = [
+                run
+                for run in stage.runs(workdir)
+                if (arm or (run.arm, run.seed) in runs)
+                and run.seed not in self.results.runs(row, *own[run.arm])
+            ]
+            if lacking:
+                stage.claim_runs(workdir)
+                diverged = stage.train_all(lacking, functools.partial(self._collect, lines))
+                for run in () if stage.tolerate_divergence else diverged:
+                    self.failures["diverged"].append(f"{row.table}, {row.label}, {run}")
 
-    def _train_stage(
-        self,
-        row: Row,
-        stage: Comparison,
-        workdir: AnyPath,
-        searching: str,
-        wanted: Set[tuple[str, int | None]],
-    ) -> None:
-        """Train the runs that are wanted, or all of the arm that is searching, and have no line."""
-        fields = {name: self._line(row, arm, searching) for name, arm in stage.arms.items()}
-        for own in fields.values():
-            self.results.check_recipe(row, own["recipe"], own["rate"], stage.tolerate_divergence)
-        runs = [
-            run
-            for run in stage.runs(workdir)
-            if (searching or (run.arm, run.seed) in wanted)
-            and run.seed
-            not in self.results.runs(row, fields[run.arm]["arm"], fields[run.arm]["rate"])
-        ]
-        if not runs:
-            return
-
-        def collect(run: Run) -> None:
-            if record := run.record():
-                self.results.append(Line(**{**vars(record), **fields[run.arm]}))
-
-        stage.claim_runs(workdir)
-        diverged = stage.train_all(runs, collect)
-        for run in () if stage.tolerate_divergence else diverged:
-            self.failures["diverged"].append(f"{row.table}, {row.label}, {run}")
+    def _collect(self, lines: Mapping[str, Mapping[str, Any]], run: Run) -> None:
+        """Add the line of a run that has ended, if it is finished."""
+        if record := run.record():
+            self.results.append(Line(**{**vars(record), **lines[run.arm]}))
 
     def _line(self, row: Row, arm: Arm, searching: str) -> dict[str, Any]:
-        """What lines of an arm have beside records; on a ladder it is a rate of the arm that is
-        searching."""
+        """The fields of an arm's lines that records don't have; an arm that is searching has an arm
+        of a trial at each rate."""
         (table, label, small), config, fields = row.key, arm.config, dict[str, Any]()
         if searching:
             fields["optimizer.learning_rate"] = config.optimizer.learning_rate

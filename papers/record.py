@@ -6,9 +6,10 @@ A table of our own is an entry of `TABLES` in papers/questions.py, whose rows na
 Arms are named in configs/arms.py; norm_matched_NAME and permuted_NAME are the controls of NAME, and
 tables find them by these names. `python launch/reproduce.py questions/first --data_dir=DIR` trains
 what has no line yet, `--row=2` a row, `--share=0/3`, `1/3` and `2/3` in three processes at once:
-shares are of arms where these choose their rates, else of runs, and all share --workdir. A finished
+shares are of arms where these search their rates, else of runs, and all share --workdir. A finished
 run is a line of results/questions/first.jsonl, found again by table, row, arm, rate and seed. For
-a page, `<!-- table: questions/first -->` and `<!-- end -->` in docs/, then `--docs`.
+a page, `<!-- table: questions/first -->` and `<!-- end -->` in docs/, then a second command,
+`python launch/reproduce.py --docs`.
 """
 
 from __future__ import annotations
@@ -73,18 +74,6 @@ class Small:
     times: Mapping[str, float] = dataclasses.field(default_factory=dict)
     fields: Fields = dataclasses.field(default_factory=dict)
     says: str = ""
-
-    def scaled(self, arguments: Arguments) -> Arguments:
-        """A row's arguments, scaled down.
-
-        >>> Small({"patch": 4}, {"width": 0.5}).scaled({"width": 192, "depth": 12})
-        {'width': 96, 'depth': 12, 'patch': 4}
-        """
-        given = {
-            name: max(1, round(value * self.times[name])) if name in self.times else value
-            for name, value in arguments.items()
-        }
-        return {**given, **self.arguments}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,10 +148,16 @@ class Row:
         return bool(self.others) and not (self.published or self.arms)
 
     def scaled(self) -> Row:
-        """The row scaled down; it must have a `small`."""
-        assert self.small is not None
-        arguments = self.small.scaled(self.arguments)
-        fields = {**self.fields, **self.small.fields}
+        """The row scaled down by its `small`.
+
+        >>> small = Small({"patch": 4}, {"width": 0.5})
+        >>> Row("", {"width": 192, "depth": 12}, small=small).scaled().arguments
+        {'width': 96, 'depth': 12, 'patch': 4}
+        """
+        small, arguments = self.small or Small(), dict(self.arguments)
+        for name in small.times.keys() & arguments.keys():
+            arguments[name] = max(1, round(arguments[name] * small.times[name]))
+        arguments, fields = {**arguments, **small.arguments}, {**self.fields, **small.fields}
         return dataclasses.replace(self, is_small=True, arguments=arguments, fields=fields)
 
 

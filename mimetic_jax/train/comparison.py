@@ -72,8 +72,8 @@ class Comparison:
         on_metrics: called with a run (its `arm`, `seed` and `folder`) and each line of its
             metrics.jsonl, a mapping with "step", every `log_every` steps and with every test; by
             process 0 alone. TensorBoard, wandb or a bar of progress draw it.
-        tolerate_divergence: whether it is a trial: a loss that ceases to be finite then counts as
-            the worst score, and is no error.
+        tolerate_divergence: whether it is a trial, which chooses learning rates: divergence then
+            counts as the worst score, not as an error.
 
     Raises:
         InputError: one line that names what is wrong.
