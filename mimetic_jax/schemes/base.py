@@ -207,6 +207,10 @@ class Scheme:
         """Raise InputError if a whole tree lacks a role that the scheme needs, or has a wrong one,
         by the roles of all blocks and those among them that it writes."""
 
+    def note(self, context: Context) -> str:
+        """What a plan says of the data that draws take, in a sentence; "" for nothing."""
+        return ""
+
     def survey(self, network: Callable[[], Network]) -> Any:
         """What draws use of the whole tree, arrays in a dictionary: None unless a scheme asks.
 

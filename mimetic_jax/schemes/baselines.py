@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.kernels import (
     OUTPUTS,
@@ -110,7 +111,15 @@ class ZeroOut(_Kernels):
     Initialization (Zhang, Dauphin and Ma 2019).
     """
 
+    gated: ClassVar[bool] = True
     mlp: bool = False
+
+    def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
+        if self.mlp and written.isdisjoint(OUTPUTS - {"out"}):
+            raise InputError(
+                "ZeroOut(mlp=True) finds no MLP: put mlp_rules(first=…, second=…) in front of the "
+                "rules, or take ZeroOut() for attention alone"
+            )
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return (dense_kernels(roles) if self.mlp else attention_kernels(roles)) & OUTPUTS

@@ -48,6 +48,9 @@ class _Wrapper(Scheme):
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         self.like.check_tree(present, written)
 
+    def note(self, context: Context) -> str:
+        return self.like.note(context)
+
     def survey(self, network: Callable[[], Network]) -> Any:
         return self.like.survey(network)
 

@@ -22,6 +22,8 @@ from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
 from mimetic_jax.schemes.base import depth_dependence, field_values, name_of
+from mimetic_jax.tree import lacking
+from mimetic_jax.tree.advice import asked_by
 from mimetic_jax.tree.layers import network
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.placement import (
@@ -59,16 +61,20 @@ class Write:
 class Plan(table.Listing[Write]):
     """What `rewrite` would write; prints as a table with one line per kind of leaf.
 
+    What a later scheme overwrites without having read it isn't listed.
+
     Attributes:
         untouched: paths of the matrices (and arrays of higher rank) that stay unchanged.
         depth: for each scheme that depends on depth, what does ("Mimetic.beta_qk") and the layers
             of each kind that it writes, from the first to the last.
         table: the name of the rules in `zoo`, if they are a table of it.
+        notes: what else to know of what is written, in sentences.
     """
 
     untouched: tuple[str, ...] = ()
     depth: tuple[tuple[str, tuple[str, ...]], ...] = ()
     table: str | None = None
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         kinds: dict[tuple[str, str, tuple[int, ...], str], list[str]] = defaultdict(list)
@@ -94,6 +100,7 @@ class Plan(table.Listing[Write]):
         for what, layers in self.depth:
             first = layers if len(layers) <= _SHOWN else (*layers[:_SHOWN], "…", layers[-1])
             lines.append(f"{what} by depth: {', '.join(first)}")
+        lines += self.notes
         return "\n".join(map(table.paragraph, lines))
 
 
@@ -146,12 +153,21 @@ def plan(
     return _planned(Tree(params, rules, num_heads, num_kv_heads), as_tuple(scheme), given)
 
 
-def _planned(tree: Tree, schemes: Iterable[Scheme], given: Context) -> Plan:
-    writes, depth = [], []
+def _planned(tree: Tree, schemes: Sequence[Scheme], given: Context) -> Plan:
+    tree.asked = asked_by(schemes)
+    writes, depth, notes = list[Write](), [], list[str]()
     for one in schemes:
         seen = tree.seen_by(one)
         found = seen.matches(one)
+        tree.read.clear()
         layers = _layers_to_write(seen, one, given, [block for block, _ in found])
+        lost = {
+            (leaf.path, leaf.role)
+            for block, leaves in found
+            for leaf in leaves
+            if layers[block] == seen.layers(block) and leaf.role not in tree.read
+        }
+        writes = [write for write in writes if (write.path, write.role) not in lost]
         writes += [
             Write(name_of(one), leaf.path, leaf.role, leaf.shape, leaf.layout)
             for block, leaves in found
@@ -162,14 +178,20 @@ def _planned(tree: Tree, schemes: Iterable[Scheme], given: Context) -> Plan:
             drawn = {paths.of_layer(block, layer) for block in layers for layer in layers[block]}
             for family in seen.families([block for block, _ in found]):
                 depth.append((what, tuple(name for name in family if name in drawn)))
+        notes += [*lacking.notes(seen, one), *filter(None, [one.note(given)])]
     written = {write.path for write in writes}
     untouched = (
         path
         for path, leaf in zip(tree.paths, tree.leaves, strict=True)
         if path not in written and len(np.shape(leaf)) > 1
     )
-    name = zoo.table_name(tree.rules)
-    return Plan(writes, untouched=tuple(untouched), depth=tuple(depth), table=name)
+    return Plan(
+        writes,
+        untouched=tuple(untouched),
+        depth=tuple(depth),
+        table=zoo.table_name(tree.rules),
+        notes=tuple(notes),
+    )
 
 
 def rewrite(
@@ -365,10 +387,11 @@ def _write(
     in_place: bool = False,
 ) -> set[int]:
     """Put the draws of schemes in place of a tree's leaves, or into them; the indices of those."""
-    written = set()
+    written, schemes = set(), as_tuple(scheme)
+    tree.asked = asked_by(schemes)
     with without_mesh():
         key = local_key(key)
-        for one in as_tuple(scheme):
+        for one in schemes:
             # No other block reads these leaves, and positions are read before the first draw.
             for index, leaf in _written(tree, key, one, given, of_shapes):
                 if in_place:
