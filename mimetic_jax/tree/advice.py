@@ -200,7 +200,7 @@ def naming_leaves(tree: Tree) -> Iterator[None]:
             ("Rule(path, 'embedding', 't d')", {"embedding", "unembedding"}),
             ("mlp_rules(first=…, second=…)", {"mlp_in", "mlp_out"}),
         ):
-            if asked in message and (found := calls(tree, roles)):
+            if asked in message and (found := calls(tree, roles, tree.paths)):
                 message = message.replace(asked, found[0])
         raise InputError(message) from error
 

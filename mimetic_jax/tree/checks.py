@@ -134,6 +134,13 @@ def check_partner(tree: Tree, block: str, leaf: Leaf) -> None:
                 "are no MLP whose output is as wide as its input: if they are a classifier, "
                 f"leave them out with {rules_without(tree, leaf.path, other.path)}"
             )
+        for query in (name for name in leaf.rule.needed if name.endswith("query/kernel")):
+            width = np.shape(tree.leaves[tree.indices[f"{block}/{query}"]])[-3]
+            if leaf.axes.get("d", width) != width:
+                raise InputError(
+                    f"{leaf.path} of shape {leaf.shape} isn't as wide as the attention beside it, "
+                    f"{width}: leave it out with {rules_without(tree, leaf.path, other.path)}"
+                )
 
 
 def check_columns(tree: Tree, block: str, layer: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.rules import paths
+from mimetic_jax.rules.rule import ATTENTION
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import attention_kernels, name_of
 from mimetic_jax.tree import advice
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from mimetic_jax.tree.tree import Tree
 
 _MLP = frozenset({"mlp_in", "mlp_out"})
-_KINDS = (frozenset({"query", "key"}), frozenset({"value", "out"}), _MLP)
-"""Roles that layers have together."""
 _OTHER_MIXING = frozenset({"token_in", "token_out", "depthwise"})
 """What some models have in the place of attention."""
 
@@ -48,7 +48,7 @@ def check(tree: Tree, scheme: Scheme) -> None:
                 strange = _within(tree.paths, filter(None, map(_place, layers)))
             if found := _matrices(tree, strange, roles):
                 raise InputError(
-                    f"{name_of(scheme)} writes {' and '.join(sorted(roles))}, which no rule gives, "
+                    f"{name_of(scheme)} writes {', '.join(sorted(roles))}, which no rule gives, "
                     f"and none describes {_listed(found)}: put rules for attention in front, such "
                     "as attention_rules(query=…, key=…, value=…, out=…), or leave these out with "
                     f"{advice.rules_without(tree, *found[:_SHOWN])}"
@@ -59,18 +59,19 @@ def notes(tree: Tree, scheme: Scheme) -> Iterator[str]:
     """What to say of layers that lack what a scheme writes in others of their kind."""
     for roles, layers, everywhere in _lacking(tree, scheme):
         if not everywhere:
-            which = "MLP" if roles <= _MLP else " or ".join(sorted(roles))
+            which = "MLP" if roles <= _MLP else ", ".join(sorted(roles))
             yield f"{name_of(scheme)} finds no {which} in {_listed([*map(_place, layers)])}"
 
 
 def _lacking(tree: Tree, scheme: Scheme) -> Iterator[tuple[frozenset[str], list[str], bool]]:
-    """Roles that a scheme writes, the blocks whose layers lack all of them, though others of their
-    family don't, or because all blocks do."""
+    """Roles that a scheme writes, the blocks whose layers lack them, and whether all blocks do;
+    else others of their family have them."""
     blocks, wanted = tree.merged(), advice.wanted_by(scheme)
     attention = [block for block, roles in blocks.items() if attention_kernels(frozenset(roles))]
     mixed = any(_OTHER_MIXING & roles.keys() for roles in blocks.values())
-    for kind in _KINDS:
-        asked = kind & wanted
+    found: dict[tuple[bool, tuple[str, ...]], set[str]] = defaultdict(set)
+    for kind in (_MLP, *({role} for role in ATTENTION)):
+        asked = wanted & kind
         having = [block for block, roles in blocks.items() if asked & roles.keys()]
         layers = [block for block in attention if block not in having]
         if kind == _MLP:
@@ -80,8 +81,10 @@ def _lacking(tree: Tree, scheme: Scheme) -> Iterator[tuple[frozenset[str], list[
         if having:
             families = {paths.family(block) for block in attention if block not in layers}
             layers = [block for block in layers if paths.family(block) in families]
-        if asked and layers:
-            yield asked, sorted(layers, key=paths.natural_order), not having
+        found[not having, tuple(sorted(layers, key=paths.natural_order))] |= asked
+    for (everywhere, blocks_lacking), lacked in found.items():
+        if lacked and blocks_lacking:
+            yield frozenset(lacked), [*blocks_lacking], everywhere
 
 
 def _place(block: str) -> str:

@@ -21,7 +21,7 @@ from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.typed import shown
 from mimetic_jax.rules import names, paths
-from mimetic_jax.rules.rule import ATTENTION, FIRST_LAYER, Rule, find_rule, search
+from mimetic_jax.rules.rule import ATTENTION, FIRST_LAYER, ROLES, Rule, find_rule, search
 from mimetic_jax.schemes import Block, Context, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
 from mimetic_jax.tree import advice, checks, lacking
@@ -164,8 +164,8 @@ class Tree:
             raise InputError(f"{rival.path} and {leaf.path} both claim role {leaf.role}")
         roles[leaf.role] = leaf
 
-    def leaves_out(self, path: str, roles: Collection[str] = ATTENTION) -> bool:
-        """Whether a rule leaves a leaf out on purpose, where it may have one of these roles.
+    def leaves_out(self, path: str, roles: Collection[str] = ROLES) -> bool:
+        """Whether a rule leaves a leaf out on purpose, where it would have one of these roles.
 
         The `within` of a table tells whose names these are, and leaves nothing out.
         """
@@ -412,9 +412,6 @@ class Tree:
         return dataclasses.replace(known, position=table[count - grid[0] * grid[1] :])
 
     def _of_text(self, table: Leaf) -> bool | None:
-        roles = {role for leaves in self.blocks.values() for role in leaves}
-        if "patch" in roles and "embedding" not in roles:
-            return False
         described = {
             leaf.index
             for leaves in self.blocks.values()
@@ -423,7 +420,12 @@ class Tree:
         }
         ranks = zip(self.paths, map(np.ndim, self.leaves), strict=True)
         others = (one for index, one in enumerate(ranks) if index not in described)
-        return names.of_text(table.path, others, self.beside)
+        text = names.of_text(table.path, others, self.beside)
+        patches = any("patch" in leaves for leaves in self.blocks.values())
+        shapes = zip(self.paths, map(np.shape, self.leaves), strict=True)
+        if text is None and patches and not any(names.embeds_tokens(*one) for one in shapes):
+            return False  # their name isn't that of patches
+        return text
 
     def matches(self, scheme: Scheme) -> list[tuple[str, list[Leaf]]]:
         """Every block that a scheme writes, sorted, with the leaves to write; an error if none."""

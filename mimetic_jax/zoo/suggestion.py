@@ -27,7 +27,12 @@ _MLPS = (
 """Names of the two layers of an MLP."""
 _GATED = (
     *(("up", "down", "gate"), ("up_proj", "down_proj", "gate_proj"), ("w3", "w2", "w1")),
-    *(("w_up", "w_down", "w_gate"), ("wi_1", "wo", "wi_0"), ("w_in", "w_out", "w_gate")),
+    *(
+        ("fc1", "fc2", "gate"),
+        ("w_up", "w_down", "w_gate"),
+        ("wi_1", "wo", "wi_0"),
+        ("w_in", "w_out", "w_gate"),
+    ),
 )
 """Names of the three layers of a gated MLP; the last one's output is activated."""
 _READOUT = re.compile(r"(?i)(^|[/.])((lm_?)?head|unembed\w*|logits\w*|output|readout)([/.]\w+)?$")
