@@ -117,9 +117,9 @@ def embeds_tokens(path: str, shape: tuple[int, ...]) -> bool:
     return _embeds(path, len(shape), ()) == "tokens" and not _POSITIONS.search(path)
 
 
-def embeds_patches(path: str) -> bool:
-    """Whether a kernel of four axes has the name of an embedding of patches."""
-    return _embeds(path, 4, ()) == "patches"
+def embeds_patches(path: str, rank: int = 4) -> bool:
+    """Whether a kernel with so many axes has the name of an embedding of patches."""
+    return _embeds(path, rank, ()) == "patches"
 
 
 def _embeds(path: str, rank: int, every: Collection[str]) -> str:

@@ -163,6 +163,47 @@ def mlp_rules(
     )
 
 
+_MLP_NAMES = (
+    *(("linear1", "linear2"), ("up", "down"), ("up_proj", "down_proj")),
+    *(("wi", "wo"), ("c_fc", "c_proj")),
+)
+_MLP_MODULE = r"(?i)(^|/)(mlp|feed_?forward|ffn?)_?\d*$"
+_STOCK_MODULES = (
+    *("MultiHeadDotProductAttention_0", "MultiHeadAttention_0", "SelfAttention_0"),
+    *("attention", "attn", "self_attention", "self_attn"),
+)
+
+
+def common_mlps(*, stacked: bool = False) -> tuple[Rule, ...]:
+    """The rules of MLPs by common names of Flax's layers, each of which needs the other beside it.
+
+    `Dense_0` and `Dense_1` are the names of any two layers: here those of a module that is called
+    an MLP, or of a numbered block with an attention of its own, if there is no `Dense_2`.
+    """
+    dense = mlp_rules(first="Dense_0", second="Dense_1", stacked=stacked)
+    two = ("Dense_0/kernel", "Dense_1/kernel", "!Dense_2/kernel")
+    places = (
+        (_MLP_MODULE, two),
+        *((r"\d$", (f"{name}/query/kernel", *two)) for name in _STOCK_MODULES),
+    )
+    return (
+        *(
+            rule
+            for first, second in _MLP_NAMES
+            for rule in only_beside(
+                mlp_rules(first=first, second=second, stacked=stacked),
+                f"{first}/kernel",
+                f"{second}/kernel",
+            )
+        ),
+        *(
+            dataclasses.replace(rule, within=within, beside=beside)
+            for within, beside in places
+            for rule in dense
+        ),
+    )
+
+
 def llama_rules(
     *,
     query: str = "q_proj",
@@ -349,6 +390,7 @@ FLAX = (
     *_QUERY_KEY_NORMS,
     *_LOGIT_BIASES,
     *mlp_rules(),
+    *common_mlps(),
     Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),
     *(Rule(r"patch_embed(ding)?/kernel", "patch", axes) for axes in ("(u v c) d", "u v c d")),
     *TOKENS,

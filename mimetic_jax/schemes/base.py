@@ -219,7 +219,7 @@ class Scheme:
         by the roles of all blocks and those among them that it writes."""
 
     def note(self, block: Block, context: Context) -> str:
-        """What a plan says of the draw in a block, in a sentence; "" for nothing."""
+        """What a plan says of the draw in a block or of its data, in a sentence; "" for nothing."""
         return ""
 
     def survey(self, network: Callable[[], Network]) -> Any:

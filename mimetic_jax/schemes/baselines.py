@@ -13,6 +13,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.kernels import (
     Shape,
@@ -20,6 +21,8 @@ from mimetic_jax.schemes.kernels import (
     fans,
     uniform,
 )
+
+_LAST_OF_MLPS = frozenset({"mlp_out", "token_out"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,10 +87,18 @@ class ZeroOut(_Kernels):
     Initialization (Zhang, Dauphin and Ma 2019).
     """
 
+    gated: ClassVar[bool] = True
     mlp: bool = False
 
+    def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
+        if self.mlp and written.isdisjoint(_LAST_OF_MLPS):
+            raise InputError(
+                "ZeroOut(mlp=True) finds no MLP: put mlp_rules(first=…, second=…) in front of the "
+                "rules, or take ZeroOut() for attention alone"
+            )
+
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        mlps = roles & {"mlp_out", "token_out"} if self.mlp else frozenset()
+        mlps = roles & _LAST_OF_MLPS if self.mlp else frozenset()
         return (attention_kernels(roles) & {"out"}) | mlps
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:

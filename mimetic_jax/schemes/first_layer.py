@@ -90,22 +90,34 @@ class Unigram(Scheme):
 
 @dataclasses.dataclass(frozen=True)
 class Whitened(Scheme):
-    """A patch embedding whose outputs have equal variances, at the norm of the one it replaces.
+    """A patch embedding that whitens a share of the components of patches, at the kernel's norm.
 
     V diag(g) Q, g = λ^-½ / (1 + (λ_c / λ)²), λ and V the variances and directions of the principal
-    components of patches, Q random: see `weights.whitened`. Patches are those of the images that
-    the model will be trained on, given to `rewrite` as
-    `covariance=weights.patch_covariance(images, patch)`; the trainer takes those of its training
-    images. Without them, those of natural images, of `weights.natural_covariance`.
+    components of patches, Q random: see `weights.whitened`. Of the outputs those components have
+    equal variances that vary much more than λ_c; one of λ_c has a fourth of it. Patches are those
+    of the images that the model will be trained on, as it gets them, normalized, given to `rewrite`
+    as `covariance=weights.patch_covariance(images, patch)`; the trainer takes those of its training
+    images. Without them, those of natural images, of `weights.natural_covariance`: a plan says
+    which.
 
     Attributes:
-        share: of the components, those that are whitened; the others vary less than λ_c.
+        share: of the components, those that vary at least as much as λ_c. 1 whitens all: λ_c = 0.
 
     Reference: ours for initialization; the law is Atick and Redlich's (1992), and trained vision
     transformers have it: docs/trained.md.
     """
 
     share: Annotated[float, SHARE] = 0.2
+
+    def note(self, block: Block, context: Context) -> str:
+        which = "all" if self.share == 1 else f"a share of {self.share:g} of the"
+        if context.covariance is not None:
+            return f"Whitened whitens {which} components of the covariance that is given"
+        return (
+            f"Whitened whitens {which} components of patches of natural images: give covariance="
+            "weights.patch_covariance(images, patch), of images as the model gets them, "
+            "normalized, for those of your images"
+        )
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return roles & {"patch"}

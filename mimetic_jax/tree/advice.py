@@ -18,16 +18,7 @@ from mimetic_jax.rules.rule import ATTENTION, ROLES, Rule, find_rule
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import attention_kernels, name_of, roles_to_write
 from mimetic_jax.tree.leaf import Leaf
-from mimetic_jax.zoo.suggestion import (
-    TOKENS,
-    given,
-    mlp_suggestion,
-    numbered,
-    other_calls,
-    patch_suggestion,
-    position_suggestion,
-    suggestion,
-)
+from mimetic_jax.zoo.suggestion import given, numbered, other_calls, suggestion
 
 if TYPE_CHECKING:
     from mimetic_jax.tree.tree import Tree
@@ -75,17 +66,9 @@ def no_match(tree: Tree, scheme: Scheme) -> str:
             return f"{message}: give {call}"
         if reason := why_left_out(tree, tree.paths):
             return f"{message}: {reason}"
-    shapes = [(p, np.shape(leaf)) for p, leaf in zip(tree.paths, tree.leaves, strict=True)]
+    if call := ready(tree, scheme, calls(tree, wanted_by(scheme), gated=scheme.gated)):
+        return f"{message}: {call}"
     every = sorted(scheme.writes(frozenset(ROLES)))
-    for role, found_in in (
-        ("mlp_in", mlp_suggestion),
-        ("position", position_suggestion),
-        ("patch", patch_suggestion),
-    ):
-        if role in every and (call := found_in(shapes, tree.name_of_rules)):
-            return f"{message}: give {call}"
-    if other_calls(shapes, TOKENS.intersection(every)):
-        return f"{message}: give {given(other_calls(shapes, TOKENS), tree.name_of_rules)}"
     if not every:
         return f"{name_of(scheme)} writes nothing in any tree: {shown(scheme)}"
     kernels = [role for role in every if not role.endswith("_bias")]
@@ -124,33 +107,102 @@ def suggested(
     scheme: Scheme | None = None,
 ) -> str:
     """What to give for the attention of some paths, beside the rules of the rest; with what else
-    of the tree a scheme writes that no rule describes."""
-    shapes = dict(zip(tree.paths, map(np.shape, tree.leaves), strict=True))
+    of the tree schemes write that no rule describes."""
     if beside is None:
         fitting = (
             frozenset(role for role, leaf in leaves.items() if leaf.fits)
             for leaves in tree.blocks.values()
         )
-        beside = tree.name_of_rules if any(map(attention_kernels, fitting)) else ""
-    among = [path for path in among if not _rule_without_role(tree, path)]
+        known = any(map(attention_kernels, fitting)) or not tree.asked.isdisjoint(_roles(tree))
+        beside = tree.name_of_rules if known else ""
+    shapes = dict(_shapes(tree))
+    attention = [(path, shapes[path]) for path in among if not _rule_without_role(tree, path)]
     undivided = any(map(UNDIVIDED.search, tree.paths))
-    described = set(itertools.chain(*tree.blocks.values()))
-    wanted = scheme.writes(frozenset(ROLES)) - described if scheme else ()
-    others = other_calls([*shapes.items()], wanted)
-    attention = [(path, shapes[path]) for path in among]
+    others = calls(tree, wanted_by(scheme) | tree.asked, gated=scheme.gated) if scheme else []
     return suggestion(attention, beside, undivided=undivided, others=others)
 
 
+def ready(tree: Tree, scheme: Scheme, own: Sequence[str]) -> str:
+    """What to give, in words, by calls for what a scheme lacks and for what other schemes do; "" if
+    it has none of its own."""
+    if not own:
+        return ""
+    wanted = wanted_by(scheme) | tree.asked
+    call = ""
+    if tree.undescribed and wanted.intersection(ATTENTION):
+        call = suggested(tree, tree.paths, scheme=scheme)
+    every = dict.fromkeys((*own, *calls(tree, wanted, gated=scheme.gated)))
+    call = call or given([*every], tree.name_of_rules)
+    if "(u v c)" in call:
+        call += ", if the numbers of a patch are its rows, columns and channels in this order"
+    if "patch" not in wanted:
+        return f"give {call}"
+    return (
+        "beside covariance=weights.patch_covariance(images, patch), of images as the model gets "
+        f"them, normalized, give {call}"
+    )
+
+
+def calls(
+    tree: Tree, wanted: Iterable[str], among: Collection[str] | None = None, *, gated: bool = True
+) -> list[str]:
+    """The calls for what isn't attention: of wanted roles that no leaf has, or for leaves among
+    these paths. Without those of gated MLPs, if a scheme leaves these as they are."""
+    every = _shapes(tree)
+    stacks = set[int]()
+    widths = {size for path, shape in every if path in tree.undescribed for size in shape}
+    for leaves in tree.blocks.values():
+        for leaf in leaves.values():
+            if leaf.role in ATTENTION and leaf.fits:
+                widths.add(leaf.axes["d"])
+                stacks.add(leaf.layers or 0)
+    wanted = frozenset(wanted)
+    if among is None:
+        wanted -= _roles(tree)
+        among = {path for path, _ in every if path not in tree.rule_of}
+    unknown = [
+        (path, shape)
+        for path, shape in every
+        # Experts are stacked, too, in layers that aren't.
+        if path in among
+        and (len(shape) != 3 or shape[0] == 1 or not stacks or stacks.intersection(shape))
+    ]
+    return other_calls(unknown, wanted, every=every, widths=widths, gated=gated)
+
+
+def wanted_by(scheme: Scheme) -> frozenset[str]:
+    """The roles that a scheme writes if they are there."""
+    return scheme.writes(frozenset(ROLES))
+
+
+def asked_by(schemes: Iterable[Scheme]) -> frozenset[str]:
+    """The roles that any of some schemes writes."""
+    return frozenset().union(*map(wanted_by, schemes))
+
+
+def _shapes(tree: Tree) -> list[tuple[str, tuple[int, ...]]]:
+    return [(path, np.shape(leaf)) for path, leaf in zip(tree.paths, tree.leaves, strict=True)]
+
+
+def _roles(tree: Tree) -> frozenset[str]:
+    """The roles of a tree's leaves."""
+    return frozenset(itertools.chain(*tree.blocks.values()))
+
+
 @contextlib.contextmanager
-def naming_tokens(tree: Tree) -> Iterator[None]:
-    """Name the embedding of tokens in an error that asks for its rule, if it is clear which."""
+def naming_leaves(tree: Tree) -> Iterator[None]:
+    """Name leaves in an error that asks for their rule, if it is clear which."""
     try:
         yield
     except InputError as error:
-        shapes = [(p, np.shape(leaf)) for p, leaf in zip(tree.paths, tree.leaves, strict=True)]
-        calls = other_calls(shapes, {"embedding", "unembedding"})
-        asked = "Rule(path, 'embedding', 't d')"
-        raise InputError(str(error).replace(asked, calls[0] if calls else asked)) from error
+        message = str(error)
+        for asked, roles in (
+            ("Rule(path, 'embedding', 't d')", {"embedding", "unembedding"}),
+            ("mlp_rules(first=…, second=…)", {"mlp_in", "mlp_out"}),
+        ):
+            if asked in message and (found := calls(tree, roles, tree.paths)):
+                message = message.replace(asked, found[0])
+        raise InputError(message) from error
 
 
 def _rule_without_role(tree: Tree, path: str) -> bool:
@@ -192,7 +244,7 @@ def without(rules: str, *parts: str, keep: bool = False) -> str:
         last = re.split("[/.]", part.removesuffix("/"))[-1] + "/" if keep else ""
         name = numbered(part.removesuffix(last)) + last
         left.append(f'Rule(r"^{name}{".*" * name.endswith("/")}", ())')
-    return f"rules=({', '.join(left)}, *{rules})"
+    return f"rules=({', '.join(dict.fromkeys(left))}, *{rules})"
 
 
 def stated(leaf: Leaf) -> str:

@@ -20,6 +20,7 @@ from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.tree.advice import (
     UNDIVIDED,
     advice_on_groups,
+    calls,
     hint,
     hint_of_heads,
     other_order,
@@ -30,6 +31,7 @@ from mimetic_jax.tree.advice import (
     why_left_out,
 )
 from mimetic_jax.tree.leaf import Leaf
+from mimetic_jax.zoo.suggestion import given
 
 if TYPE_CHECKING:
     from mimetic_jax.tree.tree import Tree
@@ -75,10 +77,13 @@ def check_is_tree(params: Any, names: Sequence[str]) -> None:
 
 def check_fits(tree: Tree, block: str, leaf: Leaf) -> None:
     """Raise InputError if the shape of a leaf that is used doesn't fit, with what would."""
-    if own_rules() in leaf.problem and leaf.role in ATTENTION:
+    if own_rules() in leaf.problem:
         inside = f"{block}/" if block else ""
         near = [path for path in tree.paths if path.replace(".", "/").startswith(inside)]
-        if call := suggested(tree, near):
+        call = suggested(tree, near) if leaf.role in ATTENTION else ""
+        if not call and (others := calls(tree, [leaf.role], near)):
+            call = given(others, tree.name_of_rules)
+        if call:
             raise InputError(leaf.problem.replace(own_rules(), f"give {call}"))
     if "three" in leaf.rule.layout and grouped_advice() in leaf.problem:
         near = [path for path in tree.paths if paths.parent(path).startswith(block)]
@@ -129,6 +134,13 @@ def check_partner(tree: Tree, block: str, leaf: Leaf) -> None:
                 "are no MLP whose output is as wide as its input: if they are a classifier, "
                 f"leave them out with {rules_without(tree, leaf.path, other.path)}"
             )
+        for query in (name for name in leaf.rule.needed if name.endswith("query/kernel")):
+            width = np.shape(tree.leaves[tree.indices[f"{block}/{query}"]])[-3]
+            if leaf.axes.get("d", width) != width:
+                raise InputError(
+                    f"{leaf.path} of shape {leaf.shape} isn't as wide as the attention beside it, "
+                    f"{width}: leave it out with {rules_without(tree, leaf.path, other.path)}"
+                )
 
 
 def check_columns(tree: Tree, block: str, layer: int | None) -> None:

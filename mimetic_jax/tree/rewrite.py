@@ -24,6 +24,8 @@ from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
 from mimetic_jax.schemes.base import depth_dependence, field_values, name_of
+from mimetic_jax.tree import lacking
+from mimetic_jax.tree.advice import asked_by
 from mimetic_jax.tree.layers import network
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.placement import (
@@ -62,6 +64,8 @@ class Write:
 
 class Plan(table.Listing[Write]):
     """What `rewrite` would write; prints as a table with one line per kind of leaf.
+
+    What a later scheme overwrites without having read it isn't listed.
 
     Attributes:
         untouched: paths of the matrices (and arrays of higher rank) that stay unchanged.
@@ -154,13 +158,23 @@ def plan(
     return _planned(Tree(params, rules, num_heads, num_kv_heads), as_tuple(scheme), given)
 
 
-def _planned(tree: Tree, schemes: Iterable[Scheme], given: Context) -> Plan:
-    writes, depth, notes = [], [], []
+def _planned(tree: Tree, schemes: Sequence[Scheme], given: Context) -> Plan:
+    tree.asked = asked_by(schemes)
+    writes, depth, notes = list[Write](), [], list[str]()
     for one, seen, found in _in_order(tree, schemes, given):
+        notes += lacking.notes(seen, one)
         for block, _ in found[:1]:
             with contextlib.suppress(InputError):  # of a note about values, in a tree of shapes
                 notes.append(one.note(seen.view(block, seen.layers(block)[0]), given))
+        tree.read.clear()
         layers = _layers_to_write(seen, one, given, [block for block, _ in found])
+        lost = {
+            (leaf.path, leaf.role)
+            for block, leaves in found
+            for leaf in leaves
+            if layers[block] == seen.layers(block) and leaf.role not in tree.read
+        }
+        writes = [write for write in writes if (write.path, write.role) not in lost]
         writes += [
             Write(name_of(one), leaf.path, leaf.role, leaf.shape, leaf.layout)
             for block, leaves in found
@@ -380,10 +394,11 @@ def _write(
     in_place: bool = False,
 ) -> set[int]:
     """Put the draws of schemes in place of a tree's leaves, or into them; the indices of those."""
-    written = set()
+    written, schemes = set(), as_tuple(scheme)
+    tree.asked = asked_by(schemes)
     with without_mesh():
         key = local_key(key)
-        for one, seen, found in _in_order(tree, as_tuple(scheme), given):
+        for one, seen, found in _in_order(tree, schemes, given):
             # No other block reads these leaves, and positions are read before the first draw.
             for index, leaf in _written(seen, key, one, given, found, of_shapes):
                 if in_place:

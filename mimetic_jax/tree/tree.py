@@ -24,7 +24,7 @@ from mimetic_jax.rules import names, paths
 from mimetic_jax.rules.rule import ATTENTION, FIRST_LAYER, ROLES, Rule, find_rule, search
 from mimetic_jax.schemes import Block, Context, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
-from mimetic_jax.tree import advice, checks
+from mimetic_jax.tree import advice, checks, lacking
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.tied import tie
 from mimetic_jax.weights.checks import check_dtype, counts, pair
@@ -51,10 +51,13 @@ class Tree:
         held: the paths of all leaves by what they are in.
         scaled: the path of the scale of each kernel that has one in another module.
         rule_of: the rule that describes a leaf, by path.
-        undescribed: leaves that seem to be of attention which no rule describes.
+        undescribed: leaves that seem to be of attention which no rule describes or leaves out.
+        asked: the roles that schemes write if they are there; `read` are those that they read.
         tied: the copies of an embedding of tokens, which are written as it is, by its index;
             `notes` are what a plan says of them.
     """
+
+    asked: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -89,7 +92,10 @@ class Tree:
         found = {path: find_rule(path, self.rules, self.beside, ranks[path]) for path in self.paths}
         labels = {path: label for path, label in found.items() if label}
         self.rule_of = {path: rule for path, (rule, _) in labels.items()}
-        self.undescribed = _undescribed(ranks, self.rule_of, self.rules, self.found_rules)
+        others = _without_rule(ranks, self.rule_of)
+        attention = names.attention(others.items(), ranks.keys() - others.keys())
+        self.undescribed = [path for path in attention if not self.leaves_out(path)]
+        self.read = set[str]()
         self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
         self._norms: dict[str, dict[str, Leaf]] = defaultdict(dict)  # with "/" between names
         self._read_only: dict[str, dict[str, Leaf]] = defaultdict(dict)
@@ -162,6 +168,18 @@ class Tree:
             raise InputError(f"{rival.path} and {leaf.path} both claim role {leaf.role}")
         roles[leaf.role] = leaf
 
+    def leaves_out(self, path: str, roles: Collection[str] = ROLES) -> bool:
+        """Whether a rule leaves a leaf out on purpose, where it would have one of these roles.
+
+        The `within` of a table tells whose names these are, and leaves nothing out.
+        """
+        excluded = {rule.exclude for rule in self.rules} - {""}
+        return any(search(expression, path) for expression in excluded) or any(
+            rule.leaves_out(path)
+            for rule in self.rules
+            if not (self.found_rules or zoo.has_rule(rule)) and not {*rule.roles}.isdisjoint(roles)
+        )
+
     def strangers(self, block: str) -> list[str]:
         """Leaves in the module of a block's attention that no rule knows, nor any common name."""
         kernels = [
@@ -202,10 +220,11 @@ class Tree:
         if not scheme.gated:
             return self
         other = copy.copy(self)
-        other.blocks = defaultdict(dict, self._merged())
+        other.blocks = defaultdict(dict, self.merged())
         return other
 
-    def _merged(self) -> dict[str, dict[str, Leaf]]:
+    def merged(self) -> dict[str, dict[str, Leaf]]:
+        """The blocks with the leaves that only `check` reads."""
         both = self._read_only, self.blocks
         return {
             block: {role: leaf for of in both for role, leaf in of.get(block, {}).items()}
@@ -242,6 +261,7 @@ class Tree:
         shapes = {role: leaf.canonical_shape for role, leaf in leaves.items()}
 
         def read(role: str) -> jax.Array:
+            self.read.add(role)
             check_dtype(self.dtype(leaves[role]), f"{leaves[role].path}: dtype")
             checks.check_unscaled(self, block, leaves[role])
             return self._canonical(leaves[role], layer)
@@ -262,7 +282,7 @@ class Tree:
         checks.check_described(self)
         found: list[tuple[str, int | None, Block]] = []
         attention: list[tuple[str, list[Leaf]]] = []
-        blocks = self._merged() if read_only else self.blocks
+        blocks = self.merged() if read_only else self.blocks
         for block in sorted(blocks, key=paths.natural_order):
             leaves = blocks[block]
             kernels = attention_kernels(frozenset(leaves))
@@ -409,7 +429,12 @@ class Tree:
         }
         ranks = zip(self.paths, map(np.ndim, self.leaves), strict=True)
         others = (one for index, one in enumerate(ranks) if index not in described)
-        return names.of_text(table.path, others, self.beside)
+        text = names.of_text(table.path, others, self.beside)
+        patches = any("patch" in leaves for leaves in self.blocks.values())
+        shapes = zip(self.paths, map(np.shape, self.leaves), strict=True)
+        if text is None and patches and not any(names.embeds_tokens(*one) for one in shapes):
+            return False  # their name isn't that of patches
+        return text
 
     def matches(self, scheme: Scheme) -> list[tuple[str, list[Leaf]]]:
         """Every block that a scheme writes, sorted, with the leaves to write; an error if none."""
@@ -432,14 +457,14 @@ class Tree:
                 found.append((block, leaves))
         checks.check_one_width(self, found)
         written = frozenset(leaf.role for _, leaves in found for leaf in leaves)
-        wanted = scheme.writes(frozenset(ROLES))
-        if wanted & {"query", "value"} or not (found or wanted <= {"position", *FIRST_LAYER}):
+        wanted = advice.wanted_by(scheme)
+        if wanted.intersection(ATTENTION) or not (found or wanted <= {"position", *FIRST_LAYER}):
             checks.check_described(self, scheme)
-        if found:
-            with advice.naming_tokens(self):
-                scheme.check_tree(frozenset(itertools.chain(*self.blocks.values())), written)
         if not found:
             raise InputError(advice.no_match(self, scheme))
+        lacking.check(self, scheme)
+        with advice.naming_leaves(self):
+            scheme.check_tree(frozenset(itertools.chain(*self.blocks.values())), written)
         attention = [block for block, leaves in found if {x.role for x in leaves} & set(ATTENTION)]
         checks.check_one_per_layer(self, attention)
         for block, _ in found if scheme.exact else ():
@@ -466,29 +491,17 @@ class Tree:
         return f"zoo.{name}" if name else "rules"
 
 
-def _undescribed(
-    ranks: Mapping[str, int], rule_of: Mapping[str, Rule], rules: Sequence[Rule], found: bool
-) -> list[str]:
-    """The leaves that seem to be of attention, which no rule describes or leaves out on purpose.
-
-    The `within` of a table that was found tells whose names these are, and leaves nothing out.
-    """
+def _without_rule(ranks: Mapping[str, int], rule_of: Mapping[str, Rule]) -> dict[str, int]:
+    """The leaves that no rule describes and that may be of attention, with their axes' number."""
     # Mamba's projection of its input has a name that is common in attention.
     mambas = {paths.parent(path) for path in ranks if re.search(r"(^|[/.])A_log$", path)}
-    others = {
+    return {
         path: rank
         for path, rank in ranks.items()
         if path not in rule_of
         and not _GATE.search(path)
         and paths.parent(paths.parent(path)) not in mambas
     }
-    excluded = {rule.exclude for rule in rules} - {""}
-    return [
-        path
-        for path in names.attention(others.items(), ranks.keys() - others.keys())
-        if not any(rule.excludes(path) if found else rule.leaves_out(path) for rule in rules)
-        and not any(search(expression, path) for expression in excluded)
-    ]
 
 
 def _gated_blocks(leaves: Iterable[str], rule_of: Mapping[str, Rule]) -> set[str]:

@@ -14,7 +14,8 @@ tables have this in common:
   error if their names don't distinguish them from self-attention that a table has missed.
 - An MLP has the roles mlp_in and mlp_out only if it is two layers with an activation between
   them. A gated MLP, (act(x W₀) ∘ x W₁) W₂, has no single first layer, and constants meant for
-  two layers don't transfer to it: its leaves stay unchanged. `check` reads them.
+  two layers don't transfer to it: its leaves stay unchanged, unless a scheme is for it, too.
+  `check` reads them.
 - Gains and scales, which `check` and `fit` fold into products, are stated if the source shows
   whether they stand before or after a layer; of others nothing is folded.
 - Stacked layers draw like single ones: layer l folds l into the key of its block.
@@ -35,6 +36,7 @@ Mimetic:
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -77,6 +79,7 @@ __all__ = [  # noqa: RUF022 - tables in the order in which the first that fits i
     "NOTES",
     "TABLES",
     "detect",
+    "has_rule",
     "named_rules",
     "rules_of",
     "table_name",
@@ -86,6 +89,8 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     name: table for name in __all__ if isinstance(table := globals().get(name), tuple)
 }
 """All tables by name."""
+
+_OF_TABLES = frozenset(map(id, itertools.chain(FLAX, *TABLES.values())))
 
 PLUS_ONE = re.compile("gemma|qwen3_next|qwen3_5(_moe)?(_text)?|step3p[57]|minimax_m3(_vl(_text)?)?")
 """Types of Hugging Face's models that have Llama's names and store w of their gain 1 + w."""
@@ -167,6 +172,11 @@ def rules_of_config(params: Any, config: Any) -> tuple[Rule, ...] | None:
                 for rule in rules or rules_of(params)
             )
     return rules
+
+
+def has_rule(rule: Rule) -> bool:
+    """Whether a rule is one of a table, not only equal to one."""
+    return id(rule) in _OF_TABLES
 
 
 def table_name(rules: Sequence[Rule]) -> str | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from mimetic_jax.rules import names
-from mimetic_jax.rules.rule import ATTENTION, FIRST_LAYER, Rule
+from mimetic_jax.rules.rule import ATTENTION, Rule
 from mimetic_jax.rules.tables import attention_rules
 
 _STORAGE: tuple[dict[str, Any], ...] = tuple(
@@ -27,21 +27,28 @@ _MLPS = (
 """Names of the two layers of an MLP."""
 _GATED = (
     *(("up", "down", "gate"), ("up_proj", "down_proj", "gate_proj"), ("w3", "w2", "w1")),
-    *(("w_up", "w_down", "w_gate"), ("wi_1", "wo", "wi_0"), ("w_in", "w_out", "w_gate")),
+    *(
+        ("fc1", "fc2", "gate"),
+        ("w_up", "w_down", "w_gate"),
+        ("wi_1", "wo", "wi_0"),
+        ("w_in", "w_out", "w_gate"),
+    ),
 )
 """Names of the three layers of a gated MLP; the last one's output is activated."""
 _READOUT = re.compile(r"(?i)(^|[/.])((lm_?)?head|unembed\w*|logits\w*|output|readout)([/.]\w+)?$")
 
-TOKENS = FIRST_LAYER - {"patch"}
-"""Roles of leaves for tokens, whose calls `other_calls` gives."""
-_POSITION = re.compile(r"(?i)(^|[/._])(pos(ition)?s?(al)?_?(emb|enc|table)|wpe)")
+_POSITION = re.compile(
+    r"(?i)(^|[/._])(pos(ition)?s?(al)?_?(emb|enc|table)|wpe|(pos(ition)?s?|pe)$)"
+)
 
+Leaf: TypeAlias = tuple[str, tuple[int, ...]]
+"""The path of a leaf and its shape."""
 _Layer = tuple[str, str, tuple[int, ...], str]
 """Its name, the name of its kernel, the shape, and the name of its bias."""
 
 
 def suggestion(
-    leaves: Iterable[tuple[str, tuple[int, ...]]],
+    leaves: Iterable[Leaf],
     beside: str = "",
     *,
     undivided: bool = False,
@@ -83,21 +90,19 @@ def suggestion(
     return ""
 
 
-def mlp_suggestion(leaves: Iterable[tuple[str, tuple[int, ...]]], beside: str) -> str:
-    """What to give for the first MLP by the names of its layers; "" if there is none."""
-    call = mlp_call(leaves)
-    return given([call], beside) if call else ""
-
-
 def mlp_call(
-    leaves: Iterable[tuple[str, tuple[int, ...]]], kinds: Sequence[tuple[str, ...]] = _MLPS
+    leaves: Iterable[Leaf],
+    kinds: Iterable[tuple[str, ...]] = _MLPS,
+    every: Iterable[Leaf] = (),
 ) -> str:
     """The call of `mlp_rules` for the first MLP whose layers have names of these kinds.
+
+    If layers elsewhere among `every` leaf have these names, it says in which blocks they are.
 
     >>> mlp_call([("h/0/up", (8, 32)), ("h/0/gate", (8, 32)), ("h/0/down", (32, 8))], _GATED)
     'mlp_rules(first="up", second="down", gate="gate", kernel="")'
     """
-    shapes = dict(leaves)
+    shapes, kinds = dict(leaves), list(kinds)
     for path, shape in shapes.items():
         for first, *others in kinds:
             if not (found := re.fullmatch(rf"((?:.*[/.])?){first}((?:[/.]\w+)?)", path)):
@@ -118,21 +123,55 @@ def mlp_call(
                 stated.append("stacked=True")
             if axis:
                 stated.append("axis=1")
+            block = numbered(found[1][:-1])
+            named = re.compile(rf"(?:(.*)[/.])?({'|'.join((first, *others))}){found[2]}")
+            alike = (match for leaf, _ in every if (match := named.fullmatch(leaf)))
+            if any(numbered(match[1] or "") != block for match in alike):
+                stated.append(f'within=r"^{block}$"')
             return f"mlp_rules({', '.join(stated)})"
     return ""
 
 
-def other_calls(leaves: Sequence[tuple[str, tuple[int, ...]]], roles: Collection[str]) -> list[str]:
-    """The calls for an MLP and for tokens, if a scheme wants these roles.
+def other_calls(
+    leaves: Sequence[Leaf],
+    roles: Collection[str],
+    *,
+    every: Sequence[Leaf] = (),
+    widths: Collection[int] = (),
+    gated: bool = True,
+) -> list[str]:
+    """The calls for leaves that aren't attention's, if schemes want these roles.
+
+    Args:
+        leaves: paths and shapes of leaves without a rule.
+        roles: those wanted.
+        every: all leaves of the tree, of which a call must not describe others; `leaves` unless
+            given.
+        widths: of attention. An MLP of other names is known by two kernels [D, F] and [F, D].
+        gated: whether schemes write gated MLPs.
 
     >>> other_calls([("tok", (50, 8)), ("lm_head", (8, 50))], {"embedding", "unembedding"})
     ['embedding_rules("tok", "lm_head")']
     >>> other_calls([("tok", (50, 8)), ("head/bias", (50,))], {"unembedding_bias"})
     ['Rule("head/bias", "unembedding_bias", "t")']
+    >>> other_calls([("h/0/a/kernel", (8, 32)), ("h/0/b/kernel", (32, 8))], ["mlp_out"], widths=[8])
+    ['mlp_rules(first="a", second="b")']
+    >>> other_calls([("stem/weight", (64, 3, 8, 8))], ["patch"])
+    ['Rule("stem/weight", "patch", "d c u v")']
     """
-    found = []
-    if "mlp_in" in roles:
-        found += [mlp_call(leaves, _GATED) or mlp_call(leaves)]
+    found, every = [], every or leaves
+    if {"mlp_in", "mlp_out"}.intersection(roles):
+        of_gated = mlp_call(leaves, _GATED, every)
+        if gated or not of_gated:
+            kinds = (*_MLPS, *_pairs(leaves, widths))
+            found.append(of_gated or mlp_call(leaves, kinds, every))
+    if "position" in roles and len(positions := _positions(leaves)) == 1:
+        found += positions
+    if "patch" in roles:
+        patches = [*_patches(leaves)]
+        so_named = [rule for path, rule in patches if names.embeds_patches(path)]
+        rules = so_named or [rule for _, rule in patches]
+        found += rules if len(rules) == 1 else []
     readouts = [one for one in leaves if one[1] and _READOUT.search(one[0])]
     tables = [one for one in leaves if names.embeds_tokens(*one) and one not in readouts]
     if "embedding" in roles and len(tables) == 1:
@@ -149,31 +188,51 @@ def other_calls(leaves: Sequence[tuple[str, tuple[int, ...]]], roles: Collection
     return [call for call in found if call]
 
 
-def position_suggestion(leaves: Iterable[tuple[str, tuple[int, ...]]], beside: str) -> str:
-    """What to give for the only leaf with the name of a position table; "" if there isn't one."""
-    layouts = {2: "n d", 3: "1 n d"}
-    found = [
-        f'Rule("{path.replace(".", "/")}", "position", "{layouts[len(shape)]}")'
+def _pairs(leaves: Iterable[Leaf], widths: Collection[int]) -> Iterator[tuple[str, str]]:
+    """The names of two layers [D, F] and [F, D] of one module, F > D, if it has no third."""
+    modules: dict[tuple[str, ...], dict[str, tuple[int, ...]]] = defaultdict(dict)
+    for path, shape in leaves:
+        if names.embeds_tokens(path, shape) or _READOUT.search(path):
+            continue
+        *above, layer = re.split("[/.]", path)
+        kernel = ""
+        if above and layer in _ORDERS:
+            (*above, layer), kernel = above, layer
+        if len(shape) in (2, 3):
+            sizes = shape[:-2] + (shape[:-3:-1] if _ORDERS[kernel] else shape[-2:])
+            modules[(*above, kernel)][layer] = sizes
+    for layers in modules.values():
+        pairs = [
+            (first, second)
+            for first, (*stack, width, hidden) in layers.items()
+            for second, sizes in layers.items()
+            if sizes == (*stack, hidden, width) and width in widths and hidden > width
+        ]
+        if len(pairs) == 1:
+            yield pairs[0]
+
+
+def _positions(leaves: Iterable[Leaf]) -> list[str]:
+    """The rules of leaves with the name and the axes of a position table."""
+    return [
+        f'Rule("{path.replace(".", "/")}", "position", "{"1 " * (len(shape) - 2)}n d")'
         for path, shape in leaves
-        if _POSITION.search(path) and len(shape) in layouts and (len(shape) == 2 or shape[0] == 1)
+        if _POSITION.search(path) and (len(shape) == 2 or (len(shape) == 3 and shape[0] == 1))
     ]
-    return given(found, beside) if len(found) == 1 else ""
 
 
-def patch_suggestion(leaves: Iterable[tuple[str, tuple[int, ...]]], beside: str) -> str:
-    """What to give for the only kernel with the name and the axes of a patch embedding.
-
-    >>> patch_suggestion([("stem/weight", (64, 3, 8, 8))], "zoo.PYTORCH")
-    'rules=(Rule("stem/weight", "patch", "d c u v"), *zoo.PYTORCH)'
-    """
-    found = [
-        f'Rule("{path.replace(".", "/")}", "patch", "{layout}")'
-        for path, shape in leaves
-        if len(shape) == 4 and names.embeds_patches(path)
-        for layout, (u, v, c) in (("d c u v", (2, 3, 1)), ("u v c d", (0, 1, 2)))
-        if shape[u] == shape[v] and shape[c] <= 4
-    ]
-    return given(found, beside) if len(found) == 1 else ""
+def _patches(leaves: Iterable[Leaf]) -> Iterator[tuple[str, str]]:
+    """Kernels with the axes of a convolution over square patches of images, and linear layers with
+    the name of one; with their rules."""
+    for path, shape in leaves:
+        layouts = []
+        if len(shape) == 4:
+            axes = (("d c u v", (2, 3, 1)), ("u v c d", (0, 1, 2)))
+            layouts = [x for x, (u, v, c) in axes if shape[u] == shape[v] and shape[c] <= 4]
+        elif len(shape) == 2 and names.embeds_patches(path, 2):
+            layouts = ["d (u v c)" if path.endswith("weight") else "(u v c) d"]
+        for layout in layouts:
+            yield path, f'Rule("{path.replace(".", "/")}", "patch", "{layout}")'
 
 
 def numbered(path: str) -> str:

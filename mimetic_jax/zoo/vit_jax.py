@@ -36,8 +36,8 @@ BIG_VISION: tuple[Rule, ...] = (
     *(Rule(f"{name}.*", (), beside="probe") for name in (_ATTENTION, _MLP)),
     *_block(_SCANNED_ATTENTION, _SCANNED_MLP, stacked=True),
     *_block(_ATTENTION, _MLP),
-    Rule(r"(posembed_input/)?pos_embedding", "position", "1 n d"),
-    Rule("embedding/kernel", "patch", "u v c d"),
+    Rule(r"(posembed_input/)?pos(ition)?_embed(ding)?", "position", "1 n d"),
+    Rule("(patch_)?embed(ding)?/kernel", "patch", "u v c d"),
 )
 """vit_jax, scenic and big_vision, with `scan=True` (layers stacked along axis 0) and without.
 
@@ -46,7 +46,8 @@ MultiHeadDotProductAttention_0, whose kernels are separate, [D, H, K] and out [H
 MlpBlock_0. `num_heads` isn't needed. Checkpoints from before Linen number the submodules of a block
 together, MultiHeadDotProductAttention_1 and MlpBlock_3; they draw the same numbers. The position
 table is Transformer/posembed_input/pos_embedding [1, N, D], with a row for the class token if there
-is one; big_vision's is pos_embedding, without.
+is one; big_vision's is pos_embedding, without. Models of one's own with MlpBlock_N have this table,
+too, so that other common names of positions and patches are in it.
 
 A text tower (txt/Encoder_0/encoderblock_N, as in two_towers) has the same blocks. Attention pooling
 from a learned probe keeps its initialization, whatever its name (MAPHead_0). Two
