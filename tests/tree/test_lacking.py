@@ -9,12 +9,10 @@ from mimetic_jax import InputError, plan, rewrite, weights, zoo
 from mimetic_jax.command.expressions import parse_rules
 from mimetic_jax.schemes import (
     Impulse,
-    Independent,
     Layers,
     MeanShift,
     Mimetic,
     NormMatched,
-    Orthogonal,
     Permuted,
     SinCos,
     TFixup,
@@ -74,7 +72,7 @@ ODD = [
     *(("fc_1", "fc_2"), ("Expert_0/Dense_0", "Expert_0/Dense_1")),
 ]
 ALL = [
-    *(ZeroOut(mlp=True), TFixup(), Independent(), Orthogonal()),
+    *(ZeroOut(mlp=True), TFixup()),
     *(NormMatched(ZeroOut(mlp=True)), Layers(TFixup(), 0, 0.5), Permuted(TFixup())),
 ]
 
@@ -116,7 +114,7 @@ def test_an_mlp_of_few_layers_is_refused_or_named():
 
 def test_what_has_no_mlp_lacks_none_unless_it_is_asked_for():
     alone = ones(layers() | HEAD)
-    for scheme in (TFixup(), Orthogonal(), Independent(), ZeroOut()):
+    for scheme in (TFixup(), ZeroOut()):
         assert all(ATTENTION in write.path for write in plan(alone, scheme))
     with pytest.raises(InputError, match=r"ZeroOut\(mlp=True\) finds no MLP: put mlp_rules\(first"):
         plan(alone, ZeroOut(mlp=True))
@@ -166,16 +164,16 @@ def test_layers_of_another_width_than_attention_are_no_mlp_of_it():
 def test_attention_of_which_a_part_has_no_rule_is_refused(names):
     odd = dict(zip(("query", "key", *names), STOCK.values(), strict=True))
     tree = layers(("mlp/fc1", "mlp/fc2"), of_attention=odd)
-    for scheme in (ZeroOut(mlp=True), (SinCos(), Mimetic()), Orthogonal()):
+    for scheme in (ZeroOut(mlp=True), (SinCos(), Mimetic())):
         with pytest.raises(InputError, match=r"only value was|matches nothing|and none describes"):
             plan(ones(tree), scheme)
     with pytest.raises(InputError, match=r"ZeroOut writes out, .* leave these out with rules=(.*)"):
         plan(ones(tree), ZeroOut(mlp=True))
     dense = layers(("mlp/fc1", "mlp/fc2"), "mix", of_attention={"a": (D, 3 * D), "b": (D, D)})
     with pytest.raises(InputError, match="none describes Block_0/mix/a/kernel, ") as refused:
-        plan(ones(dense), Independent())
+        plan(ones(dense), TFixup())
     rules = parse_rules(str(refused.value).rpartition("rules=")[2])
-    assert all("mlp" in write.path for write in plan(ones(dense), Independent(), rules=rules))
+    assert all("mlp" in write.path for write in plan(ones(dense), TFixup(), rules=rules))
 
 
 START = (SinCos(), Whitened(), ZeroOut(mlp=True), Mimetic())
