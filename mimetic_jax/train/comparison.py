@@ -39,7 +39,7 @@ from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
 from mimetic_jax.train.settings import check_settings
-from mimetic_jax.train.start import source_digest, source_path
+from mimetic_jax.train.start import source_digest
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.statistics import visible
 from mimetic_jax.train.store import files
@@ -233,11 +233,8 @@ class Comparison:
         if data:
             self.load_data()
         fingerprints = {name: arm.source.fingerprint for name, arm in self.arms.items() if data}
-        weights: dict[str, str] = {}
-        for run in starting:
-            arm = self.arms[run.arm]
-            if (path := source_path(arm, run.seed)) and path not in weights:
-                weights[path] = source_digest(arm, run.seed) or ""
+        starts = {self.arms[run.arm].config.init_from for run in starting}
+        weights = {path: source_digest(path) or "" for path in starts if path}
         claim = Claim(configs.to_json(self.config), fingerprints, weights)
         return self.checked_claim(workdir, claim)
 

@@ -42,7 +42,7 @@ attention (biases stay), the position table, and all layers, without patches, po
 def initial_state(arm: Arm, seed: int, say: Callable[[str], None]) -> TrainState:
     """The state before the first step of a run: model's draw, then `init_from`, then the scheme."""
     variables, config = arm.program.draw(seed), arm.config
-    if source := source_path(arm, seed):
+    if source := config.init_from:
         variables = warm_start(variables, source, say, parts=config.init_parts)
     began = time.perf_counter()
     statistics = arm.program.task.data_statistics(config.scheme, arm.source.load)
@@ -57,23 +57,18 @@ def provenance_of(arm: Arm, seed: int) -> Provenance:
         code=source_version(),
         config=to_json(arm.config),
         data=arm.source.fingerprint,
-        source=source_digest(arm, seed),
+        source=source_digest(arm.config.init_from),
         arm=arm.name,
         seed=seed,
     )
 
 
-def source_path(arm: Arm, seed: int) -> str:
-    """The path that `init_from` names for a run; empty if it names none."""
-    return (arm.config.init_from or "").replace("{arm}", arm.name).replace("{seed}", str(seed))
-
-
-def source_digest(arm: Arm, seed: int) -> str | None:
-    """12 hexadecimal digits that differ if the weights do that a run starts from; None without any.
+def source_digest(source: str | None) -> str | None:
+    """12 hexadecimal digits that differ if the weights of an `init_from` do; None of no weights.
 
     A run that isn't finished is refused: it would give other weights later.
     """
-    if not (source := source_path(arm, seed)):
+    if not source:
         return None
     start = _Source.of(source)
     if start.file:

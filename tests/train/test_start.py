@@ -130,8 +130,9 @@ def test_analysis_starts_where_training_does(tiny, finished, tmp_path):
 
 
 def test_what_a_later_run_lacks_is_reported_before_the_first_trains(tiny, finished, tmp_path):
-    config = tiny(seeds=(0, 7), init_from=str(finished / "runs/run/{seed}"))
-    with pytest.raises(InputError, match=r"init_from .*run/7 doesn't exist"):
+    config = tiny()
+    config.arms = {name: {"init_from": f"{finished}/runs/{name}/0"} for name in ("run", "other")}
+    with pytest.raises(InputError, match=r"init_from .*other/0 doesn't exist"):
         quiet(config).train(tmp_path / "student")
     assert not (tmp_path / "student").exists()
 
