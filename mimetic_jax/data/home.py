@@ -170,10 +170,8 @@ def left_out(why: Mapping[str, str]) -> str:
     names: defaultdict[str, list[str]] = defaultdict(list)
     for name, reason in why.items():
         names[reason].append(name)
-    said = [f"{_listed(files)}: {reason}" for reason, files in names.items()]
-    if others := said[_MOST_NAMED:]:
-        said[_MOST_NAMED:] = [f"and {len(others)} other reasons"]
-    return f"left out: {len(why):,} ({'; '.join(said)})" if why else ""
+    said = "; ".join(f"{_listed(files)}: {reason}" for reason, files in names.items())
+    return f"left out: {len(why):,} ({said})" if why else ""
 
 
 def _listed(files: list[str]) -> str:

@@ -143,15 +143,16 @@ def _contents(path: Path, files: list[Path], unread: dict[str, str]) -> dict[Pat
         except InputError as error:
             if not isinstance(error.__cause__, UnicodeDecodeError):
                 raise
-            unread[name] = str(error).removeprefix(f"{file}, ")
+            line = str(error).removeprefix(f"{file}, ").partition(" isn't")[0]
+            unread[f"{line} of {name}"] = "not UTF-8"
             continue
         if not text:
             unread[name] = "empty"
         elif "\0" in text:
             line = text.count("\n", 0, text.index("\0")) + 1
-            unread[name] = f"line {line:,} has a zero byte"
+            unread[f"line {line:,} of {name}"] = "a zero byte"
         elif text in first:
-            unread[name] = f"a copy of {first[text]}"
+            unread[f"{name} of {first[text]}"] = "copies"
         else:
             texts[file], first[text] = text, name
     return dict(sorted(texts.items()))

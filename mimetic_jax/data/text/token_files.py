@@ -112,7 +112,7 @@ def _splits(
             continue
         firsts = equal[size, _digest(file) if sizes[size] > 1 else b""]
         if first := firsts.get(split):
-            unread[name] = f"a copy of {first.name}"
+            unread[f"{name} of {first.name}"] = "copies"
             continue
         if firsts:
             notes.append(f"{name} is a copy of {' and '.join(one.name for one in firsts.values())}")

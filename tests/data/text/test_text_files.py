@@ -90,7 +90,7 @@ def test_of_many_files_whole_ones_are_held_out(tmp_path):
         held_out.append([{*files} for files in inside])
     assert held_out[0] == held_out[1]
     unread, *said = load_own("text_char", str(tmp_path / "a")).notes.split("; tested on ")
-    assert unread == "left out: 2 (copy.txt: a copy of 07.txt; 00.md: a copy of 39.txt)"
+    assert unread == "left out: 2 (copy.txt of 07.txt, 00.md of 39.txt: copies)"
     tested, validated = said[0].split("; validated on ")
     for names, files in ((tested, held_out[0][2]), (validated, held_out[0][1])):
         assert names == ", ".join(f"{n:02d}.txt" for n in range(40) if texts[n] in files)
@@ -180,8 +180,8 @@ def test_source_code_is_a_text_and_its_names_tell_no_splits(tmp_path):
     )
     assert whole(tmp_path) == TEXT
     assert load_own("text_char", str(tmp_path)).notes == (
-        "left out: 3 (a/__init__.py: empty; z/latin.py: line 2 isn't UTF-8: byte 5 is 0xe4; "
-        "z/zeros.txt: line 3 has a zero byte)"
+        "left out: 3 (a/__init__.py: empty; line 2 of z/latin.py: not UTF-8; "
+        "line 3 of z/zeros.txt: a zero byte)"
     )
 
 

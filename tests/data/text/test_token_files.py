@@ -68,8 +68,8 @@ def test_llm_c_in_several_files(tmp_path):
     np.testing.assert_array_equal(corpus.train, np.concatenate([IDS + 1, IDS + 2]))
     np.testing.assert_array_equal(corpus.test, WIDE[:9])
     assert corpus.notes.startswith(
-        "left out: 2 (other.bin: no split in its name; fineweb_train_3.bin: a copy of "
-        "fineweb_train_2.bin); "
+        "left out: 2 (other.bin: no split in its name; fineweb_train_3.bin of "
+        "fineweb_train_2.bin: copies); "
     )
 
 
