@@ -114,8 +114,8 @@ class ArmResult:
 
     @property
     def images(self) -> int:
-        """The number of test images, whose choice widens intervals; 0 for texts, whose test sets have
-        enough tokens."""
+        """The number of test images, whose choice widens intervals; for texts 0: they have enough
+        tokens."""
         if self.score is not ACCURACY:
             return 0
         return max((run.examples for run in self.runs.values()), default=0)
