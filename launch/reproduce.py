@@ -22,9 +22,9 @@ second command, with --docs, writes the open tables in docs/ from these lines al
 table: it then stands in results/closed/ as it is. Rows whose data is missing are left out and
 named; the others go on.
 
-Runs are trained one after the other in this process. --share=0/8 trains an eighth of them, beside
-seven other processes that share the folders; an array of launch/slurm.sbatch passes it to each of
-its tasks. --dry-run shows what is left, and the table.
+Runs are trained one after the other in this process. --share=0/8 trains an eighth of them, or of
+arms where these search their rates, beside seven other processes that share the folders; an array
+of launch/slurm.sbatch passes it to each of its tasks. --dry-run shows what is left, and the table.
 
 Exit code: 0 if everything asked for was done, 1 if runs failed or lacked data (the others still
 ran), 2 for bad input, 75 if it was stopped.
@@ -56,7 +56,7 @@ from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.command import shipped
 from mimetic_jax.command.assign import assign, parse_field, parse_seeds
-from mimetic_jax.data.home import expanded
+from mimetic_jax.data.home import existing, expanded
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.store import files
@@ -132,7 +132,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given.seeds = parse_seeds("--seeds", given.seeds) if given.seeds else ()
     given.arms = tuple(filter(None, given.arms.split(",")))
     given.workdir = path_of(given.workdir)
-    given.file = str(expanded(given.file).resolve()) if given.file else ""
+    given.file = str(existing(expanded(given.file).resolve())) if given.file else ""
     given.data_dir = given.data_dir or ""
     counts = {"num_heads": given.heads, "num_kv_heads": given.kv_heads}
     given.heads = {name: count for name, count in counts.items() if count is not None}
@@ -254,19 +254,9 @@ def rows_named(given: argparse.Namespace) -> list[Row]:
     if given.small and not named and not (name in FIGURES and FIGURES[name].small):
         raise InputError(f"{name} has no form that a CPU trains in minutes: leave out --small")
     named = [by_number[number] for number in numbers] if numbers else named
-    if given.file and name not in FIGURES:
-        _check_file(given.file)
-        if not any(row.needs for row in named):
-            raise InputError(f"--file={given.file}: {name} needs no file")
+    if given.file and name not in FIGURES and not any(row.needs for row in named):
+        raise InputError(f"--file={given.file}: {name} needs no file")
     return named
-
-
-def _check_file(file: str) -> None:
-    path = pathlib.Path(file)
-    if not path.is_file():
-        raise InputError(f"--file={file}: there is no such file")
-    elif path.suffix not in (".npz", ".safetensors"):
-        raise InputError(f"--file={file} is none of .npz, .safetensors")
 
 
 def _own(given: argparse.Namespace, number: int, text: str) -> Row:

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.rates import Choice, Search
-from mimetic_jax.train.record import CONTROLS, Record
-from mimetic_jax.train.statistics import Difference, holm
+from mimetic_jax.train.record import Record
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import Lines
-from mimetic_jax.train.verdicts import BASELINES, ArmResult, compared
+from mimetic_jax.train.verdicts import ArmResult, compared, corrected
 from papers.record import Row
 
 
@@ -115,8 +114,8 @@ class ResultStore:
             runs = {arm: self.runs(row, arm) for arm in row.arms}
         self._check_data(row, runs)
         results = compared([ArmResult(arm, own, row.label) for arm, own in runs.items() if own])
-        arms = {result.arm: result for result in results}
-        return corrected(arms) if row.ladder else arms
+        results = corrected(results) if row.ladder else results
+        return {result.arm: result for result in results}
 
     def _check_data(self, row: Row, runs: Mapping[str, Mapping[int, Line]]) -> None:
         # Lines of older versions don't know their data.
@@ -139,19 +138,3 @@ class ResultStore:
         self._raw[key].append((str(path), line.to_json()))
         if key in self._lines:
             self._lines[key].append(line)
-
-
-def corrected(arms: Mapping[str, ArmResult]) -> dict[str, ArmResult]:
-    """Arms with the differences of those that are no controls corrected for their number."""
-    entrants = [arm for arm in arms if not arm.startswith(tuple(CONTROLS.values()))]
-    differences: dict[str, dict[str, Difference]] = defaultdict(dict)
-    for name in BASELINES:
-        adjusted = holm([arms[arm].differences.get(name) for arm in entrants])
-        for arm, difference in zip(entrants, adjusted, strict=True):
-            differences[arm] |= {name: difference} if difference else {}
-    return {
-        arm: dataclasses.replace(result, differences=differences[arm])
-        if arm in entrants
-        else result
-        for arm, result in arms.items()
-    }

@@ -5,11 +5,8 @@ A table of our own is an entry of `TABLES` in papers/questions.py, whose rows na
 
 Arms are named in configs/arms.py; norm_matched_NAME and permuted_NAME are the controls of NAME, and
 tables find them by these names. `python launch/reproduce.py questions/first --data_dir=DIR` trains
-what has no line yet, `--row=2` a row, `--share=0/3`, `1/3` and `2/3` in three processes at once:
-shares are of arms where these search their rates, else of runs, and all share --workdir. A finished
-run is a line of results/questions/first.jsonl, found again by table, row, arm, rate and seed. For
-a page, `<!-- table: questions/first -->` and `<!-- end -->` in docs/, then a second command,
-`python launch/reproduce.py --docs`.
+what has no line yet. For a page, `<!-- table: questions/first -->` and `<!-- end -->` in docs/,
+then a second command, `python launch/reproduce.py --docs`.
 """
 
 from __future__ import annotations

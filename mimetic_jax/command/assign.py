@@ -95,7 +95,7 @@ def _type_of(config: ConfigDict, path: Sequence[str]) -> Any:
     for depth, name in enumerate(path):
         if not isinstance(node, ConfigDict) or name not in node:
             beside = node if isinstance(node, ConfigDict) else ()
-            names = [".".join([*path[:depth], one]) for one in beside]
+            names = [".".join([*path[:depth], field]) for field in beside]
             raise unknown("config field", ".".join(path), names)
         parent, node = node, node[name]
     return parent.get_type(path[-1])
@@ -106,8 +106,8 @@ def parse_seeds(flag: str, text: str) -> tuple[int, ...]:
 
     They are numbers and ranges with commas between, or a `range` or a tuple as Python writes them.
     """
-    if found := re.fullmatch(r"range\((?:(\d{1,10}), *)?(\d{1,10})\)", text):
-        parts = [range(int(found[1] or 0), int(found[2]))]
+    if match := re.fullmatch(r"range\((?:(\d{1,10}), *)?(\d{1,10})\)", text):
+        parts = [range(int(match[1] or 0), int(match[2]))]
     else:
         parts = [_of_part(part) for part in text.strip("()[] ").removesuffix(",").split(",")]
     if not all(parts) or max(map(max, parts)) >= 2**32:
@@ -122,5 +122,5 @@ def parse_seeds(flag: str, text: str) -> tuple[int, ...]:
 
 def _of_part(text: str) -> range:
     """The seeds of a number or a range such as 0-7; none of anything else."""
-    found = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", text.strip())
-    return range(int(found[1]), int(found[2] or found[1]) + 1) if found else range(0)
+    match = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", text.strip())
+    return range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)

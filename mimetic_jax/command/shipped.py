@@ -176,7 +176,7 @@ def separated(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     >>> separated(["main.py", "--config=mine.py", "--config.seeds", "0-3", "--config.batch=8"])
     (['main.py', '--config=mine.py'], ['--config.seeds=0-3', '--config.batch=8'])
     """
-    others, found = [], list[str]()
+    others, fields = [], list[str]()
     words = list(argv)
     while words:
         word = words.pop(0)
@@ -185,8 +185,8 @@ def separated(argv: Sequence[str]) -> tuple[list[str], list[str]]:
             continue
         if "=" not in word and words and not re.match(r"--?[A-Za-z]", words[0]):
             word = f"{word}={words.pop(0)}"
-        found.append(f"--{word.lstrip('-')}")
-    return others, found
+        fields.append(f"--{word.lstrip('-')}")
+    return others, fields
 
 
 def _titles() -> dict[str, str]:

@@ -80,11 +80,11 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
         raise InputError(f"batch {config.batch} is not divisible by {devices} devices")
     if config.eval.batch % devices:
         raise InputError(f"eval.batch {config.eval.batch} is not divisible by {devices} devices")
-    for section, one in (("optimizer", "warmup"), ("eval", "every")):
-        steps_given, epochs_given = config[section][one], config[section][f"{one}_epochs"]
+    for section, field in (("optimizer", "warmup"), ("eval", "every")):
+        steps_given, epochs_given = config[section][field], config[section][f"{field}_epochs"]
         if steps_given and epochs_given:
             raise InputError(
-                f"give {section}.{one} ({steps_given} steps) or {one}_epochs ({epochs_given}), "
+                f"give {section}.{field} ({steps_given} steps) or {field}_epochs ({epochs_given}), "
                 "not both"
             )
     schedule_of(config, steps, per_epoch)
@@ -170,24 +170,24 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     >>> difference({**old, "accumulate": 1}, old)
     'accumulate is 1 there and unset here'
     """
-    found = _first_differing(old, new)
+    differing = _first_differing(old, new)
     for arm in sorted(old["arms"].keys() & new["arms"].keys()):
         # Whole arms: an override of 0 isn't one that is missing.
-        found = found or _first_differing(
+        differing = differing or _first_differing(
             _merged(old, old["arms"][arm]), _merged(new, new["arms"][arm]), f"arms.{arm}."
         )
-    return found
+    return differing
 
 
 def _first_differing(
     old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 ) -> str | None:
-    there, here = (affecting(one, "result") for one in (old, new))
+    there, here = (affecting(recorded, "result") for recorded in (old, new))
     for name in sorted(there.keys() | here.keys()):
         before, now = there.get(name), here.get(name)
         off = not (name in there and name in here) and not (before or now)
         if before != now and not off:
-            before, now = (one.get(name, "unset") for one in (there, here))
+            before, now = (fields.get(name, "unset") for fields in (there, here))
             return f"{prefix}{name} is {before} there and {now} here"
     return None
 
@@ -213,9 +213,9 @@ def _merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, 
 
 def check_continues(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     """Check that what was trained `where` with one configuration may be continued with another."""
-    if found := difference(old, new):
+    if differing := difference(old, new):
         raise InputError(
-            f"{where} belongs to a different config ({found}): choose another --workdir"
+            f"{where} belongs to a different config ({differing}): choose another --workdir"
         )
 
 

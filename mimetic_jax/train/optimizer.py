@@ -111,7 +111,7 @@ def _matrices(
     having = [rule for rule in roles if rule.roles]
     among = frozenset(path for path, _ in named)
     described = {path: find_rule(path, having, among) for path, _ in named}
-    found = {}
+    dimensions = {}
     stacks = set()
     for path, leaf in named:
         rule, block = described[path] or (None, "")
@@ -120,7 +120,7 @@ def _matrices(
             for axis in {*range(leaf.ndim)}.difference(inputs, outputs):
                 stacks.add((block.rpartition("/")[0] or block, axis, leaf.shape[axis]))
             if _HIDDEN.issuperset(rule.roles):
-                found[path] = contrib.MuonDimensionNumbers(inputs, outputs)
+                dimensions[path] = contrib.MuonDimensionNumbers(inputs, outputs)
     for path, leaf in named:
         if described[path] or not _HIDDEN_NAME.fullmatch(path):
             continue
@@ -129,8 +129,8 @@ def _matrices(
             if path.startswith(f"{top}/") and leaf.ndim == 3 and leaf.shape[axis] == layers:
                 matrix = tuple(at for at in range(3) if at != axis)
         if matrix:
-            found[path] = contrib.MuonDimensionNumbers(matrix[:1], matrix[1:])
-    return found
+            dimensions[path] = contrib.MuonDimensionNumbers(matrix[:1], matrix[1:])
+    return dimensions
 
 
 def _factors(tree: Any, rules: Rules) -> Any:

@@ -49,7 +49,7 @@ class Program:
         self.steps = config.steps or round(config.epochs * self.feed.steps_per_epoch)
         self.schedule = schedule_of(config, self.steps, self.feed.steps_per_epoch)
         traits = self.task.model.traits
-        given = (one if isinstance(one, Rule) else Rule(*one) for one in config.rules)
+        given = (rule if isinstance(rule, Rule) else Rule(*rule) for rule in config.rules)
         self.rewrite_options: dict[str, Any] = {
             "rules": tuple(given) or traits.rules,
             "num_heads": config.num_heads or None,
@@ -210,7 +210,7 @@ class Program:
         peak, factor = rates
         shared = self.feed.begin(arrays, order_key(data_key), state.step)
 
-        def one(index: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
+        def step(index: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
             state, history = carry
             examples = self.feed.examples(arrays, shared, state.step)
             with jax.named_scope("augmentation"):
@@ -226,7 +226,7 @@ class Program:
         )
         names = (*metrics, "grad_norm")
         history = {name: jnp.zeros(self.feed.max_dispatch) for name in names}
-        return jax.lax.fori_loop(0, count, one, (state, history))
+        return jax.lax.fori_loop(0, count, step, (state, history))
 
 
 def _cpu() -> jax.Device | None:

@@ -116,12 +116,12 @@ def model(name: str, **values: Any) -> ConfigDict:
         InputError: for an unknown model or field, with the nearest name.
     """
     fields = {field.name.removeprefix("model."): field for field in _of_model(name)}
-    found = Config({"name": name, **{name: _initial(f) for name, f in fields.items()}})
+    config = Config({"name": name, **{name: _initial(f) for name, f in fields.items()}})
     for field, value in values.items():
         if field not in fields:
             raise unknown(f"field of model {name}", field, fields)
-        found[field] = value
-    return found
+        config[field] = value
+    return config
 
 
 def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

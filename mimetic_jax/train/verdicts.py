@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from mimetic_jax.train.statistics import (
     Difference,
     Spread,
     by_choice,
+    holm,
     paired_difference,
     table_spread,
     too_few,
@@ -114,8 +116,8 @@ class ArmResult:
 
     @property
     def images(self) -> int:
-        """The number of test images, whose choice widens intervals; 0 for texts, whose test sets have
-        enough tokens."""
+        """The number of test images, whose choice widens intervals; for texts 0: they have enough
+        tokens."""
         if self.score is not ACCURACY:
             return 0
         return max((run.examples for run in self.runs.values()), default=0)
@@ -175,6 +177,22 @@ def compared(results: Sequence[ArmResult]) -> list[ArmResult]:
 
     return [
         dataclasses.replace(result, differences=dict(differences(result))) for result in results
+    ]
+
+
+def corrected(results: Sequence[ArmResult]) -> list[ArmResult]:
+    """Arms with p of those that are no controls corrected for their number (Holm)."""
+    entrants = [result for result in results if not result.arm.startswith(tuple(CONTROLS.values()))]
+    differences: dict[str, dict[str, Difference]] = defaultdict(dict)
+    for name in BASELINES:
+        adjusted = holm([result.differences.get(name) for result in entrants])
+        for result, difference in zip(entrants, adjusted, strict=True):
+            differences[result.arm] |= {name: difference} if difference else {}
+    return [
+        dataclasses.replace(result, differences=differences[result.arm])
+        if result in entrants
+        else result
+        for result in results
     ]
 
 
