@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from mimetic_jax.weights import cooccurrence, from_counts
-from mimetic_jax.weights.counts import positive_information
+from mimetic_jax.weights.counts import CONTEXTS
 
 DOCUMENT, FOLLOWERS, FOLLOWS = 1000, 50, 0.75
 T = TypeVar("T")
@@ -60,9 +60,8 @@ def main() -> None:
     given = [int(float(argument)) for argument in sys.argv[1:]]
     size, vocab, dim = (*given, *(100_000_000, 50_000, 768)[len(given) :])
     text = drawn(size, vocab)
-    counts = timed(f"count {size:,} tokens", lambda: cooccurrence(text, vocab))
-    entries = positive_information(counts).nnz
-    print(f"{counts.nnz:,} pairs of {vocab:,} tokens, {entries:,} with positive information")
+    counts = timed(f"count {size:,} tokens", lambda: cooccurrence(text, vocab, contexts=CONTEXTS))
+    print(f"{counts.nnz:,} pairs of {vocab:,} tokens, those with {CONTEXTS:,} frequent ones")
     timed(f"embedding of {dim} columns", lambda: from_counts(jax.random.key(0), counts, dim))
     print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 

@@ -32,6 +32,7 @@ from mimetic_jax.schemes.base import named_if_traced
 from mimetic_jax.tree.placement import constrained
 from mimetic_jax.weights.attention import attention_sizes
 from mimetic_jax.weights.checks import check_dtype, check_key, check_room, counts, in_dtype
+from mimetic_jax.weights.counts import CONTEXTS
 
 Axes: TypeAlias = int | Sequence[int]
 
@@ -290,18 +291,26 @@ def mean_shift(
 
 
 def from_counts(
-    counts: Any, *, smoothing: float = 0.75, base: Initializer | None = None
+    counts: Any,
+    *,
+    smoothing: float = 0.75,
+    contexts: int = CONTEXTS,
+    std: float | None = None,
+    base: Initializer | None = None,
 ) -> Initializer:
     """Embeddings of tokens from how often they stand near each other in your text.
 
-    √D σ · normalized(U_i S^½) Q, the rows of `weights.from_counts`, at the root mean square σ of
-    `base`; tokens that the text lacks have the rows of `base`.
+    √D σ · normalized(U_i S^½) Q, the rows of `weights.from_counts`, at the root mean square σ;
+    tokens that the text lacks have the rows of `base`.
 
     Args:
         counts: [V, V] of `weights.cooccurrence`; V is that of the layer, padding included.
         smoothing: the power of the neighbors' frequencies.
-        base: the initializer whose scale is kept; unless given Flax's for `nn.Embed`, normal with
-            the variance 1/D.
+        contexts: the number of most frequent tokens whose counts are used.
+        std: σ; that of `base` unless given. If positions are added to the embedding, or the output
+            layer is the embedding, these need another scale, too: `schemes.Cooccurrence` gives it.
+        base: the initializer that is replaced; unless given Flax's for `nn.Embed`, normal with the
+            variance 1/D.
 
     Returns:
         init(key, (V, D), dtype), for `embedding_init` of `nn.Embed` and `nnx.Embed`.
@@ -321,7 +330,7 @@ def from_counts(
 
     Reference: Neural Word Embedding as Implicit Matrix Factorization (Levy and Goldberg 2014).
     """
-    scheme = Cooccurrence(smoothing=smoothing)
+    scheme = Cooccurrence(smoothing=smoothing, contexts=contexts, std=std)
     base = base or jax.nn.initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
 
     def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:

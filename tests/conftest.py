@@ -1,4 +1,5 @@
-"""Fixtures. No environment variable stays set: the library must work in a clean environment."""
+"""Fixtures. No environment variable stays set but the folder of prepared data, which isn't the
+user's: the library must work in a clean environment."""
 
 import contextlib
 import gc
@@ -39,6 +40,12 @@ jax.config.update("jax_disable_most_optimizations", True)
 # compiled is kept in the checkout. `make clean` removes it.
 jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(__file__).parents[1] / ".cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    with mock.patch.dict(os.environ, XDG_CACHE_HOME=str(tmp_path_factory.mktemp("cache"))):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

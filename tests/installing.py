@@ -34,16 +34,18 @@ def installed(folder: pathlib.Path, *options: str) -> pathlib.Path:
     return programs
 
 
-def printed_twice(program: str) -> list[str]:
-    """What two processes print that have sets in different orders."""
+def printed_twice(
+    program: str, variable: str = "PYTHONHASHSEED", values: tuple[str, str] = ("1", "2")
+) -> list[str]:
+    """What two processes print that differ in a variable: have sets in different orders."""
     return [
         subprocess.run(
             [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed, "JAX_PLATFORMS": "cpu"},
+            env={**os.environ, variable: value, "JAX_PLATFORMS": "cpu"},
             cwd=ROOT,
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-        for seed in "12"
+        for value in values
     ]

@@ -22,7 +22,7 @@ ALLOWED = {
     "nnx": {"base", "schemes", "tree", "weights"},
     "torch": {"base", "rules", "schemes", "tree", "weights", "zoo"},
     "models": {"base", "rules", "weights"},  # no scheme
-    "data": {"base", "host"},
+    "data": {"base", "host", "weights"},
     "train": {"base", "data", "host", "models", "rules", "schemes", "tree", "weights", "zoo"},
     "analysis": {
         *("base", "data", "host", "models", "rules", "schemes", "train", "trained", "tree"),

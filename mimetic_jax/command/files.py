@@ -25,16 +25,16 @@ from mimetic_jax.base.tensor_files import joined, mapped, parts, read_file
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.data.home import existing
+from mimetic_jax.data.text.counted import kept_counts
 from mimetic_jax.data.text.token_files import token_ids
 from mimetic_jax.schemes import PositionalHeads, as_tuple
 from mimetic_jax.schemes.base import inside
-from mimetic_jax.schemes.first_layer import Cooccurrence, window_of
+from mimetic_jax.schemes.first_layer import Cooccurrence, counted_for
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.trained.positional import Turning
 from mimetic_jax.tree.rewrite import blocks, plan, rewrite_in_place
 from mimetic_jax.tree.tree import Tree
-from mimetic_jax.weights import cooccurrence
 from mimetic_jax.weights.rotary import Rotary
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def rewrite_file(argv: Sequence[str]) -> None:
     for positional in heads:
         positional.check_config(config)
     given["grid"] = options.grid
-    if (window := window_of(as_tuple(scheme))) and options.tokens:
-        given["counts"] = _counts(options.tokens, tensors, window, given)
+    if (how := counted_for(as_tuple(scheme))) and options.tokens:
+        given["counts"] = _counts(options.tokens, tensors, how, given)
     planned = plan(tensors, scheme, **given)
     print(planned, flush=True)
     if options.dry_run:
@@ -139,7 +139,7 @@ def check_file(argv: Sequence[str]) -> None:
     tensors, rotary = _trained(options, given)
     counts = None
     if options.tokens:
-        counts = _counts(options.tokens, tensors, Cooccurrence().window, given)
+        counts = _counts(options.tokens, tensors, counted_for([Cooccurrence()]), given)
     report = check(tensors, effective=not options.bare, rotary=rotary, counts=counts, **given)
     print(report)
     if options.png and report.positional:
@@ -326,9 +326,7 @@ def _add_tokens(parser: argparse.ArgumentParser, purpose: str) -> None:
     )
 
 
-def _counts(
-    file: str, tensors: Mapping[str, Any], window: int, given: Mapping[str, Any]
-) -> csr_array:
+def _counts(file: str, tensors: Mapping[str, Any], how: Any, given: Mapping[str, Any]) -> csr_array:
     """The counts of the tokens of a file, for the vocabulary that the tensors have."""
     path = existing(pathlib.Path(file))
     options = {name: given[name] for name in ("num_heads", "num_kv_heads", "rules")}
@@ -336,7 +334,9 @@ def _counts(
     vocab = next((roles["embedding"][0] for roles in shapes if "embedding" in roles), 0)
     tokens = token_ids(path, vocab)
     # Without an embedding the scheme says what is missing.
-    return cooccurrence(tokens, vocab or int(tokens.max()) + 1, window)
+    counts = kept_counts(tokens, vocab or int(tokens.max()) + 1, *how)
+    print(f"{counts.nnz:,} counts of {file}; their decomposition is next", flush=True)
+    return counts
 
 
 def _grid(text: str) -> tuple[int, int]:

@@ -8,9 +8,11 @@ import pathlib
 import re
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
+
+import numpy as np
 
 from mimetic_jax.base.errors import InputError, check_no_pointer
 
@@ -157,6 +159,25 @@ def keep(path: Path, write: Callable[[IO[bytes]], object]) -> bool:
     except OSError:  # no home folder, a full disk
         return False
     return True
+
+
+def kept_arrays(
+    path: Path, names: Iterable[str], make: Callable[[], dict[str, np.ndarray]]
+) -> tuple[dict[str, np.ndarray], str]:
+    """The arrays of a file of the cache, made and kept if there is none or it is damaged.
+
+    The note is "" unless it was damaged: the checksums of its arrays are checked.
+    """
+    note = ""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            return {name: file[name] for name in names}, note
+    except Exception as error:  # a damaged file may raise anything
+        if not isinstance(error, OSError):  # else there is none
+            note = f"{path} was damaged and is made again"
+    arrays = make()
+    keep(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    return arrays, note
 
 
 def left_out(why: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""A decoder-only transformer for text: pre-norm, with the output tied to the embedding."""
+"""A decoder-only transformer for text: pre-norm, its output tied to the embedding or not."""
 
 from __future__ import annotations
 
@@ -32,11 +32,17 @@ from mimetic_jax.weights.rotary import Rotary
 
 RULES = (
     Rule("embedding", "embedding", "t d", multiplied=True),
+    Rule("unembedding", "unembedding", "t d"),
     Rule("decoder_bias", "unembedding_bias", "t"),
+    Rule("norm/scale", "tied_gain", "d", beside="!unembedding"),
     *(dataclasses.replace(rule, read_only=rule.of_norm) for rule in FLAX),
 )
 """What the parameters are: stock Flax's names, whose gated MLP schemes may write here, the
-embedding, and the output layer's bias."""
+embedding, and the output layer."""
+
+
+def _output(params: Any) -> tuple[jax.Array, jax.Array]:
+    return params.get("unembedding", params["embedding"]), params["decoder_bias"]
 
 
 def _rotary(model: GPT) -> Rotary | None:
@@ -48,7 +54,7 @@ def _rotary(model: GPT) -> Rotary | None:
 class GPT(nn.Module):
     """A causal language model: output n depends on tokens 0 … n.
 
-    Calling it gives hidden states [B, N, D], whose products with the embedding are the logits:
+    Calling it gives hidden states [B, N, D], whose products with the output layer are the logits:
     with a large vocabulary those of a whole batch don't fit in memory, and
     `train.tasks.cross_entropy.token_losses` takes them in chunks. `logits` makes all of them.
     Attention has the parameter names of Flax's own layer.
@@ -80,6 +86,8 @@ class GPT(nn.Module):
             content and the rest position, of the uniform 72 %.
         embedding_std: standard deviation of a normal embedding in place of .01, if it isn't 0. At
             D^-1/2 two thirds of what enters the first block are content, at any width.
+        tied: the output layer is the embedding; else `unembedding` is, whose initial values are
+            drawn likewise.
         embedding_dropout: rate of dropout on the embedded tokens.
         dropout_of: what it drops: "tokens" of the vocabulary, drawn once per call for all positions
             of a token, or single "elements".
@@ -122,6 +130,7 @@ class GPT(nn.Module):
     dropout: float = 0.0
     embedding: str = "normal"
     embedding_std: float = 0.0
+    tied: bool = True
     embedding_dropout: float = 0.0
     dropout_of: str = "tokens"
     base: str = "timm"
@@ -134,7 +143,7 @@ class GPT(nn.Module):
         rotary=_rotary,
         sharding=TRANSFORMER_SHARDING,
         no_decay=r"(bias|scale|embedding)$",
-        output=lambda params: (params["embedding"], params["decoder_bias"]),
+        output=_output,
     )
 
     @nn.compact
@@ -146,8 +155,10 @@ class GPT(nn.Module):
         if self.embedding == "uniform":
             initial = functools.partial(jax.random.uniform, minval=-0.1, maxval=0.1)
         embedding: Any = self.param("embedding", initial, (self.vocab, self.width))
-        # `logits` alone uses it, but `init` traces this method.
+        # `logits` alone uses them, but `init` traces this method.
         self.param("decoder_bias", nn.initializers.zeros, (self.vocab,))
+        if not self.tied:
+            self.param("unembedding", initial, embedding.shape)
         x = embedding[tokens]
         if self.dropout_of == "elements":
             x = Dropout()(x, self.embedding_dropout, train)
@@ -168,8 +179,8 @@ class GPT(nn.Module):
     def logits(self, tokens: jax.Array, train: bool = False) -> jax.Array:
         """Logits float32 [B, N, V] of the next tokens."""
         hidden = self(tokens, train)
-        embedding: Any = self.get_variable("params", "embedding")
-        return hidden @ embedding.T + self.get_variable("params", "decoder_bias")
+        embedding, bias = _output(self.variables["params"])
+        return hidden @ embedding.T + bias
 
     def _check(self, length: int) -> None:
         check_heads(self)

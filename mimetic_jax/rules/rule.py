@@ -51,6 +51,7 @@ ROLES = {
     "embedding": "t d",
     "unembedding": "t d",
     "unembedding_bias": "t",
+    "tied_gain": "d",
     "query_gain": "k",
     "key_gain": "k",
     "attention_gain": "d",
@@ -65,6 +66,8 @@ ROLES = {
 """Canonical axes of each role: d width, h heads, g key/value heads, k head width, f hidden width,
 n tokens or positions (with the class token's), t tokens of a vocabulary, u rows and v columns of a
 filter or of a table, c channels, r the rows and columns of a table in one.
+
+Where the output layer is the embedding, `tied_gain` is the scale of the norm before it.
 
 An MLP over channels is `mlp_in` and `mlp_out`, one over tokens `token_in` and `token_out`. The
 zoo's rules for the kernels of a gated MLP, (act(x mlp_gate) ∘ x mlp_in) mlp_out, are `read_only`.
@@ -84,7 +87,7 @@ the four γ and λ in the layer's block, and `check` and `fit` multiply them int
 
 ATTENTION = ("query", "key", "value", "out")
 
-FIRST_LAYER = frozenset(("embedding", "unembedding", "unembedding_bias", "patch"))
+FIRST_LAYER = frozenset(("embedding", "unembedding", "unembedding_bias", "tied_gain", "patch"))
 NORMS = frozenset(
     ("attention_gain", "mlp_gain", "shared_gain", "attention_scale", "mlp_scale", "post_norm")
 )

@@ -12,8 +12,10 @@ import jax.numpy as jnp
 
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import COUNT
 from mimetic_jax.schemes.base import Block, Context, Scheme, inside
-from mimetic_jax.weights.counts import SMOOTHING, WINDOW
+from mimetic_jax.weights.checks import POSITIVE
+from mimetic_jax.weights.counts import CONTEXTS, SMOOTHING, WINDOW
 from mimetic_jax.weights.patches import SHARE, square
 
 _LASTING = 0.05
@@ -24,11 +26,14 @@ _LASTING = 0.05
 class Cooccurrence(Scheme):
     """Embeddings of tokens from how often they stand near each other in the training text.
 
-    Rows of U S^½ of the text's positive pointwise mutual information, at the root mean square of
-    the embedding that they replace and in random axes: see `weights.from_counts`. Tokens that the
-    text lacks keep their rows. The counts are given to `rewrite`, as
-    `counts=weights.cooccurrence(tokens, vocab)`; the trainer counts its training split. An untied
-    output layer stays as it is.
+    Rows of U S^½ of the text's positive pointwise mutual information, in random axes: see
+    `weights.from_counts`. Tokens that the text lacks keep their rows. The counts are given to
+    `rewrite`, as `counts=weights.cooccurrence(tokens, vocab)`; the trainer counts its training
+    split. An untied output layer stays as it is.
+
+    With a σ of its own, what depends on the embedding's scale goes along: a table of positions that
+    are added is multiplied by σ over the old one, and where the output layer is the embedding, the
+    gain of the norm before it is divided by that, so that logits are as large as before.
 
     Before `PositionalHeads` with a constant channel, which turns the rows into that channel's
     complement: (Cooccurrence(), PositionalHeads(base, channel=0)).
@@ -37,31 +42,57 @@ class Cooccurrence(Scheme):
         window: w, the largest distance of a pair, if the scheme has its text counted: by the
             trainer or by `mimetic rewrite --tokens`.
         smoothing: a, the power of the neighbors' frequencies.
+        contexts: the number of most frequent tokens whose counts are used; likewise.
+        std: σ, the root mean square of the embedding; None keeps that of the one it replaces. Under
+            Adam structure of this size lasts about σ / rate steps of a token.
 
-    Reference: ours for initialization; the law is Levy and Goldberg's (2014), and trained language
-    models have it: docs/trained.md.
+    Reference: the law is Levy and Goldberg's (2014), and trained language models have it:
+    docs/trained.md.
     """
 
     window: Annotated[int, WINDOW] = 5
     smoothing: Annotated[float, SMOOTHING] = 0.75
+    contexts: Annotated[int, COUNT] = CONTEXTS
+    std: Annotated[float, POSITIVE] | None = None
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        return roles & {"embedding"}
+        if "embedding" not in roles or self.std is None:
+            return roles & {"embedding"}
+        return roles & {"embedding", "position", "tied_gain"}
+
+    def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
+        if self.std is not None and not present & {"unembedding", "tied_gain"}:
+            raise InputError(
+                f"std={self.std:g} changes logits, if the output layer is the embedding: put "
+                "Rule(path, 'unembedding', 't d') of another output layer in front of the rules, "
+                "or Rule(path, 'tied_gain', 'd') of the norm before this one"
+            )
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         base, counts = block["embedding"], _counts(self, context)
-        dim, smoothing = base.shape[1], self.smoothing
-        rows = weights.from_counts(key, counts, dim, smoothing=smoothing, base=base)
-        return {"embedding": rows}
+        rows = weights.from_counts(
+            key,
+            counts,
+            base.shape[1],
+            smoothing=self.smoothing,
+            contexts=self.contexts,
+            std=self.std,
+            base=base,
+        )
+        drawn = {"embedding": rows}
+        if self.std is not None:
+            ratio = self.std / jnp.sqrt(jnp.mean(jnp.square(base)))
+            for role in self.writes(frozenset(block)) - {"embedding"}:
+                drawn[role] = block[role] * (ratio if role == "position" else 1 / ratio)
+        return drawn
 
     def note(self, block: Block, context: Context) -> str:
         size = jnp.sqrt(jnp.mean(jnp.square(block["embedding"])))
-        if getattr(self, "std", None) or isinstance(size, jax.core.Tracer) or size >= _LASTING:
+        if self.std is not None or isinstance(size, jax.core.Tracer) or size >= _LASTING:
             return ""
         return (
             f"Cooccurrence keeps the embedding's σ of {size:.2g}. Adam changes an entry by about "
-            "the rate per visit, so larger rows last longer: give Cooccurrence(std=1) if a norm "
-            "reads them, no position is added and the output layer is its own"
+            "the rate per visit, so larger rows last longer: see its std"
         )
 
 
@@ -140,21 +171,23 @@ class Whitened(Scheme):
         return {"patch": (norm * kernel).reshape(block.shapes["patch"])}
 
 
-def window_of(schemes: Iterable[Scheme]) -> int | None:
-    """The window in which schemes have tokens counted; None if they take no counts.
+def counted_for(schemes: Iterable[Scheme]) -> tuple[int, int] | None:
+    """The window and the contexts with which schemes have tokens counted; None without counts.
 
-    >>> window_of([Unigram(), Cooccurrence(2)])
-    2
+    >>> counted_for([Unigram(), Cooccurrence(2)])
+    (2, 8192)
 
     Raises:
-        InputError: if it isn't the same for all of them.
+        InputError: if windows differ.
     """
     taking = [one for one in inside(schemes) if isinstance(one, Cooccurrence | Unigram)]
-    windows = {one.window for one in taking if isinstance(one, Cooccurrence)}
+    laws = [one for one in taking if isinstance(one, Cooccurrence)]
+    windows = {one.window for one in laws}
     if len(windows) > 1:
         raise InputError(f"tokens are counted in windows of {sorted(windows)} at once: take one")
     # Frequencies are the same in any window.
-    return next(iter(windows), 1) if taking else None
+    contexts = max([CONTEXTS, *(one.contexts for one in laws)])
+    return (next(iter(windows), 1), contexts) if taking else None
 
 
 def _counts(scheme: Scheme, context: Context) -> Any:

@@ -221,10 +221,8 @@ def rewrite(
     or `eval_shape` the computation stays in the program. There, over automatic mesh axes,
     `out_shardings` decides.
 
-    The same key gives the same products under `jit` and eagerly, to rounding, but not the same
-    kernels: singular vectors have arbitrary signs, so that a column of the query and the same
-    column of the key, or of value and out, may both be negated. If kernels must be equal bit for
-    bit, draw them in the same way.
+    The same key gives the same kernels under `jit` and eagerly, and on every processor, to
+    rounding. If they must be equal bit for bit, draw them in the same way.
 
     Inside `shard_map` every device would draw its shard as if it were the whole leaf, from the same
     key: if heads are sharded, value and out of all shards together would have several times

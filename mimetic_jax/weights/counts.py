@@ -2,45 +2,61 @@
 
 from __future__ import annotations
 
-import functools
+import hashlib
 import itertools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.typed import Range, shown
-from mimetic_jax.host.cores import cores, limited_blas, on_cores
-from mimetic_jax.weights.checks import check_key, check_room, number
+from mimetic_jax.base.typed import Range, converted, shown
+from mimetic_jax.host.cores import limited_blas, on_cores
+from mimetic_jax.weights.checks import POSITIVE, check_key, check_room, number
 from mimetic_jax.weights.checks import counts as positive_integers
-from mimetic_jax.weights.factor import haar_basis
+from mimetic_jax.weights.factor import haar_basis, own_axes
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 WINDOW = Range(1, 1000, reason="tokens")
 SMOOTHING = Range(0, 1)
+CONTEXTS = 8192
+VOCABULARY = Range(1, 2**24, reason="tokens")
 
-_CHUNK = 2**22  # tokens that are counted at once, so that memory doesn't grow with the text
-_DENSE = 1000  # tokens up to which LAPACK's whole decomposition is as fast as a partial one
-_KRYLOV = 5  # columns of the basis of a partial one, for each column that is kept
-_BASIS = 500  # columns that it has at least
+_SUMMED = Range(1e-100, 1e100)
+"""Counts whose sums and products float64 holds."""
+
+_PAIRS = 2**22  # that are counted at once, by each core, so that memory doesn't grow with the text
+_ENTRIES = 2**22  # of a matrix that become logarithms at once
+_ROWS = 4096  # of a sparse matrix that are dense at once
+_TILE = 2048  # of a product, that a core computes
+_EXACT = 2000  # columns up to which LAPACK decomposes in float64
+_ROUNDS = 3  # of subspace iteration
+_APART = 8  # times the smallest value of a subspace: larger ones have converged after few products
+_GROWTH = 1e8  # of a direction in a round, of which float32 still has its difference from others
 
 
-def cooccurrence(tokens: Any, vocab: int, window: int = 5) -> csr_array:
+def cooccurrence(
+    tokens: Any, vocab: int, window: int = 5, contexts: int | None = None
+) -> csr_array:
     """How often tokens stand near each other in a text; near counts more.
 
     C[i, j] = Σ_{d=1..w} (1/d) · how often token j stands d tokens after or before token i.
 
+    With `contexts`, pairs of two tokens that are both rarer than these are left out; what a token
+    has of them is added to its C[i, i], so that all sums are those of the whole. `from_counts` with
+    as many contexts reads nothing else, and they are most of a large matrix.
+
     Args:
-        tokens: the text, integers [N] from 0 to V − 1. The text in one pass, in bounded memory: a
-            memory map will do.
+        tokens: the text, integers [N] from 0 to V − 1, in bounded memory: a memory map will do.
         vocab: V. That of the model, whose padding never occurs.
         window: w ≥ 1, in tokens.
+        contexts: the most frequent tokens whose pairs are all kept, and those that are as frequent;
+            None for all.
 
     Returns:
         C, a symmetric `scipy.sparse.csr_array` [V, V] of float64.
@@ -56,36 +72,87 @@ def cooccurrence(tokens: Any, vocab: int, window: int = 5) -> csr_array:
 
     Reference: the weights 1/d are those of GloVe (Pennington, Socher and Manning 2014).
     """
+    return symmetric(half_counts(tokens, vocab, window, contexts))
+
+
+def symmetric(half: csr_array) -> csr_array:
+    """C of `half_counts`."""
+    return (half + half.T).tocsr()
+
+
+def half_counts(tokens: Any, vocab: int, window: int, contexts: int | None = None) -> csr_array:
+    """The upper triangle of C of `cooccurrence`, with half of its diagonal."""
     import scipy.sparse  # takes 0.1 s: only where it is needed
 
-    vocab, window = positive_integers(vocab=vocab, window=window)
-    tokens = tokens if isinstance(tokens, np.ndarray) else np.asarray(tokens)
-    if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
-        raise InputError(
-            f"tokens are {tokens.dtype} of shape {tokens.shape}: give the integers [N] of a text"
-        )
-    bits = window.bit_length()
-    near = np.concatenate([[0.0], 1 / np.arange(1, window + 1)])
-    half = scipy.sparse.csr_array((vocab, vocab))
-    for start in range(0, len(tokens), _CHUNK):
-        part = tokens[start : start + _CHUNK + window].astype(np.int64)
+    window, vocab = (
+        converted(name, Annotated[int, within], value)
+        for name, within, value in (("window", WINDOW, window), ("vocab", VOCABULARY, vocab))
+    )
+    tokens = _text(tokens)
+    frequency = np.zeros(vocab, np.int64)
+    for start in range(0, len(tokens), _PAIRS):
+        part = tokens[start : start + _PAIRS]
         if part.min() < 0 or part.max() >= vocab:
             wrong = part.min() if part.min() < 0 else part.max()
             raise InputError(f"token {wrong} is not one of {vocab} tokens, from 0")
-        pairs = []
-        for distance in range(1, window + 1):
-            first, second = part[:-distance][:_CHUNK], part[distance:][:_CHUNK]
-            both = np.minimum(first, second) * vocab + np.maximum(first, second)
-            pairs.append(both << bits | distance)
-        sorted_pairs = np.sort(np.concatenate(pairs))
-        if not sorted_pairs.size:  # a single token
-            continue
-        pair = sorted_pairs >> bits
-        new = np.flatnonzero(np.diff(pair, prepend=-1))
-        sums = np.add.reduceat(near[sorted_pairs & (2**bits - 1)], new)
-        row, column = np.divmod(pair[new], vocab)
-        half = half + scipy.sparse.csr_array((sums, (row, column)), shape=half.shape)
-    return (half + half.T).tocsr()
+        frequency += np.bincount(part.astype(np.int64), minlength=vocab)
+    kept = np.ones(vocab, bool)
+    if contexts is not None and positive_integers(contexts=contexts)[0] < vocab:
+        # A token at an end of the text has fewer neighbors: sums order tokens in another way.
+        kept = frequency >= np.partition(frequency, -contexts)[-contexts] - window
+    size = max(_PAIRS // window, 1)
+
+    def counted(start: int) -> csr_array:
+        part = tokens[start : start + size + window].astype(np.int32)
+        return _counted(part, min(size, len(tokens) - start), window, kept)
+
+    parts = [scipy.sparse.csr_array((vocab, vocab))]
+    for part in on_cores(counted, range(0, len(tokens), size)):
+        parts.append(part)
+        # Parts of about the same size are added up, so that an entry is read a few times.
+        while len(parts) > 1 and parts[-2].nnz <= 2 * parts[-1].nnz:
+            parts.append(parts.pop() + parts.pop())
+    while len(parts) > 1:
+        parts.append(parts.pop() + parts.pop())
+    return parts[0]
+
+
+def _text(tokens: Any) -> np.ndarray:
+    try:
+        array = np.asarray(tokens)
+        given = f"{array.dtype} of shape {array.shape}"
+    except ValueError:  # of NumPy, of lists in a list
+        array, given = np.empty((0, 0)), "lists of different lengths"
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(
+            f"tokens are {given}: give the integers [N] of a text. Documents are joined, each with "
+            "an end token: np.concatenate([[*document, END] for document in documents])"
+        )
+    return array
+
+
+def _counted(part: np.ndarray, size: int, window: int, kept: np.ndarray) -> csr_array:
+    """Half of the counts of pairs whose first token is one of `size`: the upper triangle."""
+    import scipy.sparse
+
+    vocab = len(kept)
+    after = np.pad(part[1:], (0, size + window - len(part)), constant_values=vocab)
+    after = np.lib.stride_tricks.sliding_window_view(after, window)
+    ones, starts = np.ones(size), np.arange(size + 1, dtype=np.int32)
+    near = np.tile(1 / np.arange(1, window + 1), size)
+    first = scipy.sparse.csr_array((ones, part[:size], starts), shape=(size, vocab))
+    second = scipy.sparse.csr_array((near, after.ravel(), window * starts), shape=(size, vocab + 1))
+    turned = (first.T.tocsr() @ second).T.tocsr()[:vocab]  # which sorts the columns, too
+    counts = turned + turned.T.tocsr()
+    row, column = (
+        np.repeat(np.arange(vocab, dtype=np.int32), np.diff(counts.indptr)),
+        counts.indices,
+    )
+    counts.data *= np.where(row == column, 0.5, row < column)
+    rare = ~(kept[row] | kept[column]) & (row < column)
+    left_out, counts.data = np.where(rare, counts.data / 2, 0), np.where(rare, 0, counts.data)
+    diagonal = sum(np.bincount(token, left_out, minlength=vocab) for token in (row, column))
+    return (counts + scipy.sparse.diags_array(diagonal, dtype=np.float64)).tocsr()
 
 
 def log_frequency(counts: Any) -> np.ndarray:
@@ -120,28 +187,34 @@ def from_counts(
     dim: int,
     *,
     smoothing: float = 0.75,
+    contexts: int = CONTEXTS,
+    std: float | None = None,
     base: jax.Array | None = None,
 ) -> jax.Array:
     """Embeddings whose products are those of the tokens' pointwise mutual information.
 
-    P_ij = max(0, log(C_ij Σ_k c_k^a / (C_i· c_j^a))) ≈ U S Vᵀ, c the column sums of C. Row i is
-    √D σ · normalized(U_i S^½) Q: U and S are the D leading singular vectors and values, σ the root
-    mean square of the entries of `base`, Q a random rotation. So tokens that are used alike have
-    similar embeddings, and neither the scale nor the axes of the model change.
+    P_ij = max(0, log(C_ij Σ_k c_k^a / (C_i· c_j^a))) ≈ U S Vᵀ, c the column sums of C, j the tokens
+    of the largest c; sums are those of all tokens. Row i is √D σ · normalized(U_i S^½) Q: U and S
+    are the D leading singular vectors and values, σ the root mean square of the entries, Q a random
+    rotation. So tokens that are used alike have similar embeddings, in random axes.
 
     Rows of tokens that never occur are those of `base`; so are, before the rotation and at the same
     root mean square, columns beyond the rank of P.
 
     Args:
         key: a `jax.random` key, of the rotation; concrete or traced.
-        counts: C [V, V], of `cooccurrence`; concrete. Its decomposition is kept for further calls
-            with the same object.
+        counts: C [V, V], of `cooccurrence`; concrete. Their decomposition is kept for further draws
+            from the same counts.
         dim: D.
         smoothing: a, in [0, 1]: below 1 rare neighbors count less.
+        contexts: the number of columns j of P at most; of tokens as frequent as each other those
+            with the lower ids.
+        std: σ; that of `base` unless given.
         base: the initial values [V, D] that are replaced; standard normal unless given.
 
     Returns:
-        [V, D] float32.
+        [V, D] float32. The same counts and key give the same numbers on every processor, up to
+        rounding.
 
     Raises:
         InputError: if counts aren't a square of finite numbers ≥ 0, or `base` isn't [V, D].
@@ -158,20 +231,26 @@ def from_counts(
     and Dagan 2015).
     """
     check_key(key)
-    (dim,) = positive_integers(dim=dim)
+    dim, contexts = positive_integers(dim=dim, contexts=contexts)
+    smoothing = number("smoothing", smoothing, SMOOTHING)
+    if isinstance(smoothing, jax.core.Tracer):
+        raise InputError("smoothing can't be traced by jit or vmap: give a number")
     matrix = _checked(counts)
     vocab = matrix.shape[0]
-    check_room((vocab, dim), (vocab, dim), (dim, dim))
+    check_room((3, vocab, dim), (dim, dim), (2, min(vocab, contexts), min(vocab, contexts)))
     noise_key, turn_key = jax.random.split(key)
     base = jax.random.normal(noise_key, (vocab, dim), jnp.float32) if base is None else base
     if base.shape != (vocab, dim):
         raise InputError(f"counts of {vocab} tokens, but an embedding of shape {base.shape}")
     base = jnp.asarray(base, jnp.float32)
-    vectors_VxR = _vectors(_Same(counts), dim, number("smoothing", smoothing, SMOOTHING))
+    scale = jnp.sqrt(jnp.mean(jnp.square(base)))
+    if std is not None:
+        std = number("std", std, POSITIVE)
+        base, scale = base * (std / scale.clip(min=POSITIVE.low)), jnp.float32(std)
+    vectors_VxR = _kept_vectors(matrix, dim, smoothing, contexts)
     rank = vectors_VxR.shape[1]
     if not rank:
         return base
-    scale = jnp.sqrt(jnp.mean(jnp.square(base)))
     structured = scale * math.sqrt(rank) * jnp.asarray(vectors_VxR)
     turn_DxD = jnp.asarray(haar_basis(jax.random.normal(turn_key, (1, dim, dim), jnp.float32)))[0]
     with jax.default_matmul_precision("highest"):
@@ -179,137 +258,183 @@ def from_counts(
     return jnp.where(vectors_VxR.any(axis=1, keepdims=True), rows, base)
 
 
-class _Same:
-    """A key of a cache by identity: the counts of a text are large, and made once."""
-
-    def __init__(self, counts: Any) -> None:
-        self.counts = counts
-
-    def __hash__(self) -> int:
-        return id(self.counts)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.counts is other.counts
+_latest: dict[Any, np.ndarray] = {}
 
 
-@functools.lru_cache(maxsize=2)
-def _vectors(same: _Same, dim: int, smoothing: float) -> np.ndarray:
-    """normalized(U S^½) [V, R] of at most D columns, those of singular values that aren't 0; rows
-    of tokens without a positive entry of P are zero."""
-    positive = positive_information(same.counts, smoothing)
-    vocab = positive.shape[0]
+def _kept_vectors(matrix: csr_array, *law: Any) -> np.ndarray:
+    """`_vectors` of one of the last two matrices with the same content, else anew."""
+    digest = hashlib.sha256()
+    for array in (matrix.indptr, matrix.indices, matrix.data):
+        digest.update(array.data)
+    key = (digest.digest(), *law)
+    if key not in _latest:
+        vectors = _vectors(matrix, *law)
+        for oldest in list(_latest)[:-1]:
+            _latest.pop(oldest, None)
+        _latest[key] = vectors
+    return _latest[key]
+
+
+def _vectors(matrix: csr_array, dim: int, smoothing: float, contexts: int) -> np.ndarray:
+    """normalized(U S^½) W [V, R], U and S of at most D singular values that aren't 0, W of
+    `own_axes`; rows of tokens without a positive entry of P are zero."""
+    positive = positive_information(matrix, smoothing, contexts)
     if not positive.nnz:
-        return np.zeros((vocab, 0), np.float32)
-    with limited_blas():  # other threads spin while the sparse products compute
-        if vocab <= max(_DENSE, _KRYLOV * dim):
-            left, values, _ = np.linalg.svd(positive.toarray())
-        else:
-            left, values = _leading(positive, dim)
-    order = np.flatnonzero(values[:dim] > 1e-6 * values[0])
-    rows = left[:, order] * np.sqrt(values[order])
+        return np.zeros((len(positive.indptr) - 1, 0), np.float32)
+    with limited_blas():  # its threads change the last bits
+        values, right_CxR = _eigenvectors(_gram(positive), dim)
+        turned_CxR = (right_CxR * values**-0.25) @ own_axes(right_CxR).astype(values.dtype)
+        dense = _dense(positive, values.dtype)
+        rows = np.concatenate([_times(part, turned_CxR) for part in dense])
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    seen = (np.diff(positive.indptr) > 0)[:, None] & (norms > 0)
+    seen = norms > 1e-5 * norms.max()  # the others are rounding
     return np.where(seen, rows / np.where(seen, norms, 1), 0).astype(np.float32)
 
 
-def _leading(matrix: csr_array, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The leading left singular vectors [V, count] of a sparse matrix, and their values.
+def _gram(matrix: csr_array) -> np.ndarray:
+    """AᵀA, in float64 if it is small, by tiles that are the same for any number of cores."""
+    size = matrix.shape[1]
+    gram = np.zeros((size, size), np.float64 if size <= _EXACT else np.float32)
+    edges = [slice(start, start + _TILE) for start in range(0, size, _TILE)]
+    tiles = list(itertools.combinations_with_replacement(edges, 2))
+    for dense in _dense(matrix, gram.dtype):
 
-    Block Lanczos on A Aᵀ with a basis of 5 · count vectors, or a few hundred if count is small, all
-    of them kept orthogonal. A whole block is multiplied at once, where ARPACK multiplies single
-    vectors. The start is fixed: the same counts give the same bytes.
+        def add(tile: tuple[slice, slice], dense: np.ndarray = dense) -> None:
+            gram[tile] += dense[:, tile[0]].T @ dense[:, tile[1]]
 
-    Reference: Randomized Block Krylov Methods for Stronger and Faster Approximate Singular Value
-    Decomposition (Musco and Musco 2015).
+        for _ in on_cores(add, tiles):
+            pass
+    for above, below in tiles:
+        gram[below, above] = gram[above, below].T
+    return gram
+
+
+def _dense(matrix: csr_array, kind: Any) -> Iterator[np.ndarray]:
+    for start in range(0, matrix.shape[0], _ROWS):
+        yield matrix[start : start + _ROWS].astype(kind).toarray()
+
+
+def _times(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """left @ right, a tile of rows on each core."""
+    tiles = [left[start : start + _TILE // 4] for start in range(0, len(left), _TILE // 4)]
+    return np.concatenate(list(on_cores(lambda rows: rows @ right, tiles)))
+
+
+def _eigenvectors(gram: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The leading eigenvalues above rounding, at most `count`, and their vectors [C, R].
+
+    Of a large matrix by subspace iteration, each round with a Chebyshev polynomial that grows the
+    fastest above the smallest value of the subspace. Its degree is limited by the precision of
+    float32. The start is fixed.
+
+    Reference: Self-consistent-field calculations using Chebyshev-filtered subspace iteration (Zhou,
+    Saad, Tiago and Chelikowsky 2006).
     """
     import scipy.linalg
 
-    bands, turned_bands = _bands(matrix), _bands(matrix.T.tocsr())
-    basis_size, block_size = max(_KRYLOV * count, _BASIS), max(count // 4, 16)
-    basis, products = (
-        np.empty((side, basis_size + block_size), np.float32, order="F") for side in matrix.shape
-    )
-    start = np.random.default_rng(0).standard_normal((matrix.shape[1], block_size), np.float32)
-    size, image = 0, start
-    while size < basis_size:
-        block = _new_directions(_product(bands, image), basis[:, :size])
-        if not block.shape[1]:  # the basis has all that the matrix reaches
-            break
-        image = _product(turned_bands, block)
-        end = size + block.shape[1]
-        basis[:, size:end], products[:, size:end] = block, image
-        size = end
-    gram = (products[:, :size].T @ products[:, :size]).astype(np.float64)
-    squares, vectors = scipy.linalg.eigh(gram, subset_by_index=(max(size - count, 0), size - 1))
-    left = basis[:, :size] @ vectors[:, ::-1].astype(np.float32)
-    return left, np.sqrt(squares[::-1].clip(min=0))
+    size, block = len(gram), count + max(count // 4, 64)
+    if size <= max(_EXACT, 2 * block):
+        least = max(size - count, 0)
+        values, vectors = scipy.linalg.eigh(gram, subset_by_index=(least, size - 1))
+        known = values > 1e-12 * values[-1]
+        return values[known], vectors[:, known]
+    basis = np.random.default_rng(0).standard_normal((size, block), np.float32)
+    for _ in range(3):
+        values, basis = _orthonormal(_times(gram, basis))
+    for _ in range(_ROUNDS):
+        half = values[-1] / 2
+        largest = basis[:, values > _APART * values[-1]]
+        basis = basis[:, largest.shape[1] :]
+
+        def shifted(block: np.ndarray, half: Any = half, largest: np.ndarray = largest) -> Any:
+            product = _times(gram, block) / half - block
+            return product - largest @ (largest.T @ product)
+
+        per_degree = math.acosh(values[largest.shape[1]] / half - 1)
+        before, basis = basis, shifted(basis)
+        for _ in range(int(math.log(2 * _GROWTH) / max(per_degree, 2.4)) - 1):
+            before, basis = basis, 2 * shifted(basis) - before
+        _, basis = _orthonormal(basis / np.linalg.norm(basis, axis=0))
+        values, basis = _orthonormal(_times(gram, np.concatenate([largest, basis], axis=1)))
+    return values[:count], basis[:, :count]
 
 
-def _bands(matrix: csr_array) -> list[csr_array]:
-    """The rows of a matrix, in float32, in bands with about as many entries for each core."""
-    entries = np.linspace(0, matrix.nnz, cores() + 1)[1:-1]
-    ends = [0, *np.searchsorted(matrix.indptr, entries).tolist(), matrix.shape[0]]
-    return [matrix[start:end].astype(np.float32) for start, end in itertools.pairwise(ends)]
+def _orthonormal(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The singular values of a block of columns above rounding, and its left singular vectors."""
+    exact = block.astype(np.float64)
+    squares, turn = np.linalg.eigh(_times(exact.T, exact))
+    kept = squares > 1e-12 * squares[-1]
+    values = np.sqrt(squares[kept])[::-1]
+    scaled = turn[:, kept][:, ::-1] / values
+    return values.astype(np.float32), _times(block, scaled.astype(np.float32))
 
 
-def _product(bands: Sequence[csr_array], block: np.ndarray) -> np.ndarray:
-    """A · block, each band on a core of its own; how many there are changes no row."""
-    return np.concatenate(list(on_cores(lambda band: band @ block, bands)))
-
-
-def _new_directions(block: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of what the columns of a block add to known ones, in float32.
-
-    Twice: rounding leaves a part of the known ones the first time.
-    """
-    for _ in range(2):
-        size = np.linalg.norm(block)
-        block = block - known @ (known.T @ block)
-        squares, vectors = np.linalg.eigh((block.T @ block).astype(np.float64))
-        kept = squares > max(1e-6 * squares[-1], 1e-10 * size**2)
-        block = block @ (vectors[:, kept] / np.sqrt(squares[kept])).astype(np.float32)
-        if not kept.any():
-            break
-    return block
-
-
-def positive_information(counts: Any, smoothing: float = 0.75) -> csr_array:
+def positive_information(
+    counts: Any, smoothing: float = 0.75, contexts: int = CONTEXTS
+) -> csr_array:
     """P, the positive pointwise mutual information of `from_counts`.
 
     Args:
         counts: C [V, V], of `cooccurrence`.
         smoothing: a, in [0, 1].
+        contexts: the number of columns at most, in order of their ids.
 
     Returns:
-        P [V, V], float64.
+        P [V, min(V, contexts)], float32.
 
     Example:
         >>> counts = cooccurrence([0, 1, 0, 1, 2, 2], vocab=3, window=1)
         >>> positive_information(counts, smoothing=1.0).toarray().round(2)
         array([[0.  , 0.92, 0.  ],
                [0.92, 0.  , 0.  ],
-               [0.  , 0.  , 0.8 ]])
+               [0.  , 0.  , 0.8 ]], dtype=float32)
     """
-    positive = _checked(counts).copy()
-    positive.eliminate_zeros()
-    sums = positive.sum(axis=0)
-    columns = np.where(sums > 0, sums, 1) ** smoothing * (sums > 0)
-    rows = np.repeat(positive.sum(axis=1), np.diff(positive.indptr))
-    ratios = positive.data * columns.sum() / (rows * columns[positive.indices])
-    positive.data = np.log(ratios).clip(min=0)
-    positive.eliminate_zeros()
-    return positive
+    import scipy.sparse
+
+    matrix = _checked(counts)
+    sums = matrix.sum(axis=0)
+    # In float32, as the order of sums changes the last bits of float64.
+    frequent = np.argsort(-(sums / max(sums.max(), 1)).astype(np.float32), kind="stable")
+    columns = np.sort(frequent[:contexts])
+    power = np.where(sums > 0, sums, 1) ** smoothing * (sums > 0)
+    rows, total = matrix.sum(axis=1), power.sum()
+    starts = np.searchsorted(matrix.indptr, range(0, max(matrix.nnz, 1), _ENTRIES))
+    edges = [*np.unique(starts[starts < len(rows)]), len(rows)]
+
+    def part(ends: tuple[int, int]) -> csr_array:
+        found = matrix[slice(*ends)][:, columns]
+        found.eliminate_zeros()
+        expected = (
+            np.repeat(rows[slice(*ends)], np.diff(found.indptr)) * power[columns][found.indices]
+        )
+        found.data = np.log(found.data * total / expected).clip(min=0)
+        found.eliminate_zeros()
+        return found.astype(np.float32)
+
+    return scipy.sparse.vstack(list(on_cores(part, list(itertools.pairwise(edges)))), format="csr")
 
 
 def _checked(counts: Any) -> csr_array:
+    """Counts as a matrix in float64, whose entries stand once."""
     import scipy.sparse
 
     try:
-        matrix = scipy.sparse.csr_array(counts, dtype=np.float64)
+        given = counts if scipy.sparse.issparse(counts) else np.asarray(counts)
+        if np.iscomplexobj(given):
+            raise TypeError
+        matrix = scipy.sparse.csr_array(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"counts {shown(counts)} are not a matrix [V, V]") from error
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"counts {shown(counts)} are not a matrix [V, V] of numbers") from error
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.shape[0]:
         raise InputError(f"counts of shape {matrix.shape} are not a square [V, V]")
-    if not (np.isfinite(matrix.data).all() and (matrix.data >= 0).all()):
-        raise InputError("counts are not all finite numbers of at least 0")
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    low, high = matrix.data.min(initial=0), matrix.data.max(initial=0)
+    least = matrix.data.min(initial=1, where=matrix.data > 0)
+    if not (low >= 0 and least in _SUMMED and high <= _SUMMED.high):  # also false for NaN
+        raise InputError(
+            f"counts from {low if low < 0 else least:g} to {high:g} are not all finite numbers of "
+            f"at least 0, or have others than {_SUMMED}"
+        )
     return matrix

@@ -34,8 +34,8 @@ def factorize(targets: Array, rank: int) -> tuple[Array, Array]:
     """Balanced factors of the best rank-R approximation of each matrix.
 
     left_b @ right_b.T = best rank-R approximation of A_b, with column norms √σ_i in both
-    factors and columns in descending order of σ. Signs and, for close singular values, the
-    vectors themselves depend on the backend and the route: compare products, never factors.
+    factors and columns in descending order of σ, each with the sign of `signs` in the right factor.
+    For close singular values the columns themselves depend on the processor and the route.
 
     Args:
         targets: the matrices A, [B, D, D] float32; concrete or traced.
@@ -77,6 +77,7 @@ def _factorize_host(targets: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndar
         if not max(target.max(), -target.min()) <= _LARGEST:  # also false for NaN
             raise InputError(f"a matrix to factorize has entries beyond ±{_LARGEST:g}")
         vectors = leading_eigenvectors(target.T @ target, rank)
+        vectors *= signs(vectors)
         image = target @ vectors
         root = np.sqrt(_positive(np.linalg.norm(image, axis=0)))
         left[index] = image / root
@@ -92,9 +93,25 @@ def _factorize_traced(target: jax.Array, rank: int) -> tuple[jax.Array, jax.Arra
     with jax.default_matmul_precision("highest"):
         gram = target.T @ target
         vectors = traced_eigh(gram)[1][:, ::-1][:, :rank]
+        vectors *= signs(vectors)
         image = target @ vectors
         root = jnp.sqrt(_positive(jnp.linalg.norm(image, axis=0, keepdims=True)))
         return image / root, vectors * root
+
+
+def signs(columns: Any) -> Any:
+    """±1 [..., 1, R] that make the largest entry of each column [..., D, R] positive.
+
+    Eigenvectors have either sign, which depends on the processor. Of entries that are equal but for
+    rounding, as in symmetric vectors, the first one counts.
+
+    >>> signs(np.array([[-2.0, 3.0], [1.9999, -4.0]]))
+    array([[-1., -1.]])
+    """
+    xp: Any = jnp if isinstance(columns, jax.core.Tracer) else np
+    sizes = abs(columns)
+    first = (sizes >= 0.999 * sizes.max(axis=-2, keepdims=True)).argmax(axis=-2, keepdims=True)
+    return xp.where(xp.take_along_axis(columns, first, axis=-2) < 0, -1, 1).astype(columns.dtype)
 
 
 def _positive(norms: Any) -> Any:
@@ -117,6 +134,21 @@ def haar_basis(normal: Array) -> Array:
     # The algorithm of QR fixes each column's sign; the signs of R's diagonal undo that.
     diagonal = triangle.diagonal(axis1=-2, axis2=-1)
     return basis * (1 - 2 * (diagonal < 0).astype(basis.dtype))[:, None, :]
+
+
+def own_axes(basis: np.ndarray) -> np.ndarray:
+    """The rotation W [R, R] of orthonormal columns V [N, R] to axes that no eigensolver has chosen.
+
+    V W is a function of the space of V alone: signs of eigenvectors, and axes among equal
+    eigenvalues, depend on the processor.
+
+    >>> flipped = np.eye(4)[:, [1, 0]] * [-1, 1]
+    >>> turned = [basis @ own_axes(basis) for basis in (np.eye(4, 2), flipped)]
+    >>> bool(np.allclose(*turned))
+    True
+    """
+    fixed = np.random.default_rng(0).standard_normal(basis.shape)
+    return np.asarray(haar_basis((basis.T @ fixed)[None])[0])
 
 
 # Sequential under vmap, since a batched LAPACK call can deadlock XLA's thread pool.

@@ -20,7 +20,7 @@ from mimetic_jax.base.typed import converted
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.weights.attention import attention_sizes, pad_columns
 from mimetic_jax.weights.checks import FILTER, POSITIVE, check_key, check_room, number, pair
-from mimetic_jax.weights.factor import Array, factorize, traced_eigh
+from mimetic_jax.weights.factor import Array, factorize, signs, traced_eigh
 
 Order = Literal["released", "positive"]
 
@@ -206,7 +206,9 @@ def _unit_factors(position: Array, logits: Array, rank: int) -> tuple[Array, Arr
         U_DxR, W_NxR = _pseudo_inverse(_layer_norm(position), rank)
         core_GxRxR = W_NxR.T @ (_float64(logits) @ W_NxR)
         left_GxRxR, right_GxRxR = map(_unit, factorize(core_GxRxR, U_DxR.shape[1]))
-        return U_DxR @ left_GxRxR, U_DxR @ right_GxRxR
+        left_GxDxR, right_GxDxR = U_DxR @ left_GxRxR, U_DxR @ right_GxRxR
+        fixed = signs(right_GxDxR)  # whatever the axes U are
+        return left_GxDxR * fixed, right_GxDxR * fixed
 
 
 def _layer_norm(position: Array) -> Array:

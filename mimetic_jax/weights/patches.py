@@ -13,7 +13,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range, shown
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.weights.checks import check_key, check_room, counts, number
-from mimetic_jax.weights.factor import haar_basis
+from mimetic_jax.weights.factor import haar_basis, own_axes
 
 SHARE = Range(0, 1, above=True)
 
@@ -163,10 +163,10 @@ def whitened(key: jax.Array, covariance: np.ndarray, dim: int, *, share: float =
     known = variances > 1e-10 * largest
     safe = np.where(known, variances, 1)
     gains = np.where(known, safe**-0.5 / (1 + (limit / safe) ** 2), 0)
-    rank = len(gains)
+    rank, kernel_PxR = len(gains), (vectors * gains) @ own_axes(vectors)
     turn_DxR = jnp.asarray(haar_basis(jax.random.normal(key, (1, dim, rank), jnp.float32)))[0]
     with jax.default_matmul_precision("highest"):
-        return jnp.asarray(vectors * gains, jnp.float32) @ turn_DxR.T
+        return jnp.asarray(kernel_PxR, jnp.float32) @ turn_DxR.T
 
 
 def square(covariance: Any) -> np.ndarray:

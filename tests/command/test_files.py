@@ -263,7 +263,10 @@ def test_embeddings_from_the_tokens_of_a_file(tmp_path, capsys):
             options = {"rules": zoo.PYTORCH, "counts": counts}
             expected = rewrite(jax.random.key(3), weights, schemes.Cooccurrence(2), **options)
         np.testing.assert_allclose(np.load(out)[name], expected[name], atol=1e-6)
-    assert "embedding  (40, 32)  t d" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "embedding  (40, 32)  t d" in said.out
+    assert said.err.count("counting 500 tokens in windows of 2") == 1, "the second file is the same"
+    assert f"{counts.nnz:,} counts of {tmp_path}/train.bin; their decomposition" in said.out
     many = np.arange(3000) % 120
     np.save(tmp_path / "many.npy", many)
     np.savez(path, **{**weights, name: random.normal(size=(120, D))})

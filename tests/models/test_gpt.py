@@ -100,7 +100,7 @@ MODERN = {"qk_norm": True, "rms_norm": True, "swiglu": True}
 
 @typical(
     ("positions", "modern"),
-    [("sinusoidal", {}), ("rotary", MODERN)],
+    [("sinusoidal", {}), ("rotary", {**MODERN, "tied": False})],
     slow=[("learned", {}), ("rotary", {})],
 )
 def test_formula_in_float64(positions, modern):
@@ -110,7 +110,9 @@ def test_formula_in_float64(positions, modern):
     hidden = apply(variables, x, **fields)
     np.testing.assert_allclose(hidden, expected, rtol=1e-3, atol=2e-4)
     p = variables["params"]
-    logits = expected @ np.asarray(p["embedding"], np.float64).T + np.asarray(p["decoder_bias"])
+    output = np.asarray(p.get("unembedding", p["embedding"]), np.float64)
+    assert ("unembedding" in p) == ("tied" in modern)
+    logits = expected @ output.T + np.asarray(p["decoder_bias"])
     found = apply(variables, x, method="logits", **fields)
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, logits, rtol=1e-3, atol=1e-3)

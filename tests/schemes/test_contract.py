@@ -152,6 +152,8 @@ WRITES = [
     (schemes.CorrelatedMLP(-0.5), "mlp_in mlp_out mlp_out_bias", "mlp_out"),
     (schemes.ConstantBias(0.01), "mlp_in mlp_in_bias", "mlp_in_bias"),
     (schemes.Cooccurrence(), "embedding unembedding unembedding_bias", "embedding"),
+    (schemes.Cooccurrence(std=1.0), "embedding position tied_gain", "embedding position tied_gain"),
+    (schemes.Cooccurrence(std=1.0), "position", ""),
     (schemes.Unigram(), "embedding unembedding_bias", "unembedding_bias"),
     (schemes.NormMatched(Mimetic()), "query key position", "query key"),
     (schemes.Shuffled(Mimetic()), "query key position", "query key"),

@@ -114,6 +114,25 @@ def test_a_constant_channel_goes_on_top():
     np.testing.assert_allclose(*cosines, atol=1e-5)
 
 
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_depends_on_the_scale_of_the_embedding_goes_along(positions, tied):
+    model = GPT(V, D, 1, 2, positions=positions, embedding_std=0.1, tied=tied)
+    params = initial(model, jnp.zeros((1, 4), int))
+    new = rewritten(params, Cooccurrence(std=1.0), OF_GPT)
+    ratio = 1 / np.sqrt(np.square(params["embedding"]).mean())
+    alone = rewritten(params, Cooccurrence(), OF_GPT)["embedding"]
+    np.testing.assert_allclose(new["embedding"], ratio * alone, rtol=1e-5)
+    gain = 1 / ratio if tied else 1.0
+    np.testing.assert_allclose(new["norm"]["scale"], gain * params["norm"]["scale"], rtol=1e-5)
+    if positions == "learned":
+        np.testing.assert_allclose(new["pos_embed"], ratio * params["pos_embed"], rtol=1e-5)
+    if not tied:
+        np.testing.assert_array_equal(new["unembedding"], params["unembedding"])
+    with pytest.raises(InputError, match="std=1 changes logits, if the output layer"):
+        rewritten(PARAMS, Cooccurrence(std=1.0))
+
+
 def test_patches_are_whitened_at_the_norm_of_the_kernel():
     images = np.random.default_rng(0).normal(size=(200, 8, 8, 3)).cumsum(axis=1).cumsum(axis=2)
     covariance = weights.patch_covariance(images, 2)

@@ -1,5 +1,7 @@
 """Counts of tokens near each other, and embeddings from them, against plain loops and NumPy."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 import scipy.sparse
 
 from mimetic_jax import InputError, weights
+from mimetic_jax.host import cores
 from mimetic_jax.weights import counts as module
 from tests.installing import printed_twice
 from tests.typical import typical
@@ -32,16 +35,18 @@ def counted(tokens: np.ndarray, vocab: int, window: int) -> np.ndarray:
     return counts
 
 
-def law(counts: np.ndarray, dim: int, smoothing: float) -> np.ndarray:
+def law(counts: np.ndarray, dim: int, smoothing: float, contexts: int) -> np.ndarray:
     """E Eᵀ of rows of norm 1, in float64 and without a sparse matrix."""
     columns = counts.sum(axis=0) ** smoothing
     expected = np.outer(counts.sum(axis=1), columns) / columns.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
         positive = np.maximum(0, np.log(counts / expected))
     positive[counts == 0] = 0
-    left, values, _ = np.linalg.svd(positive)
+    frequent = np.argsort(-counts.sum(axis=0).round(6), kind="stable")[:contexts]
+    left, values, _ = np.linalg.svd(positive[:, frequent], full_matrices=False)
     rows = left[:, :dim] * np.sqrt(values[:dim])
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = np.where(norms > 1e-9, rows / norms.clip(min=1e-9), 0)  # the others are rounding
     return rows @ rows.T
 
 
@@ -50,8 +55,8 @@ def law(counts: np.ndarray, dim: int, smoothing: float) -> np.ndarray:
 def test_counts_are_those_of_two_loops_whatever_the_chunk(monkeypatch, window, dtype):
     tokens = zipf(500, 30).astype(dtype)
     expected = counted(tokens, 30, window)
-    for chunk in (7, 2**20):
-        monkeypatch.setattr(module, "_CHUNK", chunk)
+    for pairs in (7 * window, 2**20):
+        monkeypatch.setattr(module, "_PAIRS", pairs)
         np.testing.assert_allclose(
             weights.cooccurrence(tokens, 30, window).toarray(), expected, atol=1e-9
         )
@@ -65,31 +70,50 @@ def test_counts_are_those_of_two_loops_whatever_the_chunk(monkeypatch, window, d
     assert rare[-1] == rare[frequencies > 0].min(), "a token that never occurs"
 
 
-# LAPACK's decomposition, and a partial one.
-@typical(("vocab", "smoothing"), [(300, 0.75), (1500, 0.75)], slow=[(300, 1.0), (1500, 1.0)])
-def test_products_of_embeddings_are_the_law(vocab, smoothing):
-    tokens, dim = zipf(40_000, vocab), 24
-    counts = weights.cooccurrence(tokens, vocab)
-    rows = np.asarray(weights.from_counts(KEY, counts, dim, smoothing=smoothing), np.float64)
-    expected = law(counts.toarray(), dim, smoothing)
+def test_counts_of_rare_pairs_are_left_out_and_the_law_is_the_same():
+    """Sums are those of the whole text, and the columns of frequent tokens."""
+    tokens, contexts = zipf(3000, 200), 20
+    whole = weights.cooccurrence(tokens, 200, contexts=200)
+    part = weights.cooccurrence(tokens, 200, contexts=contexts)
+    assert part.nnz < 0.8 * whole.nnz
+    np.testing.assert_allclose(part.sum(axis=0), whole.sum(axis=0))
+    assert not (part != part.T).nnz
+    laws = [module.positive_information(counts, 0.75, contexts) for counts in (whole, part)]
+    np.testing.assert_allclose(*(each.toarray() for each in laws), atol=1e-6)
+    cosines = [rows @ rows.T for rows in (embedded(each, 12, contexts) for each in (whole, part))]
+    np.testing.assert_allclose(*cosines, atol=1e-5)
+
+
+def embedded(counts, dim, contexts=module.CONTEXTS, **options):
+    """Rows of norm 1 in float64."""
+    rows = weights.from_counts(KEY, counts, dim, contexts=contexts, **options)
+    rows = np.asarray(rows, np.float64)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+# LAPACK's decomposition in float64, and subspace iteration.
+@typical(
+    ("vocab", "smoothing", "contexts"),
+    [(300, 0.75, 8192), (300, 0.75, 50), (2500, 0.75, 8192)],
+    slow=[(300, 1.0, 8192), (1500, 0.75, 8192), (1500, 0.75, 300), (2500, 1.0, 2400)],
+)
+def test_products_of_embeddings_are_the_law(vocab, smoothing, contexts):
+    dim, counts = 24, weights.cooccurrence(zipf(40_000, vocab), vocab)
+    expected = law(counts.toarray(), dim, smoothing, contexts)
     seen = expected.diagonal() > 0.5
     assert 50 < seen.sum() < vocab
-    norms = np.linalg.norm(rows, axis=1)
-    np.testing.assert_allclose(norms[seen], norms[seen].mean(), rtol=1e-5)
-    found = rows[seen] @ rows[seen].T / norms[seen].mean() ** 2
-    np.testing.assert_allclose(found, expected[np.ix_(seen, seen)], atol=1e-5)
+    rows = embedded(counts, dim, contexts, smoothing=smoothing)[seen]
+    np.testing.assert_allclose(rows @ rows.T, expected[np.ix_(seen, seen)], atol=1e-4)
 
 
 @pytest.mark.parametrize("dim", [24, 40])
 def test_a_large_vocabulary_of_which_few_tokens_occur(dim):
     """The rank of P is below the number of vectors that are looked for."""
-    tokens, V = zipf(5000, 70), 2000
-    rows = np.asarray(weights.from_counts(KEY, weights.cooccurrence(tokens, V), dim), np.float64)
-    few = law(weights.cooccurrence(tokens, 70).toarray(), dim, 0.75)
+    tokens, V = zipf(5000, 70), 2500
+    few = law(weights.cooccurrence(tokens, 70).toarray(), dim, 0.75, 70)
     seen = np.flatnonzero(few.diagonal() > 0.5)
-    norms = np.linalg.norm(rows[seen], axis=1, keepdims=True)
-    found = (rows[seen] / norms) @ (rows[seen] / norms).T
-    np.testing.assert_allclose(found, few[np.ix_(seen, seen)], atol=1e-5)
+    rows = embedded(weights.cooccurrence(tokens, V), dim)[seen]
+    np.testing.assert_allclose(rows @ rows.T, few[np.ix_(seen, seen)], atol=1e-5)
 
 
 def test_scale_and_rows_of_tokens_that_never_occur_are_those_of_the_base():
@@ -119,18 +143,44 @@ def test_columns_beyond_the_rank_keep_noise():
 
 
 def test_the_number_of_cores_changes_no_byte(monkeypatch):
-    counts, drawn = weights.cooccurrence(zipf(20_000, 1500), 1500), []
-    for cores in (1, 3):
-        monkeypatch.setattr(module, "cores", lambda cores=cores: cores)
-        drawn.append(weights.from_counts(KEY, counts.copy(), 24))
+    drawn = []
+    for count in (1, 3):
+        monkeypatch.setattr(cores, "cores", lambda count=count: count)
+        monkeypatch.setattr(cores, "_pool", lambda count=count: ThreadPoolExecutor(count))
+        monkeypatch.setattr(module, "_PAIRS", 10_000)
+        module._latest.clear()
+        drawn.append(weights.from_counts(KEY, weights.cooccurrence(zipf(20_000, 2500), 2500), 24))
     np.testing.assert_array_equal(*drawn)
+
+
+def test_a_matrix_that_is_changed_in_place_is_decomposed_anew():
+    counts = weights.cooccurrence(zipf(2000, 20), 20)
+    before = embedded(counts, 4)
+    counts.data[:] = counts.data[::-1].copy()
+    counts = (counts + counts.T).tocsr()
+    np.testing.assert_array_equal(embedded(counts.copy(), 4), embedded(counts, 4))
+    assert not np.allclose(before, embedded(counts, 4))
+
+
+def test_entries_that_stand_twice_are_added_up():
+    halves = scipy.sparse.csr_array(([1.0, 1, 2, 3], [1, 1, 0, 2], [0, 2, 3, 4]), shape=(3, 3))
+    np.testing.assert_array_equal(embedded(halves, 3), embedded(halves.toarray(), 3))
+    assert halves.nnz == 4, "the caller's matrix"
+
+
+def test_the_scale_may_be_given():
+    counts, base = weights.cooccurrence(zipf(2000, 40), 40), 0.02 * jax.random.normal(KEY, (40, 16))
+    kept, large = (weights.from_counts(KEY, counts, 16, std=std, base=base) for std in (None, 1.0))
+    scale = np.sqrt(np.mean(np.square(base)))
+    np.testing.assert_allclose(large * scale, kept, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(np.sqrt(np.mean(np.square(large[:30]))), 1, rtol=0.05)
 
 
 BYTES = """
 import hashlib, jax, numpy as np
 from mimetic_jax import weights
 from tests.weights.test_counts import zipf
-counts = weights.cooccurrence(zipf(40_000, 1500), 1500)
+counts = weights.cooccurrence(zipf(40_000, 2500), 2500)
 rows = weights.from_counts(jax.random.key(0), counts, 24)
 print(hashlib.sha256(np.asarray(rows).tobytes()).hexdigest())
 """
@@ -159,6 +209,25 @@ def test_two_processes_draw_the_same_bytes():
             r"counts of 2 tokens, but an embedding of shape \(3, 4\)",
         ),
         (lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, smoothing=2), "smoothing 2"),
+        (lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, std=0), "std 0"),
+        (lambda: weights.from_counts(KEY, np.ones((2, 2)), 2**31), "GiB of memory"),
+        (lambda: weights.cooccurrence([1], 2**31), "vocab 2147483648"),
+        (lambda: weights.cooccurrence([[1, 2], [3]], 4), "lists of different lengths.*END"),
+        (lambda: weights.cooccurrence([1], 4, contexts=0), "contexts 0"),
+        *(
+            (lambda counts=counts: weights.from_counts(KEY, counts, 4), words)
+            for counts, words in [
+                (np.zeros((0, 0)), r"\(0, 0\) are not a square"),
+                ([[1, 2], [3]], "not a matrix"),
+                (np.ones((2, 2), complex), "not a matrix"),
+                (np.full((2, 2), 1e308), r"to 1e\+308"),
+                (np.full((2, 2), 5e-324), "from 4.94066e-324"),
+            ]
+        ),
+        (
+            lambda: jax.jit(lambda a: weights.from_counts(KEY, np.eye(2), 4, smoothing=a))(0.5),
+            "smoothing can't be traced",
+        ),
     ],
 )
 def test_input_that_can_not_work(call, words):

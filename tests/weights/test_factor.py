@@ -1,5 +1,6 @@
 """Factors of products, and the law of truncation, against decompositions in float64."""
 
+import json
 import math
 
 import jax
@@ -14,6 +15,7 @@ from mimetic_jax.weights.truncation import (
     apparent_constants,
     expected_singular_values,
 )
+from tests.installing import printed_twice
 
 by_products = jax.jit(factorize, static_argnums=1)
 
@@ -129,3 +131,41 @@ def test_limits():
     assert expected_singular_values(0, -0.5, 64, 16).tolist() == [0.5] * 16
     # More diagonal than any matrix of that rank can have.
     assert actual_constants(0.1, 0.5, 0.25)[0] == pytest.approx(0, abs=1e-12)
+
+
+KERNELS = """
+import jax, json, numpy as np
+from mimetic_jax import weights
+from tests.weights.test_counts import zipf
+key = jax.random.key(0)
+traced = jax.jit(lambda key: weights.query_key(key, 96, 3))
+drawn = [
+    *(weights.from_counts(key, weights.cooccurrence(zipf(40_000, V), V), 24) for V in (300, 2500)),
+    weights.whitened(key, weights.natural_covariance(4), 64),
+    *weights.impulse_query_key(key, weights.sincos_2d(8, 8, 48), (8, 8), 6, head_dim=8),
+    *weights.value_out(key, 96, 3),
+    *weights.query_key(key, 96, 3),
+    *traced(key),
+]
+print(json.dumps([np.asarray(array).tolist() for array in drawn]))
+"""
+
+
+@pytest.mark.slow
+def test_every_processor_draws_the_same():
+    """Also axes of equal eigenvalues, which natural images and sines have."""
+    for arrays in zip(
+        *(
+            json.loads(printed)
+            for printed in printed_twice(KERNELS, "OPENBLAS_CORETYPE", ("Nehalem", "Haswell"))
+        ),
+        strict=True,
+    ):
+        one, other = map(np.asarray, arrays)
+        np.testing.assert_allclose(one, other, atol=1e-4 * np.abs(one).max())
+
+
+def test_both_routes_have_the_same_signs():
+    targets = noisy_identity(0, 2, 16)
+    for one, other in zip(factorize(targets, 8), by_products(targets, 8), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)

@@ -14,7 +14,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
-from mimetic_jax.data.home import cache_folder, keep
+from mimetic_jax.data.home import cache_folder, keep, kept_arrays
 from mimetic_jax.data.text.tokens import Corpus
 
 VOCABULARY = 8192
@@ -54,14 +54,9 @@ def encoded(name: str, texts: Sequence[str], vocabulary: int = 0) -> Corpus:
     long = any(re.search(_LONG, text) for text in texts)
     place = cache_folder() / f"bpe_{vocabulary}_{_digest(texts, _LONG if long else '')}"
     arrays, tokenizer = place.with_suffix(".npz"), place.with_suffix(".json")
-    notes = []
-    try:
-        found = _kept(arrays)
-    except Exception as error:  # a damaged file may raise anything
-        if not isinstance(error, OSError):  # else there is none
-            notes.append(f"{arrays} was damaged and is made again")
-        found = _learned(texts, vocabulary, long)
-        keep(arrays, lambda file: np.savez(file, **found))
+    names = (*_SPLITS, "tokenizer")
+    found, note = kept_arrays(arrays, names, lambda: _learned(texts, vocabulary, long))
+    notes = [note] if note else []
     stored = found["tokenizer"].tobytes()
     symbols = json.loads(stored)["model"]["vocab"]
     if len(symbols) < vocabulary:
@@ -133,12 +128,6 @@ def _digest(texts: Sequence[str], rule: str) -> str:
         digest.update(f"{len(content)} ".encode())
         digest.update(content)
     return digest.hexdigest()[:32]
-
-
-def _kept(path: Path) -> dict[str, Any]:
-    """The arrays of a file, whose checksums are checked."""
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-        return {name: file[name] for name in (*_SPLITS, "tokenizer")}
 
 
 def _content(path: Path) -> bytes:

@@ -149,8 +149,8 @@ def _contents(path: Path, files: list[Path], unread: dict[str, str]) -> dict[Pat
         if not text:
             unread[name] = "empty"
         elif "\0" in text:
-            line = text.count("\n", 0, text.index("\0")) + 1
-            unread[f"line {line:,} of {name}"] = "a zero byte"
+            number = text.count("\n", 0, text.index("\0")) + 1
+            unread[f"line {number:,} of {name}"] = "a zero byte"
         elif text in first:
             unread[f"{name} of {first[text]}"] = "copies"
         else:

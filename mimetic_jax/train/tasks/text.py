@@ -18,14 +18,14 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
+from mimetic_jax.data.text.counted import kept_counts
 from mimetic_jax.schemes import Scheme
-from mimetic_jax.schemes.first_layer import window_of
+from mimetic_jax.schemes.first_layer import counted_for
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import BITS, BYTES, PERPLEXITY
 from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.tasks.cross_entropy import token_losses
 from mimetic_jax.train.tasks.task import Evaluation, Task
-from mimetic_jax.weights import cooccurrence
 
 
 class TextTask(Task):
@@ -79,11 +79,11 @@ class TextTask(Task):
         self, schemes: Iterable[Scheme], load: Callable[[], texts.Corpus] | None = None
     ) -> dict[str, Any]:
         """The counts of tokens near each other in the training text."""
-        if (window := window_of(schemes)) is None:
+        if (how := counted_for(schemes)) is None:
             return {}
         if load is None:
             return {"counts": scipy.sparse.csr_array(2 * (self.info.vocabulary,))}
-        return {"counts": _counts(load(), window)}
+        return {"counts": _counts(load(), *how)}
 
     def loss(
         self, params: Any, model_state: Any, batch: Examples, key: jax.Array
@@ -163,5 +163,5 @@ class TextTask(Task):
 
 
 @functools.lru_cache(maxsize=4)  # all seeds and arms of a comparison share them
-def _counts(corpus: texts.Corpus, window: int) -> scipy.sparse.csr_array:
-    return cooccurrence(corpus.train, len(corpus.vocabulary), window)
+def _counts(corpus: texts.Corpus, window: int, contexts: int) -> scipy.sparse.csr_array:
+    return kept_counts(corpus.train, len(corpus.vocabulary), window, contexts)

@@ -1,0 +1,47 @@
+"""The counts of tokens near each other in a text, kept beside the tokenizers of texts."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse
+
+from mimetic_jax.data.home import cache_folder, kept_arrays
+from mimetic_jax.weights.counts import half_counts, symmetric
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+_FORM = "1"  # of what is kept: another one for another law
+_PARTS = ("data", "indices", "indptr")
+_HASHED = 2**22  # tokens at once
+
+
+def kept_counts(tokens: np.ndarray, vocab: int, window: int, contexts: int) -> csr_array:
+    """`weights.cooccurrence` of a text, kept in the cache folder: the next call counts nothing.
+
+    The name of the file has the digest of the text and of all arguments. What it does, and a
+    damaged file, whose text is counted anew, are reported to stderr.
+    """
+    digest = hashlib.sha256(f"{_FORM} {vocab} {window} {contexts} {len(tokens)}".encode())
+    for start in range(0, len(tokens), _HASHED):
+        digest.update(tokens[start : start + _HASHED].astype(np.int32).data)
+
+    def counted() -> dict[str, np.ndarray]:
+        _say(f"counting {len(tokens):,} tokens in windows of {window}")
+        half = half_counts(tokens, vocab, window, contexts)
+        return {part: getattr(half, part) for part in _PARTS}
+
+    path = cache_folder() / f"counts_{digest.hexdigest()[:32]}.npz"
+    arrays, note = kept_arrays(path, _PARTS, counted)
+    if note:
+        _say(note)
+    half = tuple(arrays[part] for part in _PARTS)
+    return symmetric(scipy.sparse.csr_array(half, shape=(vocab, vocab)))
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)

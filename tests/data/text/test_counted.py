@@ -1,0 +1,48 @@
+"""Counts of a text that are kept: the next run counts nothing, and trusts no damaged file."""
+
+import numpy as np
+import pytest
+
+from mimetic_jax import weights
+from mimetic_jax.data.text import counted
+
+TOKENS = np.random.default_rng(0).integers(0, 50, 3000).astype(np.uint16)
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """The file of the counts of `TOKENS`."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    expected = weights.cooccurrence(TOKENS, 60, 3, contexts=20).toarray()
+    np.testing.assert_array_equal(counted.kept_counts(TOKENS, 60, 3, 20).toarray(), expected)
+    (path,) = (tmp_path / "mimetic_jax").glob("counts_*.npz")
+    return path
+
+
+def test_a_second_run_counts_nothing(kept, monkeypatch, capsys):
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.setattr(counted, "half_counts", None)
+        again = counted.kept_counts(TOKENS.astype(np.int64), 60, 3, 20)
+    np.testing.assert_array_equal(
+        again.toarray(), weights.cooccurrence(TOKENS, 60, 3, contexts=20).toarray()
+    )
+    assert not capsys.readouterr().err
+    for other in [(TOKENS[1:], 60, 3, 20), (TOKENS, 61, 3, 20), (TOKENS, 60, 2, 20)]:
+        counted.kept_counts(*other)
+    assert capsys.readouterr().err.count("counting 3,000 tokens in windows of 3") == 1
+    assert len(list(kept.parent.iterdir())) == 4
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.99])
+@pytest.mark.parametrize("how", ["changed", "cut"])
+def test_a_damaged_file_is_reported_and_made_again(kept, capsys, how, share):
+    content = bytearray(kept.read_bytes())
+    place = int(share * len(content))
+    content[place : place + 4] = bytes(255 - byte for byte in content[place : place + 4])
+    kept.write_bytes(content if how == "changed" else content[:place])
+    for said in (True, False):
+        counts = counted.kept_counts(TOKENS, 60, 3, 20)
+        expected = weights.cooccurrence(TOKENS, 60, 3, contexts=20)
+        np.testing.assert_array_equal(counts.toarray(), expected.toarray())
+        assert (f"{kept} was damaged and is made again" in capsys.readouterr().err) == said
