@@ -82,6 +82,7 @@ _GPT_64 = {"width": 64, "depth": 2, "length": 64, "steps": 400}
 _FIRST = Ladder((4e-3, 8e-3), trials=(100, 101, 102))
 _PAIRS = {"level": "bpe", "vocab": 4096, **_GPT_64}
 _COUNTS = ("default", "log_p", "permuted_counts", "counts")
+_NOISE = ("norm_matched_", "")
 
 
 def _wikitext(steps: int, **options: Any) -> Row:
@@ -89,6 +90,17 @@ def _wikitext(steps: int, **options: Any) -> Row:
     arguments = {**_PAIRS, "steps": steps}
     label = f"WikiText-2 by byte pairs (4,096), {steps:,} steps"
     return Row(label, arguments, arms=_COUNTS, **options)
+
+
+def _scaled(label: str, tied: bool) -> Row:
+    """Embeddings of σ .0625, the model's own, .25 and 1."""
+    scaled = (f"{control}counts_std_{percent}" for percent in (25, 100) for control in _NOISE)
+    return Row(
+        label,
+        {"level": "word", **_GPT_64},
+        arms=(*_COUNTS, *scaled, "permuted_counts_std_100"),
+        fields={"data.name": "ptb_word", "eval.every": 0, "model.tied": tied},
+    )
 
 
 def _setting(label: str, rate: float, fields: Fields = NOTHING, arms: Names = _COUNTS) -> Row:
@@ -129,6 +141,14 @@ TABLES = {
         ),
         seeds=tuple(range(5)),
         ladder=_FIRST,
+    ),
+    "first_scale": _on_text(
+        f"the scale of an embedding from counts, at own rates: {_TODAY}, Penn Treebank by words "
+        "(10,000), 400 steps of 16 x 64 tokens",
+        _scaled("an output layer of its own", tied=False),
+        _scaled("the output layer is the embedding", tied=True),
+        score="test perplexity",
+        ladder=Ladder((4e-3, 8e-3), trials=(100,)),
     ),
     "first_source": _on_text(
         f"embeddings from counts, at one rate: {_TODAY}, 400 steps of 16 x 64 tokens",
