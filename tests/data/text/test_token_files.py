@@ -120,7 +120,7 @@ def test_ids_of_32_bits(tmp_path):
     refused(
         lambda: load_text("text_char", str(tmp_path), bits=32), "data.bits 32 is of text_tokens"
     )
-    refused(lambda: load_text("ptb_word", str(tmp_path), bits=32), "data.bits 32 is of")
+    refused(lambda: load_text("ptb_word", str(tmp_path), bits=32), "data.bits 32 is for texts of")
 
 
 @pytest.mark.parametrize(
