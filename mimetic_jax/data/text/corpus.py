@@ -111,7 +111,7 @@ def load_text(name: str, data_dir: str | None, vocabulary: int = 0, bits: int = 
         return load_own(name, data_dir, vocabulary, bits)
     if vocabulary or bits:
         field = f"vocabulary {vocabulary}" if vocabulary else f"bits {bits}"
-        raise InputError(f"data.{field} is of text_bpe and text_tokens: {name} has its own")
+        raise InputError(f"data.{field} is for texts of your own: {name} has its own")
     if name == _PYTHON_DOCS:
         check_unused(name, data_dir, "text_char or text_word")
         return _python_docs()

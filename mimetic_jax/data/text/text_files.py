@@ -143,8 +143,8 @@ def _contents(path: Path, files: list[Path], unread: dict[str, str]) -> dict[Pat
         except InputError as error:
             if not isinstance(error.__cause__, UnicodeDecodeError):
                 raise
-            line = str(error).removeprefix(f"{file}, ").partition(" isn't")[0]
-            unread[f"{line} of {name}"] = "not UTF-8"
+            place = str(error).removeprefix(f"{file}, ").partition(" isn't")[0]
+            unread[f"{place} of {name}"] = "not UTF-8"
             continue
         if not text:
             unread[name] = "empty"

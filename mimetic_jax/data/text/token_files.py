@@ -220,7 +220,7 @@ def _binary(path: Path, vocabulary: int, bits: int) -> np.ndarray:
     if seen > width:
         reason = f"every second number of {width} bits is the upper half of an id of {seen} bits"
     elif not bits and vocabulary > 2**16:
-        seen, reason = 32, f"16 bits are too few for a vocabulary of {vocabulary:,}"
+        seen, reason = 32, f"16 bits are too few for all ids of a vocabulary of {vocabulary:,}"
     else:
         return _numbers(path, width)
     in_training = "--config.data.bits=32 in training, or " if seen == 32 else ""

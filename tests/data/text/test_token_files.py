@@ -111,7 +111,7 @@ def test_ids_of_32_bits(tmp_path):
     for bits in (0, 32):
         words = proof.format(bits or 16, 64), "give np.fromfile('d.bin', np.uint64) in a .npy file"
         refused(lambda: load(tmp_path / "d.bin", bits=bits), *words)  # noqa: B023
-    few = "16 bits are too few for a vocabulary of 128,256"
+    few = "16 bits are too few for all ids of a vocabulary of 128,256"
     refused(lambda: load(tmp_path / "c.bin", 128_256), few, ways.format("c"))
     refused(lambda: token_ids(tmp_path / "c.bin", 128_256), few)
     assert len(load(tmp_path / "c.bin", 128_256, bits=16).train) == 900
@@ -120,7 +120,7 @@ def test_ids_of_32_bits(tmp_path):
     refused(
         lambda: load_text("text_char", str(tmp_path), bits=32), "data.bits 32 is of text_tokens"
     )
-    refused(lambda: load_text("ptb_word", str(tmp_path), bits=32), "data.bits 32 is of")
+    refused(lambda: load_text("ptb_word", str(tmp_path), bits=32), "data.bits 32 is for texts of")
 
 
 @pytest.mark.parametrize(
