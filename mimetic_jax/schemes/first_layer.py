@@ -47,7 +47,7 @@ class Cooccurrence(Scheme):
             Adam structure of this size lasts about σ / rate steps of a token.
 
     Reference: the law is Levy and Goldberg's (2014), and trained language models have it:
-    docs/trained.md.
+    docs/trained.md. Who else starts there: docs/first_layer.md.
     """
 
     window: Annotated[int, WINDOW] = 5
@@ -134,8 +134,8 @@ class Whitened(Scheme):
     Attributes:
         share: of the components, those that vary at least as much as λ_c. 1 whitens all: λ_c = 0.
 
-    Reference: ours for initialization; the law is Atick and Redlich's (1992), and trained vision
-    transformers have it: docs/trained.md.
+    Reference: the law is Atick and Redlich's (1992), and trained vision transformers have it:
+    docs/trained.md. Who else starts there: docs/first_layer.md.
     """
 
     share: Annotated[float, SHARE] = 0.2
