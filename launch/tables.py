@@ -8,7 +8,7 @@ A page has each between two markers:
 
 `table: PAPER` has what a paper printed and what we trained of it, `table: PAPER/TABLE` every arm of
 a table. Tables that are closed, which today's code doesn't train, are shown as they stand in
-results/closed/NAME.md, from its line --- on.
+results/closed/NAME.md, from its line --- on. `table: types` has the types of Hugging Face's models.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ import pathlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from launch.results import Line, ResultStore
 from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.model_types import FOLDERS, ModelType
+from mimetic_jax.base.model_types import TYPES as MODEL_TYPES
 from mimetic_jax.base.table import paragraph
 from mimetic_jax.train.rates import format_rate
 from mimetic_jax.train.record import commit
@@ -129,6 +132,8 @@ def block(name: str, results: ResultStore) -> str:
         return closed.read_text(encoding="utf-8").partition("\n---\n")[2].strip()
     if name in _PUBLISHED:
         return _published(name, results)
+    if name == "types":
+        return _types()
     if name not in TABLES:
         raise unknown("table", name, [*TABLES, *_PUBLISHED])
     own = TABLES[name]
@@ -140,6 +145,64 @@ def block(name: str, results: ResultStore) -> str:
     if len(bases) == 1:  # else rows have names that say it
         title += f" The default is {bases.pop()} initialization."
     return f"{paragraph(title, '', _WIDTH)}\n\n{table(trained, results)}"
+
+
+def _types() -> str:
+    """What each type of models does in attention: a row for the types that are alike."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for kind, row in MODEL_TYPES.items():
+        folder = f" ({FOLDERS[kind]})" if kind in FOLDERS else ""
+        alike.setdefault(_cells(row), []).append(f"`{kind}`{folder}")
+    turning = [(", ".join(kinds), *cells) for cells, kinds in alike.items() if cells[0]]
+    without = (
+        ", ".join(kinds) + f" ({'; '.join(filter(None, cells))})" * any(cells)
+        for cells, kinds in alike.items()
+        if not cells[0]
+    )
+    text = (
+        f"Without rotary positions, or with those that no scheme describes: {'; '.join(without)}."
+    )
+    head = ("types", "pairs", "share", "base", "layers", "biases", "norms", "logits", "embedding")
+    lines = [(*head, "others"), ["---"] * (1 + len(head)), *turning]
+    return (
+        "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        + f"\n\n{paragraph(text, '', _WIDTH)}"
+    )
+
+
+def _cells(row: ModelType) -> tuple[str, ...]:
+    """What the table of types has after their names; the first is empty without rotary positions.
+
+    A field of config.json follows the number that its absence means.
+    """
+
+    def stated(value: Any) -> str:
+        name, default = value if isinstance(value, tuple) else ("", value)
+        text = f"{default:,.0f}" if default > 1 else f"{default:g}"
+        if isinstance(default, bool):
+            text = "yes" if default else ""
+        return " ".join(filter(None, (text, f"`{name}`" if name else "")))
+
+    share = base = layers = ""
+    if row.pairs:
+        base = stated((row.base_field, row.base))
+        share = stated((row.share_field, row.share)) if row.share else "all"
+    if row.every:
+        layers = f"1 of {stated(row.every)} " + ("global" if row.local else "without positions")
+    if row.local:
+        layers += f", others {stated(row.local)}"
+    logits = row.logits if isinstance(row.logits, tuple) else [row.logits]
+    return (
+        (row.pairs or "") + ", back" * row.backward,
+        share,
+        base,
+        layers,
+        stated(row.biases),
+        f"{row.norms} `{row.normed[0]}`" if row.normed else row.norms,
+        ", ".join(map(stated, logits)),
+        "√D" if row.embedding is True else stated(row.embedding),
+        ", ".join(filter(None, (row.others, "gains 1 + w" * row.plus_one))),
+    )
 
 
 def close(name: str, results: ResultStore) -> pathlib.Path:

@@ -15,8 +15,10 @@ import numpy as np
 
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, blaming, error_text
+from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.rules.rule import Rule, find_rule
-from mimetic_jax.schemes import Scheme
+from mimetic_jax.schemes import PositionalHeads, Scheme, as_tuple
+from mimetic_jax.schemes.base import inside
 from mimetic_jax.tree.checks import check_described
 from mimetic_jax.tree.rewrite import Plan, rewrite_in_place
 from mimetic_jax.tree.tree import Tree
@@ -67,7 +69,12 @@ def initialize(
         check_key(key)
         tensors = _parameters(module)
         given = {name: value for name, value in options.items() if value is not None}
-        options = _stated(module, tensors, given) | given
+        modules = dict(module.named_modules())
+        config = next(filter(None, map(_config, modules.values())), None)
+        for part in inside(as_tuple(scheme)):
+            if config and "rules" not in given and isinstance(part, PositionalHeads):
+                part.check_config(config)
+        options = _stated(modules, config, tensors, given) | given
     return _initialize(tensors, key, scheme, **options)
 
 
@@ -204,7 +211,10 @@ def _parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _stated(
-    module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], given: dict[str, Any]
+    modules: Mapping[str, Any],
+    config: ModelConfig | None,
+    tensors: Mapping[str, torch.Tensor],
+    given: dict[str, Any],
 ) -> dict[str, Any]:
     """The rules of the module's type and its numbers of heads, as options beside those given.
 
@@ -218,9 +228,8 @@ def _stated(
         }
     except RuntimeError:  # of a parameter without values, which is refused later
         return {}
-    modules = dict(module.named_modules())
     options: dict[str, Any] = {}
-    if "rules" not in given and (by_type := _rules_of_config(shapes, modules)):
+    if "rules" not in given and config and (by_type := zoo.rules_of_config(shapes, config)):
         options["rules"] = by_type
     if "num_heads" in given:
         return options
@@ -249,19 +258,16 @@ def _stated(
     return {"rules": (*each, *rules)}
 
 
-def _rules_of_config(
-    shapes: Mapping[str, jax.ShapeDtypeStruct], modules: Mapping[str, Any]
-) -> tuple[Rule, ...] | None:
-    """The rules of the first of some modules that has a configuration of Hugging Face."""
-    for module in modules.values():
-        if hasattr(config := getattr(module, "config", None), "to_dict"):
-            return zoo.rules_of_config(shapes, config)
-    return None
+def _config(module: Any) -> ModelConfig | None:
+    """The configuration of a module of Hugging Face."""
+    config = getattr(module, "config", None)
+    is_theirs = hasattr(config, "to_dict") and getattr(config, "model_type", None)
+    return ModelConfig.of(config) if is_theirs else None
 
 
 def _numbers(module: Any) -> tuple[int, int] | None:
     """The numbers of heads of query and of key and value that a module or its config says."""
-    for holder in (module, getattr(module, "config", None)):
+    for holder in (module, _config(module), getattr(module, "config", None)):
         numbers = (getattr(holder, name, None) for name in _HEADS)
         if heads := next((number for number in numbers if type(number) is int), None):
             groups = (getattr(holder, name, None) for name in _KV_HEADS)

@@ -130,7 +130,8 @@ def test_the_type_of_a_model_tells_what_names_do_not(multi_query, rows, layout):
     """GPTBigCode has nanoGPT's names, and other orders of heads."""
     config = {"model_type": "gpt_bigcode", "n_head": H, "multi_query": multi_query}
     heads = holder(num_heads=H, kv_heads=1 if multi_query else H)
-    module = Module(**{"": holder(config=holder(to_dict=lambda: config)), "blocks__0__attn": heads})
+    root = holder(config=holder(to_dict=lambda: config, model_type="gpt_bigcode"))
+    module = Module(**{"": root, "blocks__0__attn": heads})
     shapes = {"c_attn.weight": (rows, D), "c_attn.bias": (rows,), "c_proj.weight": (D, D)}
     module.parameters = {
         f"blocks.0.attn.{name}": Parameter(np.ones(shape, np.float32))

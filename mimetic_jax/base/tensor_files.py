@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import math
 import os
@@ -86,15 +85,34 @@ def parts(path: str) -> list[str]:
         if not os.path.isfile(file):
             raise InputError(f"there is no file {file}")
         _check_whole(file)
-    if (numbered := _NUMBERED.search(path)) and int(numbered[1]) > 1:
-        beside = sorted(glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "*.index.json")))
-        give = beside[0] if beside else "the .index.json that belongs to them"
-        raise InputError(f"{path} is one of {int(numbered[1])} files of a checkpoint: give {give}")
+    if not path.endswith(".index.json"):
+        _check_alone(path)
     return files
 
 
-_NUMBERED = re.compile(r"-\d{5}-of-(\d{5})\.\w+$")
-"""The name of one file of a checkpoint, as Hugging Face's libraries write it."""
+_NUMBERED = re.compile(r"\d+[-_]?of[-_]?(\d+)(?!\d)")
+"""One file of several in a name, as Hugging Face's libraries and others write it."""
+_RANKED = re.compile(r"(?<![a-z])(?:consolidated|[mpt]p_rank|^rank|shard|part)[._-]?(\d+)(?!\d)")
+"""One file of several by its place, as Meta's, Megatron's and others' programs write it."""
+
+
+def _check_alone(path: str) -> None:
+    """Raise InputError for one of the files of a checkpoint, by an index beside it or its name."""
+    folder, name = os.path.split(path)
+    beside = sorted(os.listdir(folder or "."))
+    indexes = [os.path.join(folder, other) for other in beside if other.endswith(".index.json")]
+    of_index = {index: set(_weight_map(index).values()) for index in indexes}
+    index = next((index for index, files in of_index.items() if path in files), None)
+    give = index or (indexes or ["the .index.json that belongs to them"])[0]
+    count = len(of_index[index]) if index else 1
+    if numbered := _NUMBERED.search(name):
+        count = max(count, int(numbered[1]))
+    elif not index and (ranked := _RANKED.search(name)):
+        start, end = map(re.escape, (name[: ranked.start(1)], name[ranked.end(1) :]))
+        count = sum(bool(re.fullmatch(rf"{start}\d+{end}", other)) for other in beside)
+        give = "one in which they are joined"
+    if count > 1:
+        raise InputError(f"{path} is one of {count} files of a checkpoint: give {give}")
 
 
 def _check_whole(file: str) -> None:

@@ -74,11 +74,13 @@ def rewrite_file(argv: Sequence[str]) -> None:
     key = jax.random.key(converted("--seed", Annotated[int, SEED], options.seed))
     if not options.dry_run:
         _check_new(options.file, options.out)
-    tensors, config = read(options.file), _config_of(options.file)
-    _add_stated(given, config, tensors)
+    tensors = read(options.file)
+    config = _config_of(options.file, tensors, given)
     heads = [part for part in inside(as_tuple(scheme)) if isinstance(part, PositionalHeads)]
     for positional in heads:
         positional.check_config(config)
+    if config.others:
+        print(f"config.json has {', '.join(config.others)}: no scheme counts them")
     given["grid"] = options.grid
     if (how := counted_for(as_tuple(scheme))) and options.tokens:
         given["counts"] = _counts(options.tokens, tensors, how, given)
@@ -178,24 +180,68 @@ def read(path: str) -> Mapping[str, np.ndarray]:
     raise InputError(f"{path} is not {_FILES}")
 
 
-def _config_of(file: str) -> ModelConfig:
-    """Hugging Face's config.json beside a file; an empty one if there is none."""
+def _config_of(file: str, tensors: Mapping[str, np.ndarray], given: dict[str, Any]) -> ModelConfig:
+    """Hugging Face's config.json beside a file, which adds to `given` what the flags don't say.
+
+    An empty one if there is none, or one of another library. Rules that are given by hand say what
+    a configuration of an unknown type doesn't.
+
+    Raises:
+        InputError: if the flags or the sizes of the tensors are others than it says.
+    """
     path = os.path.join(os.path.dirname(file), "config.json")
     config = ModelConfig.of(path) if os.path.isfile(path) else ModelConfig()
-    return config if config.model_type else ModelConfig()
-
-
-def _add_stated(
-    given: dict[str, Any], config: ModelConfig, tensors: Mapping[str, np.ndarray]
-) -> None:
-    """Add what the flags don't say and the configuration does."""
-    stated = {"num_heads": config.num_heads, "num_kv_heads": config.num_kv_heads}
-    if given["num_heads"] is None:
-        given |= {name: given[name] or count for name, count in stated.items()}
-    if given["rules"] is None and config.model_type:
+    if not config.model_type and config.num_heads is None:
+        return ModelConfig()
+    counts = {"num_heads": config.num_heads, "num_kv_heads": config.num_kv_heads}
+    by_hand = given["rules"] is not None
+    if not by_hand:
         given["rules"] = zoo.rules_of_config(tensors, config)
+        for name, count in counts.items():
+            if None not in (count, given[name]) and count != given[name]:
+                raise InputError(f"{name} is {given[name]}, but {path} says {count}")
+    given |= {name: given[name] or count for name, count in counts.items()}
+    if not by_hand and config.num_heads is not None:
+        _check_sizes(file, tensors, config, given)
     if config.untied:
         given["rules"] = Tree(tensors, **given).untied_rules() or given["rules"]
+    return ModelConfig() if by_hand and config.unknown else config
+
+
+def _check_sizes(
+    file: str, tensors: Mapping[str, np.ndarray], config: ModelConfig, given: Mapping[str, Any]
+) -> None:
+    """Raise InputError if a file has other sizes, or fewer layers, than its configuration says."""
+    layers = 0
+    tree = Tree(tensors, given["rules"], given["num_heads"], given["num_kv_heads"])
+    for path, _, block in tree.views(read_only=True):
+        sizes = [
+            (role, name, stated, block.shapes[role][axis])
+            for role, axis, name, stated in (
+                ("query", 0, "hidden_size", config.width),
+                ("query", 2, "head_dim", config.head_dim),
+                ("key", 2, "head_dim", config.head_dim),
+                ("mlp_in", 1, "intermediate_size", config.hidden),
+                ("embedding", 0, "vocab_size", config.vocab),
+                ("embedding", 1, "hidden_size", config.width),
+            )
+            if role in block.shapes
+        ]
+        for role, name, stated, found in sizes:
+            padded = name == "vocab_size" and found >= (stated or 0)
+            if stated not in (None, found) and not padded:
+                raise _not_whole(file, f"{name} {stated}", f"{role} in {path or 'it'} has {found}")
+        layers += "query" in block
+    if config.num_layers and not config.hybrid and layers < config.num_layers:
+        raise _not_whole(file, f"{config.num_layers} layers", f"it has attention in {layers}")
+
+
+def _not_whole(file: str, stated: str, found: str) -> InputError:
+    return InputError(
+        f"config.json beside {file} says {stated}, but {found}: it is a slice or a shard of a "
+        "checkpoint, or pruned, and only whole ones can be read; with --rules and --heads by hand "
+        "nothing is compared"
+    )
 
 
 def _is_pickled(path: str) -> bool:
@@ -298,8 +344,8 @@ def _trained(
 
     What the flags don't say, and a config.json beside it does, is added to `given`.
     """
-    tensors, config = read(options.file), _config_of(options.file)
-    _add_stated(given, config, tensors)
+    tensors = read(options.file)
+    config = _config_of(options.file, tensors, given)
     stated = Rotary.of_layers(config)
     left_out = [*config.others]
     if options.rotary_base is not None and len(stated) > 1:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels, both_or_none
@@ -115,27 +115,45 @@ class PositionalHeads(Scheme):
             **fields: other fields of the scheme.
 
         Raises:
-            InputError: if it has no base, or if logits or positions depend on what the scheme
-                doesn't describe: scaled rates, a second base, layers without positions, a factor
-                of the logits (which `zoo.rules_of_config` puts into rules).
+            InputError: for a type of models, or a field of attention, that the table of types
+                lacks, and if logits or positions depend on what the scheme doesn't describe:
+                scaled rates, a second base, layers without positions, a factor of the logits
+                (which `zoo.rules_of_config` puts into rules).
 
         Example:
             >>> config = {"model_type": "llama", "rope_theta": 500000.0}
             >>> PositionalHeads.for_config(config) == PositionalHeads(500_000, channel=0)
             True
         """
+        own = {field.name for field in dataclasses.fields(cls)} - {
+            "base",
+            "turned",
+            "pairs",
+            "axes",
+        }
+        if strays := fields.keys() - own:
+            raise unknown("field", min(strays), own)
         stated = ModelConfig.of(config)
+        stated.check_known()
         if (factor := stated.multiplier) is not None:
-            raise _not_described(f"logits multiplied by {factor:g}, not by 1/√K")
-        if (rotary := _positions(stated)) is None:
-            raise _not_described("no rope_theta")
+            raise _not_described(f"logits multiplied by {factor:g}, not by 1/√K", *stated.others)
+        rotary = _positions(stated)
+        if rotary is None:
+            raise _not_described(f"model_type {stated.model_type!r}, without rotary positions")
         fields = {"channel": None if stated.biases else 0, **fields}
-        return cls(rotary.base, turned=rotary.turned, pairs=rotary.pairs, **fields)
+        scheme = cls(rotary.base, turned=rotary.turned, pairs=rotary.pairs, **fields)
+        scheme.check_config(stated)
+        return scheme
 
     def check_config(self, config: ModelConfig) -> None:
         """Raise InputError if a model's configuration has other positions than the scheme."""
         if (stated := _positions(config)) not in (None, self.rotary):
             raise InputError(f"the scheme is for {self.rotary}, the configuration says {stated}")
+        if config.scaled >= self.slowest:
+            raise _not_described(
+                f"scaled rates below {config.scaled:.3g} radians per token, not below slowest "
+                f"{self.slowest:g}"
+            )
 
     @property
     def rotary(self) -> Rotary:
@@ -306,7 +324,7 @@ class PositionalHeads(Scheme):
 
 
 def _positions(config: ModelConfig) -> Rotary | None:
-    """Those of all layers; None if the configuration doesn't say them."""
+    """Those of all layers; None without rotary positions."""
     if config.others:
         raise _not_described(*config.others)
     if len(found := Rotary.of_layers(config)) > 1:

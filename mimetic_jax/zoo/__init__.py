@@ -37,7 +37,6 @@ Mimetic:
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -91,9 +90,6 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
 """All tables by name."""
 
 _OF_TABLES = frozenset(map(id, itertools.chain(FLAX, *TABLES.values())))
-
-PLUS_ONE = re.compile("gemma|qwen3_next|qwen3_5(_moe)?(_text)?|step3p[57]|minimax_m3(_vl(_text)?)?")
-"""Types of Hugging Face's models that have Llama's names and store w of their gain 1 + w."""
 
 _UNDIVIDED = "the query takes 1/√K, as the model doesn't divide logits by √K"
 _SAME_CLASS = "cross-attention is the same class: see that none is among these"
@@ -155,14 +151,18 @@ def rules_of_config(params: Any, config: Any) -> tuple[Rule, ...] | None:
     Args:
         params: a parameter tree.
         config: a dictionary, an object with `to_dict`, config.json or its folder.
+
+    Raises:
+        InputError: for a type of models, or a field of attention, that the table of types lacks.
     """
     stated = ModelConfig.of(config)
+    stated.check_known()
     kind = stated.model_type
     rules = (GROUPED_BY_TYPE if stated.grouped else {}).get(kind) or BY_TYPE.get(kind)
-    if rules is None and PLUS_ONE.fullmatch(kind):
+    if rules is None and stated.plus_one:
         rules = TABLES.get(f"{detect(params)}_PLUS_ONE")
     changes: dict[str, dict[str, Any]] = {
-        "query": {"undivided": stated.multiplier},
+        "query": {"undivided": stated.multiplier == 1 or stated.multiplier},
         "embedding": {"multiplied": stated.embedding},
     }
     for role, change in changes.items():

@@ -79,6 +79,7 @@ def test_a_tensor_is_that_of_the_file_which_the_index_names(tmp_path):
     found = mapped(index, "r+")
     assert {name: float(array.sum()) for name, array in found.items()} == {"a": 4, "b": 4}
     found["a"][...] = 3
+    index.unlink()
     assert mapped(tmp_path / "1.safetensors")["a"].sum() == 12
     assert mapped(tmp_path / "2.safetensors")["a"].sum() == 0
 
@@ -94,6 +95,33 @@ def test_one_file_of_several_is_refused_with_the_index_beside_it(tmp_path, suffi
     with pytest.raises(InputError, match=re.escape(f"give {index}")):
         parts(str(shard))
     assert parts(str(shard.rename(tmp_path / f"model-00001-of-00001.{suffix}")))
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "words"),
+    [
+        ("weights_1of4", "", "one of 4 files of a checkpoint: give the .index.json that belongs"),
+        ("consolidated.00", "consolidated.01", "one of 2 files .*: give one in which they are"),
+        ("mp_rank_00_states", "mp_rank_01_states", "one of 2 files of a checkpoint"),
+        ("model-shard3", "model-shard4", "one of 2 files of a checkpoint"),
+        ("half_a", "half_b", "one of 2 files of a checkpoint: give .*/model.index.json"),
+        ("consolidated.00", "", ""),
+        ("step_100", "step_200", ""),
+        ("lora_rank8", "lora_rank16", ""),
+    ],
+)
+def test_files_of_other_programs_that_are_one_of_several(tmp_path, name, other, words):
+    for stem in filter(None, (name, other)):
+        save_file(WHOLE, tmp_path / f"{stem}.safetensors")
+    if name == "half_a":
+        names = {"a": "half_a.safetensors", "b": "half_b.safetensors"}
+        (tmp_path / "model.index.json").write_text(json.dumps({"weight_map": names}))
+    file = str(tmp_path / f"{name}.safetensors")
+    if not words:
+        assert parts(file) == [file]
+    else:
+        with pytest.raises(InputError, match=words):
+            parts(file)
 
 
 def test_a_tensor_that_no_file_has_is_an_error(tmp_path):

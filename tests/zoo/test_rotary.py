@@ -51,12 +51,7 @@ def other_way(x, base):
 
 
 ROTATIONS = {
-    "Llama, Mistral": rotate_half,
-    "GPT-NeoX": rotate_half,
-    "GPT-J": rotate_every_two,
-    "Cohere": rotate_every_two,
     "Llama as published": complex_numbers,
-    "Llama 4": complex_numbers,
     "MaxText": rotate_half,
     "llama3.1": rotate_every_two,
     "gemma, openpi": rotate_half,
@@ -67,8 +62,11 @@ ROTATIONS = {
 
 
 def rows():
+    for pairs, rotation in {"halves": rotate_half, "neighbors": rotate_every_two}.items():
+        for share in ("all", "some"):  # Hugging Face's, whose models `make real` runs
+            yield pytest.param(pairs, share, "0, 1, 2", rotation)
     table = re.search(r"\| library \| pairs .*?\n\n", PAGE, re.DOTALL)[0]
-    for line in table.strip().splitlines()[2:]:
+    for line in table.strip().splitlines()[3:]:
         library, pairs, share, offsets, _ = (cell.strip() for cell in line.strip("| ").split(" | "))
         (rotation,) = {
             rotation.__name__ for mark, rotation in ROTATIONS.items() if mark in library
@@ -200,7 +198,8 @@ def test_layers_with_positions_of_their_own_are_checked_by_these(tmp_path, capsy
     )
     tensors |= {name: array for name, array in other.items() if "layers.1." in name}
     config = {"rope_theta": 1e6, "rope_local_base_freq": 100.0, "sliding_window_pattern": 2}
-    file, out = folder(tmp_path, tensors, model_type="any", **config)
+    config["query_pre_attn_scalar"] = K
+    file, out = folder(tmp_path, tensors, model_type="gemma3_text", **config)
     files.check_file([file])
     assert capsys.readouterr().out.count(" 1 4 10 20 ") == 2
     files.check_file([file, "--rotary-base=1e6"])
@@ -217,3 +216,79 @@ def test_another_base_than_that_of_the_configuration_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"for Rotary\(base=10000\.0.*says Rotary\(base=500000\.0"):
         files.rewrite_file([file, out, "--scheme=PositionalHeads(10000, channel=0)"])
     assert PositionalHeads.for_config(tmp_path).base == 5e5
+
+
+WHOLE = {"model_type": "llama", "rope_theta": 500.0, "num_hidden_layers": 2, "hidden_size": 64}
+WHOLE |= {"intermediate_size": 96, "vocab_size": 50}
+
+
+def halved(*names, axis=0):
+    """Half of the rows or columns of some tensors, as tensor parallelism and pruning leave them."""
+    return {
+        name: np.split(array, 2, axis)[0].copy() if name.endswith(names) else array
+        for name, array in llama().items()
+    }
+
+
+ATTENTION = halved("q_proj.weight", "k_proj.weight", "v_proj.weight")
+ATTENTION |= {n: x[:, :32].copy() for n, x in llama().items() if n.endswith("o_proj.weight")}
+MLPS = halved("gate_proj.weight", "up_proj.weight")
+MLPS |= {n: x[:, :48].copy() for n, x in llama().items() if n.endswith("down_proj.weight")}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words"),
+    [
+        (ATTENTION, "head_dim 16, but query in model.layers.0.self_attn has 8"),
+        (llama(layers=1), "2 layers, but it has attention in 1"),
+        (MLPS, "intermediate_size 96, but mlp_in in model.layers.0 has 48"),
+        (halved("embed_tokens.weight"), "vocab_size 50, but embedding in model has 25"),
+    ],
+)
+def test_a_part_of_a_checkpoint_is_refused(tmp_path, tensors, words):
+    """By the sizes in config.json, which names of files don't show."""
+    file, out = folder(tmp_path, tensors, **WHOLE)
+    for call in (lambda: files.check_file([file]), lambda: files.rewrite_file([file, out])):
+        with pytest.raises(InputError, match=f"{re.escape(words)}: it is a slice or a shard"):
+            call()
+    files.check_file([file, "--rules=PYTORCH"])
+
+
+def test_heads_and_widths_are_those_of_the_configuration(tmp_path, capsys):
+    file, out = folder(tmp_path, llama(), **WHOLE)
+    files.rewrite_file([file, out, "--scheme=PositionalHeads(500, sharpness=8.0, channel=3)"])
+    files.fit_file([out])
+    assert capsys.readouterr().out.count(" 0 1 2 3 ") == 2
+    with pytest.raises(InputError, match=r"num_kv_heads is 4, but .*config.json says 2"):
+        files.check_file([file, "--kv-heads=4"])
+
+
+def test_a_type_that_the_table_lacks_needs_rules_by_hand(tmp_path):
+    file, out = folder(tmp_path, llama(), **WHOLE | {"model_type": "my_llama"})
+    for call, names in ((files.check_file, [file]), (files.rewrite_file, [file, out])):
+        with pytest.raises(InputError, match="model_type 'my_llama', which the table of types"):
+            call(names)
+        call([*names, "--rules=PYTORCH"])
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "vit_tiny_patch16_224"}))
+    files.check_file([file, "--heads=4", "--kv-heads=2"])  # of another library
+
+
+@pytest.mark.parametrize("divided", [True, False])
+def test_gpt_2_may_not_divide_logits(tmp_path, divided):
+    """Logits of a token with itself are those of other models, by the model's own factor."""
+    random = np.random.default_rng(0)
+    shapes = {"attn.c_attn.weight": (64, 192), "attn.c_proj.weight": (64, 64)}
+    shapes |= {"mlp.c_fc.weight": (64, 256), "mlp.c_proj.weight": (256, 64), "ln_1.weight": (64,)}
+    tensors = {
+        f"h.0.{name}": random.normal(size=shape, scale=0.02).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    config = {"model_type": "gpt2", "n_head": 4, "n_embd": 64, "scale_attn_weights": divided}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file(tensors, tmp_path / "in.safetensors")
+    out = str(tmp_path / "out.safetensors")
+    files.rewrite_file([str(tmp_path / "in.safetensors"), out, "--scheme=Mimetic(alpha_qk=0)"])
+    query, key, _ = np.split(np.float64(load_file(out)["h.0.attn.c_attn.weight"]), 3, axis=1)
+    # β I of rank 16: a trace of .7 · 16 in each head.
+    logit = np.sum(query * key) / 4 * (16**-0.5 if divided else 1)
+    assert logit == pytest.approx(0.7 * 16 / 16**0.5, rel=1e-3)
