@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -101,7 +102,10 @@ def _check_alone(path: str) -> None:
     folder, name = os.path.split(path)
     beside = sorted(os.listdir(folder or "."))
     indexes = [os.path.join(folder, other) for other in beside if other.endswith(".index.json")]
-    of_index = {index: set(_weight_map(index).values()) for index in indexes}
+    of_index: dict[str, set[str]] = {}
+    for path_of_index in indexes:
+        with contextlib.suppress(InputError):  # one that can't be read may be another program's
+            of_index[path_of_index] = set(_weight_map(path_of_index).values())
     index = next((index for index, files in of_index.items() if path in files), None)
     give = index or (indexes or ["the .index.json that belongs to them"])[0]
     count = len(of_index[index]) if index else 1

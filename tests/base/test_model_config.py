@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from launch.results import Results
+from launch.results import ResultStore
 from launch.tables import BLOCK, block
 from mimetic_jax import InputError, zoo
 from mimetic_jax.base.model_config import ModelConfig
@@ -225,4 +225,4 @@ def test_heads_and_the_text_of_several_parts(tmp_path):
 def test_docs_show_the_table():
     page = (pathlib.Path(__file__).parents[2] / "docs" / "your_model.md").read_text()
     (shown,) = (found for found in BLOCK.finditer(page) if found[2] == "types")
-    assert block("types", Results(pathlib.Path("none"))) in shown[0]
+    assert block("types", ResultStore(pathlib.Path("none"))) in shown[0]
