@@ -88,7 +88,13 @@ class _Array:
 def named_rules(params: Any, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> tuple[Rule, ...]:
     """The rules that the names of a tree's axes give, whose leaves have these paths and shapes;
     none if its axes have no names."""
-    arrays = [array for array in _arrays(params, shapes) if "" not in array.axes]
+    nodes = jax.tree.leaves(params, is_leaf=lambda node: bool(_axis_names(node)))
+    each = (_axis_names(node) for node in nodes for _ in jax.tree.leaves(node))
+    arrays = [
+        _Array(path, tuple(map(_AXES.__getitem__, axes)))
+        for (path, shape), axes in zip(shapes, each, strict=True)
+        if axes and len(axes) == len(shape) and _AXES.keys() >= {*axes}
+    ]
     places = {array: names.found(array.path) for array in arrays}
     present = {array.path for array in arrays}
     norms = {array: find_rule(array.path, _NORMS, present) for array in arrays}
@@ -103,16 +109,6 @@ def named_rules(params: Any, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> t
         for array in arrays
     )
     return tuple(dict.fromkeys(rule for rule in rules if rule))
-
-
-def _arrays(params: Any, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> Iterable[_Array]:
-    """The named arrays of a tree."""
-    leaves = iter(shapes)
-    for node in jax.tree.leaves(params, is_leaf=lambda node: bool(_axis_names(node))):
-        for _ in jax.tree.leaves(node):
-            path, shape = next(leaves)
-            if (axes := _axis_names(node)) and len(axes) == len(shape):
-                yield _Array(path, tuple(_AXES.get(axis, "") for axis in axes))
 
 
 def _axis_names(node: Any) -> tuple[str, ...]:
