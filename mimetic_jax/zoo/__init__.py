@@ -90,11 +90,6 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
 }
 """All tables by name."""
 
-# Names don't show whether a model adds 1 to its gains.
-_TOLD_APART = {"": FLAX} | {
-    name: rules for name, rules in TABLES.items() if not name.endswith("_PLUS_ONE")
-}
-
 _OF_TABLES = frozenset(map(id, itertools.chain(FLAX, *TABLES.values())))
 
 _UNDIVIDED = "the query takes 1/√K, as the model doesn't divide logits by √K"
@@ -132,7 +127,7 @@ def detect(params: Any) -> str | None:
         >>> detect({f"layers/0/self_attn/{name}": {"kernel": square} for name in names})
         'HUGGING_FACE'
     """
-    return best_table(paths.shapes(params), _TOLD_APART) or None
+    return _detected(paths.shapes(params))
 
 
 def rules_of(params: Any) -> tuple[Rule, ...]:
@@ -147,8 +142,14 @@ def rules_for(params: Any, shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tup
     """`rules_of` a tree whose leaves have these paths and shapes."""
     if rules := named_rules(params, shapes):
         return rules
-    name = best_table(shapes, _TOLD_APART)
+    name = _detected(shapes)
     return TABLES[name] if name else FLAX
+
+
+def _detected(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> str | None:
+    # Names don't show whether a model adds 1 to its gains.
+    told_apart = {name: rules for name, rules in TABLES.items() if not name.endswith("_PLUS_ONE")}
+    return best_table(shapes, {"": FLAX, **told_apart}) or None
 
 
 def rules_of_config(params: Any, config: Any) -> tuple[Rule, ...] | None:
