@@ -81,6 +81,23 @@ def test_imports_point_one_way(folder, allowed):
                 assert target in allowed[part] | {part}, f"{path} imports {name}"
 
 
+def test_no_module_imports_itself_through_others():
+    """Neither when it runs, nor for the types that it names."""
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    graph = {module: set() for module in modules}
+    for module, path in modules.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = set(imported(node))
+            if isinstance(node, ast.ImportFrom):
+                inside = {f"{node.module}.{alias.name}" for alias in node.names} & modules.keys()
+                names = inside or names
+            graph[module] |= names & modules.keys()
+    graphlib.TopologicalSorter(graph).prepare()
+
+
 FOLDERS = {  # beside the package
     "mimetic_jax": set(),
     "configs": {"mimetic_jax"},

@@ -26,6 +26,7 @@ from mimetic_jax.base.times import duration
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.together import together
 
 _AXES = {"v5e": 2, "v5p": 3, "v6e": 2}
 """TPUs, with the number of axes of their torus."""
@@ -146,8 +147,8 @@ def _lowered(arm: Arm) -> jax.stages.Lowered:
     key = jax.eval_shape(lambda: jnp.broadcast_to(jax.random.key(0), lanes))
     count = jax.ShapeDtypeStruct((), jnp.int32)
     rates = jax.ShapeDtypeStruct((*lanes, 2), jnp.float32)
-    together = program.together(runs)
-    return together.compiled_dispatch.lower(together.shapes, arrays, key, key, count, rates)
+    group = together(program, runs)
+    return group.compiled_dispatch.lower(group.shapes, arrays, key, key, count, rates)
 
 
 def _compiled(lowered: jax.stages.Lowered, target: Target) -> str:

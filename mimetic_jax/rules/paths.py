@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 
 T = TypeVar("T")
 
@@ -33,6 +34,11 @@ def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Any]:
     leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
     held = Counter(path[:depth] for path, _ in leaves for depth in range(len(path)))
     return [(_path_name(path, alone=held[path[:-1]] == 1), leaf) for path, leaf in leaves], treedef
+
+
+def shapes(tree: Any) -> list[tuple[str, tuple[int, ...]]]:
+    """The paths of the leaves of a tree with their shapes."""
+    return [(path, np.shape(leaf)) for path, leaf in flatten(tree)[0]]
 
 
 def natural_order(path: str) -> tuple[tuple[tuple[int, int | str], ...], ...]:

@@ -9,8 +9,9 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 right, each to the result of the one before.
 """
 
-from mimetic_jax.schemes.base import Block, ByDepth, Context, PerLayer, Scheme, as_tuple
+from mimetic_jax.schemes.base import ByDepth, PerLayer, Scheme, as_tuple
 from mimetic_jax.schemes.baselines import TFixup, Zero, ZeroOut
+from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.first_layer import Cooccurrence, Unigram, Whitened
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing

@@ -1,4 +1,4 @@
-"""The base class of schemes: what it sees, what it checks, its registry, and what it depends on."""
+"""The base class of schemes: what it checks, its registry, and what it depends on."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import contextlib
 import dataclasses
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 import jax
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import check_fields, field_types, shown
+from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.network import Network
 from mimetic_jax.weights.checks import check_room, is_finite
-
-if TYPE_CHECKING:
-    from mimetic_jax.schemes.network import Network
 
 REGISTRY: dict[str, type[Scheme]] = {}
 """Every scheme by its name."""
@@ -70,68 +69,6 @@ def is_per_layer(annotation: Any) -> bool:
     return _PER_LAYER in getattr(annotation, "__metadata__", ()) or any(
         is_per_layer(part) for part in typing.get_args(annotation)
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Context:
-    """What a scheme can use besides its block.
-
-    Attributes:
-        layer: index of the block among the blocks of its kind, from 0.
-        num_layers: number of blocks of its kind.
-        position: the position table's rows for the patch grid, [h·w, D]; None if the tree has no
-            table or several.
-        grid: (h, w) of the patches; None if unknown.
-        text: whether the position table is of text, not of patches; None if the tree has neither an
-            embedding of tokens nor one of patches.
-        counts: how often tokens stand near each other in the text, of `weights.cooccurrence`; None
-            if they aren't given.
-        covariance: of the patches of the images, of `weights.patch_covariance`; likewise.
-        surveyed: what the scheme's own `survey` returned.
-    """
-
-    layer: int = 0
-    num_layers: int = 1
-    position: jax.Array | None = None
-    grid: tuple[int, int] | None = None
-    text: bool | None = False
-    counts: Any = None
-    covariance: Any = None
-    surveyed: Any = None
-
-
-class Block(Mapping[str, jax.Array]):
-    """The canonical arrays of one block by role, computed from their storage only when read.
-
-    >>> import jax.numpy as jnp
-    >>> Block.of({"query": jnp.zeros((8, 2, 4))}).shapes
-    {'query': (8, 2, 4)}
-    """
-
-    def __init__(
-        self,
-        shapes: Mapping[str, tuple[int, ...]],
-        fetch: Callable[[str], jax.Array],
-    ) -> None:
-        self.shapes = dict(shapes)
-        self._fetch = fetch
-
-    @classmethod
-    def of(cls, arrays: Mapping[str, jax.Array]) -> Self:
-        """A block of the given arrays."""
-        return cls({role: array.shape for role, array in arrays.items()}, arrays.__getitem__)
-
-    def __getitem__(self, role: str) -> jax.Array:
-        return self._fetch(role)
-
-    def __contains__(self, role: object) -> bool:
-        return role in self.shapes  # Mapping's own reads the array
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.shapes)
-
-    def __len__(self) -> int:
-        return len(self.shapes)
 
 
 @dataclasses.dataclass(frozen=True)

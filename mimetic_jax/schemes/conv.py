@@ -11,7 +11,8 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.schemes.base import Scheme
+from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.weights.checks import ANY_SIGN, check_room, number
 
 WIDTH = Range(1e-3, 1e6)

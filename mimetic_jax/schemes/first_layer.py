@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import COUNT
-from mimetic_jax.schemes.base import Block, Context, Scheme, inside
+from mimetic_jax.schemes.base import Scheme, inside
+from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.weights.checks import POSITIVE
 from mimetic_jax.weights.counts import CONTEXTS, SMOOTHING, WINDOW
 from mimetic_jax.weights.patches import SHARE, square

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, Scheme, both_or_none
+from mimetic_jax.schemes.base import Scheme, both_or_none
+from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.mimetic import Alpha, Beta, Mimetic, pair_sizes, zero_biases
 from mimetic_jax.weights.attention import Noise
 from mimetic_jax.weights.checks import FILTER, NOT_NEGATIVE, POSITIVE

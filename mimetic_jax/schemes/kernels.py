@@ -9,7 +9,8 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.schemes.base import Scheme
+from mimetic_jax.schemes.block import Block, Context
 
 Shape: TypeAlias = tuple[int, ...]
 

@@ -10,14 +10,8 @@ import jax.numpy as jnp
 
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.schemes.base import (
-    Block,
-    Context,
-    PerLayer,
-    Scheme,
-    attention_kernels,
-    both_or_none,
-)
+from mimetic_jax.schemes.base import PerLayer, Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.weights.attention import Noise, Orientation
 from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE
 

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, PerLayer, Scheme, both_or_none
+from mimetic_jax.schemes.base import PerLayer, Scheme, both_or_none
+from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION, number
 from mimetic_jax.weights.mlp import mean_shift, mean_shift_per_input
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.schemes.base import Block
+from mimetic_jax.schemes.block import Block
 from mimetic_jax.weights.rotary import Rotary
 
 T = TypeVar("T")

@@ -15,7 +15,8 @@ import numpy as np
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.base import Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.mimetic import pair_sizes
 from mimetic_jax.schemes.network import Arrays, Network
 from mimetic_jax.weights.baselines import norm_matched

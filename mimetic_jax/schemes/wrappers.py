@@ -12,7 +12,8 @@ import jax
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.schemes.base import Scheme
+from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.network import Network
 
 _PARTNERS = frozenset({"value", "query_bias", "key_bias", "mlp_in", "token_in", "position"})

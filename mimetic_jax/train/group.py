@@ -19,6 +19,7 @@ from mimetic_jax.train.state import TrainState, order_key, stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.task import Evaluation
+from mimetic_jax.train.together import together
 
 Say = Callable[[str], None]
 """Prints a line."""
@@ -42,7 +43,7 @@ class Group:
         first = arms[runs[0].arm]
         ours = [provenance_of(arms[run.arm], run.seed) for run in runs]
         self.config, self.program, self._data = first.config, first.program, first.on_device
-        self._together = self.program.together(len(runs))
+        self._together = together(self.program, len(runs))
         peaks = [arms[run.arm].peak for run in runs]
         self.journal = Journal(runs, ours, peaks, self.config, self.program, on_metrics)
         self._keys = self._together.keys([run.seed for run in runs])
@@ -98,7 +99,7 @@ def restored(group: Sequence[Run], arm: Arm) -> list[TrainState | None]:
     """The states of a group's newest checkpoint, run by run; None without any checkpoint."""
     if group[0].checkpoints.exists():
         with contextlib.closing(Checkpoints(group[0].checkpoints)) as checkpoints:
-            together = arm.program.together(len(group))
-            if newest := checkpoints.restore(together.shapes):
-                return [*together.unstack(newest[0])]
+            program = together(arm.program, len(group))
+            if newest := checkpoints.restore(program.shapes):
+                return [*program.unstack(newest[0])]
     return [None] * len(group)

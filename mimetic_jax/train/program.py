@@ -25,7 +25,6 @@ from mimetic_jax.train.optimizer import make_optimizer
 from mimetic_jax.train.state import TrainState, augmentation_key, order_key, stream
 from mimetic_jax.train.step import Metrics, make_train_step
 from mimetic_jax.train.tasks.task import Evaluation, Task
-from mimetic_jax.train.together import Together
 from mimetic_jax.tree.rewrite import Plan, plan, rewrite
 
 
@@ -42,6 +41,7 @@ class Program:
             configuration's or else the model's own, and numbers of heads.
         shapes: the state's shapes and dtypes, with shardings: what a checkpoint restores into.
         compiled_dispatch: `dispatch`, compiled.
+        by_runs: the programs of several runs at once that `together` made of this one.
     """
 
     def __init__(self, config: ConfigDict, task: Task, feed: Feed, mesh: Mesh) -> None:
@@ -90,7 +90,7 @@ class Program:
         self.compiled_dispatch = jax.jit(
             self.dispatch, donate_argnums=0, out_shardings=(placed, self._everywhere)
         )
-        self._together: dict[int, Together] = {}
+        self.by_runs: dict[int, Any] = {}
 
     def draw(self, seed: int) -> dict[str, Any]:
         """The model's variables by its own initialization."""
@@ -129,14 +129,6 @@ class Program:
         return plan(
             self.shapes.params, scheme, **self.rewrite_options, grid=self.task.grid(), **statistics
         )
-
-    def together(self, runs: int) -> Program | Together:
-        """The program of so many runs at once; of one run, this."""
-        if runs == 1:
-            return self
-        if runs not in self._together:
-            self._together[runs] = Together(self, runs)
-        return self._together[runs]
 
     def keys(self, seeds: Sequence[int]) -> tuple[jax.Array, jax.Array]:
         """The keys of data and dropout that `run_steps` is called with, of one seed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,17 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from mimetic_jax.data.feed.feed import Examples, Sums, place
+from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState, stream
 from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.tasks.task import Evaluation
 
-if TYPE_CHECKING:
-    from mimetic_jax.train.program import Program
+
+def together(program: Program, runs: int) -> Program | Together:
+    """The program of so many runs at once; of one run, itself."""
+    if runs > 1 and runs not in program.by_runs:
+        program.by_runs[runs] = Together(program, runs)
+    return program.by_runs.get(runs, program)
 
 
 class Together:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.table import Listing, aligned, paragraph
 from mimetic_jax.rules import paths
-from mimetic_jax.rules.rule import Rule
 from mimetic_jax.trained.first_layer import Neighbors, Spectrum, neighbors, spectrum
 from mimetic_jax.trained.pairs import Layer, LayerNorms, LayerPairs, Pair, layer_pairs
 from mimetic_jax.trained.picture import alignments_figure, first_layer_figure, heads_figure
 from mimetic_jax.trained.positional import HeadReader, LayerHeads, Turning, heads_table
+from mimetic_jax.tree.layers import views
+from mimetic_jax.tree.options import TreeOptions, of_tree
 from mimetic_jax.tree.tree import Tree
 
 _CLEAR = 4.0
@@ -223,12 +224,10 @@ class Check(Listing[LayerCheck]):
 def check(
     params: Any,
     *,
-    num_heads: int | None = None,
-    num_kv_heads: int | None = None,
-    rules: Sequence[Rule] | None = None,
     effective: bool = True,
     rotary: Turning | None = None,
     counts: Any = None,
+    **options: Unpack[TreeOptions],
 ) -> Check:
     """How closely the products of a tree's layers are aligned with the identity.
 
@@ -247,7 +246,6 @@ def check(
     Args:
         params: a parameter tree, before or after training; layers may be stacked, kernels fused,
             heads grouped.
-        num_heads, num_kv_heads, rules: as for `plan`.
         effective: whether products are those that the activations meet, with the gain γ of the norm
             before the layer and the scale λ after it (LayerScale, or a norm before the sum):
             diag(γ) W_Q W_Kᵀ diag(γ), diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ), if
@@ -261,6 +259,7 @@ def check(
             that the embedding of tokens has are those of the text, see
             `trained.first_layer.Neighbors`. A patch embedding's energy by frequency is always
             printed.
+        **options: num_heads, num_kv_heads and rules, as for `plan`.
 
     Returns:
         A tuple with a `LayerCheck` per layer, which prints as a table; `plot` draws it.
@@ -287,19 +286,19 @@ def check(
 
     Reference: Mimetic Initialization of Self-Attention Layers, section 3 and figure 1.
     """
-    tree = Tree(params, rules, num_heads, num_kv_heads)
-    views = tree.views(read_only=True)
-    reader = None if rotary is None else HeadReader(tree, views, rotary)
+    tree = Tree(params, **of_tree(options))
+    described = views(tree, read_only=True)
+    reader = None if rotary is None else HeadReader(tree, described, rotary)
     layers, heads = [], []
-    for layer in layer_pairs(tree, views, effective=effective):
+    for layer in layer_pairs(tree, described, effective=effective):
         with blaming(layer.name or "attention"):
             layers.append(_checked(layer))
-            if reader and (found := reader.read(layer)):
-                heads.append(found)
-    patches = [spectrum(path, block["patch"]) for path, _, block in views if "patch" in block]
+            if reader and (read := reader.read(layer)):
+                heads.append(read)
+    patches = [spectrum(path, block["patch"]) for path, _, block in described if "patch" in block]
     tokens = [
         None if counts is None else neighbors(path, block["embedding"], counts)
-        for path, _, block in views
+        for path, _, block in described
         if "embedding" in block
     ]
     if not (layers or patches or tokens):
@@ -311,8 +310,8 @@ def check(
         layers,
         note=_note(layers) if effective else "",
         positional=tuple(heads),
-        patches=tuple(found for found in patches if found),
-        tokens=tuple(found for found in tokens if found),
+        patches=tuple(filter(None, patches)),
+        tokens=tuple(filter(None, tokens)),
     )
 
 

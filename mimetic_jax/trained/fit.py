@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -14,11 +14,12 @@ from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.table import Listing, aligned
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.rules import paths
-from mimetic_jax.rules.rule import Rule
 from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, PositionalHeads, Scheme
 from mimetic_jax.trained.pairs import Layer, Pair, layer_pairs
 from mimetic_jax.trained.positional import HeadReader, Turning, fitted, stands_out
 from mimetic_jax.tree.advice import part_of, without
+from mimetic_jax.tree.layers import views
+from mimetic_jax.tree.options import TreeOptions, of_tree
 from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.truncation import actual_constants, expected_singular_values
 
@@ -209,11 +210,9 @@ def _call(scheme: Scheme) -> str:
 def fit(
     params: Any,
     *,
-    num_heads: int | None = None,
-    num_kv_heads: int | None = None,
-    rules: Sequence[Rule] | None = None,
     effective: bool = True,
     rotary: Turning | None = None,
+    **options: Unpack[TreeOptions],
 ) -> Fit:
     """The initialization that trained weights look like, layer by layer.
 
@@ -238,10 +237,10 @@ def fit(
 
     Args:
         params: a parameter tree; layers may be stacked, kernels fused, heads grouped.
-        num_heads, num_kv_heads, rules: as for `plan`.
         effective: as in `check`.
         rotary: as in `check`: also read the distances at which heads look, see
             `trained.positional.fitted`.
+        **options: num_heads, num_kv_heads and rules, as for `plan`.
 
     Returns:
         A tuple with a `LayerFit` per layer; its `schemes` have these constants, and it prints as a
@@ -265,8 +264,8 @@ def fit(
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 1-7 and figure 3.
     """
     layers = []
-    tree = Tree(params, rules, num_heads, num_kv_heads)
-    for layer in layer_pairs(tree, tree.views(), effective=effective):
+    tree = Tree(params, **of_tree(options))
+    for layer in layer_pairs(tree, views(tree), effective=effective):
         with blaming(layer.name or "attention"):
             query_key, value_out = (
                 _fitted(pair) if pair else None for pair in (layer.query_key, layer.value_out)
@@ -276,13 +275,13 @@ def fit(
     if not layers:
         shown = ", ".join(tree.paths[:8]) + (", …" if len(tree.paths) > 8 else "")
         raise InputError(f"there is no attention or MLP to fit among the paths {shown or '(none)'}")
-    positional, views = None, tree.views(read_only=True)
+    positional, every = None, views(tree, read_only=True)
     added = any("position" in roles for roles in tree.blocks.values())
-    attention = (x for x in layer_pairs(tree, views, effective=effective) if x.query_key)
+    attention = (x for x in layer_pairs(tree, every, effective=effective) if x.query_key)
     constant_parts = not added and any(map(stands_out, itertools.islice(attention, 1)))
     if rotary is not None:
-        reader = HeadReader(tree, views, rotary)
-        heads = [reader.read(layer) for layer in layer_pairs(tree, views, effective=effective)]
+        reader = HeadReader(tree, every, rotary)
+        heads = [reader.read(layer) for layer in layer_pairs(tree, every, effective=effective)]
         turns = list(dict.fromkeys(filter(None, reader.turns)))
         if len(turns) != 1 or None in reader.turns:
             raise InputError("layers differ in their rotary positions: no PositionalHeads has that")

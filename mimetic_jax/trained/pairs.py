@@ -17,6 +17,7 @@ from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.rules import paths
 from mimetic_jax.schemes import Block
 from mimetic_jax.schemes.mimetic import pair_sizes
+from mimetic_jax.tree.around import vectors
 from mimetic_jax.tree.layers import KERNELS, PRODUCTS, View, paired
 from mimetic_jax.tree.tree import Tree
 
@@ -111,7 +112,7 @@ class LayerPairs(LayerNorms):
         return {name: pair for name, pair in found.items() if pair is not None}
 
 
-def layer_pairs(tree: Tree, views: Iterable[View], *, effective: bool) -> Iterator[LayerPairs]:
+def layer_pairs(tree: Tree, every: Iterable[View], *, effective: bool) -> Iterator[LayerPairs]:
     """The pairs of every layer that has one, sorted by path; each is read when it is asked for.
 
     If `effective`, factors are multiplied by the gain of the norm before the layer and the scale
@@ -119,12 +120,13 @@ def layer_pairs(tree: Tree, views: Iterable[View], *, effective: bool) -> Iterat
 
     >>> kernels = {"query": (8, 2, 4), "key": (8, 1, 4)}
     >>> params = {name: {"kernel": np.ones(shape)} for name, shape in kernels.items()}
+    >>> from mimetic_jax.tree.layers import views
     >>> tree = Tree({"attention": params})
-    >>> (layer,) = layer_pairs(tree, tree.views(), effective=True)
+    >>> (layer,) = layer_pairs(tree, views(tree), effective=True)
     >>> layer.query_key.left.shape, layer.query_key.right.shape, layer.query_key.draws
     ((2, 8, 4), (2, 8, 4), 1)
     """
-    for parts in paired(views):
+    for parts in paired(every):
         yield _read(tree, parts, effective)
 
 
@@ -166,7 +168,7 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
         if {"query", "query_bias", "key_bias"} <= block.keys():
             query, key = (values(block, f"{role}_bias") for role in ("query", "key"))
             biases = query, key.repeat(len(query) // len(key), axis=0)
-        beside |= tree.vectors(path, index, min(widths)) if effective else {}
+        beside |= vectors(tree, path, index, min(widths)) if effective else {}
     if "by_head" in found:
         found["value_out"] = _sum(found["by_head"])
     gains = [array for role, array in around.items() if role.endswith("_gain")]

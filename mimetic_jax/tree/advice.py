@@ -6,9 +6,6 @@ import contextlib
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError
@@ -18,10 +15,8 @@ from mimetic_jax.rules.rule import ATTENTION, ROLES, Rule, find_rule
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import attention_kernels, name_of, roles_to_write
 from mimetic_jax.tree.leaf import Leaf
+from mimetic_jax.tree.tree import Tree
 from mimetic_jax.zoo.suggestion import given, numbered, other_calls, suggestion
-
-if TYPE_CHECKING:
-    from mimetic_jax.tree.tree import Tree
 
 UNDIVIDED = re.compile(r"(^|[/.])(relative_attention_bias|relpos_bias|pre_mlp_layer_norm)[/.]")
 """Leaves of T5 and its kin, such as flaxformer, which don't divide logits by √K."""
@@ -59,14 +54,14 @@ def no_match(tree: Tree, scheme: Scheme) -> str:
         return f"{name_of(scheme)} matches nothing: the tree has no leaves"
     seen = ", ".join(tree.paths[:8]) + (", …" if len(tree.paths) > 8 else "")
     message = f"{name_of(scheme)} matches nothing among the paths {seen}"
-    if found := hint(tree, scheme):
-        return message + found
+    if other_table := hint(tree, scheme):
+        return message + other_table
     if roles_to_write(scheme, ATTENTION):
         if call := suggested(tree, tree.paths, scheme=scheme):
             return f"{message}: give {call}"
         if reason := why_left_out(tree, tree.paths):
             return f"{message}: {reason}"
-    if call := ready(tree, scheme, calls(tree, wanted_by(scheme), gated=scheme.gated)):
+    if call := sentence(tree, scheme, calls(tree, wanted_by(scheme), gated=scheme.gated)):
         return f"{message}: {call}"
     every = sorted(scheme.writes(frozenset(ROLES)))
     if not every:
@@ -115,14 +110,14 @@ def suggested(
         )
         known = any(map(attention_kernels, fitting)) or not tree.asked.isdisjoint(_roles(tree))
         beside = tree.name_of_rules if known else ""
-    shapes = dict(_shapes(tree))
+    shapes = dict(tree.shapes)
     attention = [(path, shapes[path]) for path in among if not _rule_without_role(tree, path)]
     undivided = any(map(UNDIVIDED.search, tree.paths))
     others = calls(tree, wanted_by(scheme) | tree.asked, gated=scheme.gated) if scheme else []
     return suggestion(attention, beside, undivided=undivided, others=others)
 
 
-def ready(tree: Tree, scheme: Scheme, own: Sequence[str]) -> str:
+def sentence(tree: Tree, scheme: Scheme, own: Sequence[str]) -> str:
     """What to give, in words, by calls for what a scheme lacks and for what other schemes do; "" if
     it has none of its own."""
     if not own:
@@ -148,7 +143,7 @@ def calls(
 ) -> list[str]:
     """The calls for what isn't attention: of wanted roles that no leaf has, or for leaves among
     these paths. Without those of gated MLPs, if a scheme leaves these as they are."""
-    every = _shapes(tree)
+    every = tree.shapes
     stacks = set[int]()
     widths = {size for path, shape in every if path in tree.undescribed for size in shape}
     for leaves in tree.blocks.values():
@@ -180,10 +175,6 @@ def asked_by(schemes: Iterable[Scheme]) -> frozenset[str]:
     return frozenset().union(*map(wanted_by, schemes))
 
 
-def _shapes(tree: Tree) -> list[tuple[str, tuple[int, ...]]]:
-    return [(path, np.shape(leaf)) for path, leaf in zip(tree.paths, tree.leaves, strict=True)]
-
-
 def _roles(tree: Tree) -> frozenset[str]:
     """The roles of a tree's leaves."""
     return frozenset(itertools.chain(*tree.blocks.values()))
@@ -200,16 +191,16 @@ def naming_leaves(tree: Tree) -> Iterator[None]:
             ("Rule(path, 'embedding', 't d')", {"embedding", "unembedding"}),
             ("mlp_rules(first=…, second=…)", {"mlp_in", "mlp_out"}),
         ):
-            if asked in message and (found := calls(tree, roles, tree.paths)):
-                message = message.replace(asked, found[0])
+            if asked in message and (ready := calls(tree, roles, tree.paths)):
+                message = message.replace(asked, ready[0])
         raise InputError(message) from error
 
 
 def _rule_without_role(tree: Tree, path: str) -> bool:
     """Whether a table says that a leaf is no attention, or none of the model's own."""
     tables = (tree.rules, zoo.FLAX, *zoo.TABLES.values())
-    found = (find_rule(path, rules, tree.beside) for rules in tables)
-    return any(one is not None and not one[0].roles for one in found)
+    matches = (find_rule(path, rules, tree.indices) for rules in tables)
+    return any(match is not None and not match[0].roles for match in matches)
 
 
 def hint(tree: Tree, scheme: Scheme | None = None) -> str:
@@ -269,6 +260,6 @@ def other_order(leaf: Leaf, block: str) -> str:
 
 def part_of(path: str, other: str) -> str:
     """The start of a path up to the first name that another one doesn't have, and a slash."""
-    names, others = (re.split("[/.]", one) for one in (path, other))
+    names, others = re.split("[/.]", path), re.split("[/.]", other)
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(names, others, strict=False))
     return "/".join(names[: len(list(same)) + 1]) + "/"

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.rules import paths
@@ -14,9 +11,8 @@ from mimetic_jax.rules.rule import ATTENTION
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import attention_kernels, name_of
 from mimetic_jax.tree import advice
-
-if TYPE_CHECKING:
-    from mimetic_jax.tree.tree import Tree
+from mimetic_jax.tree.checks import strangers
+from mimetic_jax.tree.tree import Matches, Tree
 
 _MLP = frozenset({"mlp_in", "mlp_out"})
 _OTHER_MIXING = frozenset({"token_in", "token_out", "depthwise"})
@@ -26,7 +22,7 @@ _SHOWN = 4
 """Paths that an error or a note has."""
 
 
-def check(tree: Tree, scheme: Scheme) -> None:
+def check(tree: Tree, scheme: Scheme, matches: Matches) -> None:
     """Raise InputError if layers lack what a scheme writes, and have kernels that may be it.
 
     A layer without further kernels, such as attention alone, lacks nothing, and a gated MLP is one
@@ -36,22 +32,23 @@ def check(tree: Tree, scheme: Scheme) -> None:
         if roles <= _MLP:
             near = tree.paths if everywhere else _within(tree.paths, map(_place, layers))
             own = advice.calls(tree, roles, _matrices(tree, near, roles), gated=scheme.gated)
-            if call := advice.ready(tree, scheme, own):
+            if call := advice.sentence(tree, scheme, own):
                 where = _listed([*map(_place, layers)])
                 raise InputError(
                     f"{name_of(scheme)} writes MLPs, and no rule describes that of {where}: {call};"
                     " if these are no MLPs, Rule(path, ()) leaves their leaves out"
                 )
         elif everywhere:
-            strange = [path for layer in layers for path in tree.strangers(layer)]
+            strange = [path for layer in layers for path in strangers(tree, layer)]
             if not any(attention_kernels(frozenset(tree.blocks[layer])) for layer in layers):
                 strange = _within(tree.paths, filter(None, map(_place, layers)))
-            if found := _matrices(tree, strange, roles):
+            if kernels := _matrices(tree, strange, roles):
                 raise InputError(
                     f"{name_of(scheme)} writes {', '.join(sorted(roles))}, which no rule gives, "
-                    f"and none describes {_listed(found)}: put rules for attention in front, such "
-                    "as attention_rules(query=…, key=…, value=…, out=…), or leave these out with "
-                    f"{advice.rules_without(tree, *found[:_SHOWN])}"
+                    f"and none describes {_listed(kernels)}: put rules for attention in front, "
+                    "such as attention_rules(query=…, key=…, value=…, out=…), or leave these out "
+                    "with "
+                    f"{advice.rules_without(tree, *kernels[:_SHOWN])}"
                 )
 
 
@@ -66,10 +63,10 @@ def notes(tree: Tree, scheme: Scheme) -> Iterator[str]:
 def _lacking(tree: Tree, scheme: Scheme) -> Iterator[tuple[frozenset[str], list[str], bool]]:
     """Roles that a scheme writes, the blocks whose layers lack them, and whether all blocks do;
     else others of their family have them."""
-    blocks, wanted = tree.merged(), advice.wanted_by(scheme)
+    blocks, wanted = tree.with_read_only().blocks, advice.wanted_by(scheme)
     attention = [block for block, roles in blocks.items() if attention_kernels(frozenset(roles))]
     mixed = any(_OTHER_MIXING & roles.keys() for roles in blocks.values())
-    found: dict[tuple[bool, tuple[str, ...]], set[str]] = defaultdict(set)
+    lacked_by: dict[tuple[bool, tuple[str, ...]], set[str]] = defaultdict(set)
     for kind in (_MLP, *({role} for role in ATTENTION)):
         asked = wanted & kind
         having = [block for block, roles in blocks.items() if asked & roles.keys()]
@@ -81,8 +78,8 @@ def _lacking(tree: Tree, scheme: Scheme) -> Iterator[tuple[frozenset[str], list[
         if having:
             families = {paths.family(block) for block in attention if block not in layers}
             layers = [block for block in layers if paths.family(block) in families]
-        found[not having, tuple(sorted(layers, key=paths.natural_order))] |= asked
-    for (everywhere, blocks_lacking), lacked in found.items():
+        lacked_by[not having, tuple(sorted(layers, key=paths.natural_order))] |= asked
+    for (everywhere, blocks_lacking), lacked in lacked_by.items():
         if lacked and blocks_lacking:
             yield frozenset(lacked), [*blocks_lacking], everywhere
 
@@ -105,7 +102,7 @@ def _matrices(tree: Tree, among: Iterable[str], roles: frozenset[str]) -> list[s
         path
         for path in among
         if path not in tree.rule_of
-        and np.ndim(tree.leaves[tree.indices[path]]) > 1
+        and len(tree.shapes[tree.indices[path]][1]) > 1
         and not tree.leaves_out(path, roles)
     ]
 

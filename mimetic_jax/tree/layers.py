@@ -10,12 +10,14 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import ATTENTION
 from mimetic_jax.schemes import Block
+from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.network import Network, NetworkLayer
-from mimetic_jax.tree.checks import check_columns
-from mimetic_jax.tree.tree import Tree
+from mimetic_jax.tree import checks
+from mimetic_jax.tree.around import norms_around
+from mimetic_jax.tree.tree import Matches, Tree
 
 View: TypeAlias = tuple[str, int | None, Block]
-"""(path, layer, block), as `Tree.views` lists them: arrays are read when they are asked for."""
+"""(path, layer, block), as `views` lists them: arrays are read when they are asked for."""
 
 KERNELS = {
     "query_key": ("query", "key"),
@@ -25,6 +27,27 @@ KERNELS = {
 """The two kernels of each product."""
 PRODUCTS = {"attention": ("query_key", "by_head"), "mlp": ("mlp",)}
 """The products of each kind of layer."""
+
+
+def views(tree: Tree, *, read_only: bool = False) -> list[View]:
+    """What `blocks` returns; with the leaves that schemes leave as they are, if `read_only`."""
+    checks.check_described(tree)
+    tree = tree.with_read_only() if read_only else tree
+    described, attention = list[View](), Matches()
+    for block, leaves in sorted(tree.blocks.items(), key=lambda item: paths.natural_order(item[0])):
+        kernels = attention_kernels(frozenset(leaves))
+        for role in sorted(kernels):
+            checks.check_fits(tree, block, leaves[role])
+        checks.check_heads(tree, block, kernels)
+        attention.append((block, [leaves[role] for role in sorted(kernels)]))
+        if any(leaf.fits for leaf in leaves.values()):
+            norms = norms_around(tree, block, leaves)
+            checks.check_stacked(tree, None, [(block, [])])
+            described += [
+                (block, layer, tree.view(block, layer, norms)) for layer in tree.layers(block)
+            ]
+    checks.check_one_width(tree, None, attention)
+    return described
 
 
 def paired(views: Iterable[View]) -> list[dict[str, View]]:
@@ -59,19 +82,19 @@ def network(tree: Tree) -> Network:
         InputError: if it has no embedding of tokens or several, attention of several kinds, or
             arrays beside attention's kernels that no rule describes.
     """
-    views = tree.views(read_only=True)
-    embeddings = [block for _, _, block in views if "embedding" in block]
-    layers = [parts for parts in paired(views) if "attention" in parts]
+    every = views(tree, read_only=True)
+    embeddings = [block for _, _, block in every if "embedding" in block]
+    layers = [parts for parts in paired(every) if "attention" in parts]
     kinds = sorted({paths.family(parts["attention"][0]) for parts in layers})
     whole = all(parts["attention"][2].keys() >= set(ATTENTION) for parts in layers)
     if len(embeddings) != 1 or len(kinds) != 1 or not whole:
-        found = f"{len(embeddings)} embeddings of tokens and {len(kinds)} kinds of attention"
         raise InputError(
-            f"the tree has {found} ({', '.join(kinds[:3])}): activations are followed through one "
+            f"the tree has {len(embeddings)} embeddings of tokens and {len(kinds)} kinds of "
+            f"attention ({', '.join(kinds[:3])}): activations are followed through one "
             "decoder; leave the rest out by the rules' `within`"
         )
     for parts in layers:
-        check_columns(tree, *parts["attention"][:2])
+        checks.check_columns(tree, *parts["attention"][:2])
     writable = frozenset(role for leaves in tree.blocks.values() for role in leaves)
     return Network(embeddings[0], tuple(_layer(tree, parts) for parts in layers), writable)
 
@@ -79,7 +102,7 @@ def network(tree: Tree) -> Network:
 def _layer(tree: Tree, parts: dict[str, View]) -> NetworkLayer:
     after, parallel = set(), False
     for kind, (path, _, block) in parts.items():
-        norms = tree.norms_around(path, block.keys())
+        norms = norms_around(tree, path, block.keys())
         if kind == "mlp":
             gain = norms.get("mlp_gain")
             parallel = gain is not None and "shared_gain" in gain.rule.roles

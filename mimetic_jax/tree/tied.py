@@ -3,49 +3,57 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
 from mimetic_jax.rules.rule import Rule
+from mimetic_jax.tree.label import Blocks
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.weights.checks import is_here
 
-if TYPE_CHECKING:
-    from mimetic_jax.tree.tree import Tree
-
+Named: TypeAlias = Sequence[tuple[str, Any]]
+"""Leaves with their paths."""
 _ROLES = {"embedding", "unembedding"}
 _ROWS = 64
 """Tokens that are compared at once: the first ones tell nearly all tensors apart."""
 
 
-def tie(tree: Tree) -> tuple[dict[int, list[Leaf]], dict[int, str]]:
+def tie(
+    blocks: Blocks, named: Named, rules: Sequence[Rule], rule_of: Mapping[str, Rule]
+) -> tuple[dict[int, list[Leaf]], dict[int, str]]:
     """Take the copies of embeddings of tokens out of a tree's blocks.
 
     Copies hold the same numbers, as the output layer of a tied model does in files that store both.
     A file that stores one may do so under the name of the output layer, which then gets the role of
     the embedding.
 
+    Args:
+        blocks: the described leaves by block and role, which change.
+        named: all leaves with their paths.
+        rules, rule_of: the rules of the tree, and those of its leaves.
+
     Returns:
         The copies of each tied embedding, by its index, and what to say of them.
     """
     copies: dict[int, list[Leaf]] = {}
     notes: dict[int, str] = {}
-    rules = [rule for rule in tree.rules if rule.role == "embedding"]
-    if (lone := _lone_output(tree)) and not any(rule.untied for rule in rules):
+    rules = [rule for rule in rules if rule.role == "embedding"]
+    if (lone := _lone_output(blocks, named)) and not any(rule.untied for rule in rules):
         block, output = lone
-        del tree.blocks[block][output.role]
+        del blocks[block][output.role]
         leaf = _stored_as(output, rules[0] if rules else output.rule)
-        tree.blocks[block][leaf.role] = leaf
+        blocks[block][leaf.role] = leaf
         copies[leaf.index] = []
         notes[leaf.index] = f"{leaf.path} is the embedding of a tied model: no other is of its size"
-    for block in list(tree.blocks):
-        table = tree.blocks[block].get("embedding")
+    for block in list(blocks):
+        table = blocks[block].get("embedding")
         if table is None or not table.fits or len(table.shape) != 2:
             continue
-        equal = [leaf for leaf in _alike(tree, table) if _are_equal(tree, table, leaf)]
+        alike = _alike(named, rule_of, table)
+        equal = [leaf for leaf in alike if _are_equal(named, table, leaf)]
         if not equal:
             continue
         names = f"{', '.join(leaf.path for leaf in equal)} = {table.path}"
@@ -55,32 +63,32 @@ def tie(tree: Tree) -> tuple[dict[int, list[Leaf]], dict[int, str]]:
         notes[table.index] = f"{names}: one tensor of a tied model, written alike"
         copies[table.index] = equal
         taken = {leaf.index for leaf in equal}
-        for roles in tree.blocks.values():
+        for roles in blocks.values():
             for role in [role for role, leaf in roles.items() if leaf.index in taken]:
                 del roles[role]
     return copies, notes
 
 
-def _lone_output(tree: Tree) -> tuple[str, Leaf] | None:
+def _lone_output(blocks: Blocks, named: Named) -> tuple[str, Leaf] | None:
     """The block and the leaf of an output layer, if no other leaf could embed its tokens."""
-    found = [
+    embedding = [
         (block, leaf)
-        for block, roles in tree.blocks.items()
+        for block, roles in blocks.items()
         for role, leaf in roles.items()
         if role in _ROLES
     ]
-    if len(found) != 1 or found[0][1].role == "embedding" or not found[0][1].fits:
+    if len(embedding) != 1 or embedding[0][1].role == "embedding" or not embedding[0][1].fits:
         return None
-    size = sorted(found[0][1].shape)
-    same_size = [leaf for leaf in tree.leaves if sorted(np.shape(leaf)) == size]
-    return found[0] if len(same_size) == 1 else None
+    size = sorted(embedding[0][1].shape)
+    same_size = [path for path, leaf in named if sorted(np.shape(leaf)) == size]
+    return embedding[0] if len(same_size) == 1 else None
 
 
-def _alike(tree: Tree, table: Leaf) -> Iterator[Leaf]:
+def _alike(named: Named, rule_of: Mapping[str, Rule], table: Leaf) -> Iterator[Leaf]:
     """Leaves that may be copies of an embedding by their shapes and by what rules say of them."""
     axes = table.rule.layout.split()
-    for index, (path, leaf) in enumerate(zip(tree.paths, tree.leaves, strict=True)):
-        rule, shape = tree.rule_of.get(path, table.rule), np.shape(leaf)
+    for index, (path, leaf) in enumerate(named):
+        rule, shape = rule_of.get(path, table.rule), np.shape(leaf)
         if index == table.index or not _ROLES.issuperset(rule.roles):
             continue
         for order in (axes, axes[::-1]):
@@ -90,18 +98,21 @@ def _alike(tree: Tree, table: Leaf) -> Iterator[Leaf]:
                 break
 
 
-def _are_equal(tree: Tree, table: Leaf, other: Leaf) -> bool:
+def _are_equal(named: Named, table: Leaf, other: Leaf) -> bool:
     """Whether two leaves hold the same numbers, which aren't all one number, as in a blank tree."""
-    stored = [tree.leaves[leaf.index] for leaf in (table, other)]
-    if any(isinstance(one, jax.ShapeDtypeStruct) for one in stored):
+    stored = [named[leaf.index][1] for leaf in (table, other)]
+    if any(isinstance(array, jax.ShapeDtypeStruct) for array in stored):
         return False
     if stored[0] is stored[1]:
         return True
     if any(map(_unknown, stored)):
         return False
-    one, two = (leaf.whole(np.asarray(x)) for leaf, x in zip((table, other), stored, strict=True))
-    parts = [slice(start, start + _ROWS) for start in range(0, len(one), _ROWS)]
-    return all(np.array_equal(one[part], two[part]) for part in parts) and one.min() < one.max()
+    first, second = (
+        leaf.whole(np.asarray(array)) for leaf, array in zip((table, other), stored, strict=True)
+    )
+    parts = [slice(start, start + _ROWS) for start in range(0, len(first), _ROWS)]
+    same = all(np.array_equal(first[part], second[part]) for part in parts)
+    return same and first.min() < first.max()
 
 
 def _unknown(stored: Any) -> bool:

@@ -41,6 +41,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mimetic_jax.base.model_config import ModelConfig
+from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.zoo.detection import best_table
@@ -79,7 +80,7 @@ __all__ = [  # noqa: RUF022 - tables in the order in which the first that fits i
     "TABLES",
     "detect",
     "has_rule",
-    "named_rules",
+    "rules_for",
     "rules_of",
     "table_name",
 ]
@@ -126,9 +127,7 @@ def detect(params: Any) -> str | None:
         >>> detect({f"layers/0/self_attn/{name}": {"kernel": square} for name in names})
         'HUGGING_FACE'
     """
-    # Names don't show whether a model adds 1 to its gains.
-    told_apart = {name: rules for name, rules in TABLES.items() if not name.endswith("_PLUS_ONE")}
-    return best_table(params, {"": FLAX, **told_apart}) or None
+    return _detected(paths.shapes(params))
 
 
 def rules_of(params: Any) -> tuple[Rule, ...]:
@@ -136,10 +135,21 @@ def rules_of(params: Any) -> tuple[Rule, ...]:
 
     If axes have names (haliax, penzai), these give the rules.
     """
-    if rules := named_rules(params):
+    return rules_for(params, paths.shapes(params))
+
+
+def rules_for(params: Any, shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[Rule, ...]:
+    """`rules_of` a tree whose leaves have these paths and shapes."""
+    if rules := named_rules(params, shapes):
         return rules
-    name = detect(params)
+    name = _detected(shapes)
     return TABLES[name] if name else FLAX
+
+
+def _detected(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> str | None:
+    # Names don't show whether a model adds 1 to its gains.
+    told_apart = {name: rules for name, rules in TABLES.items() if not name.endswith("_PLUS_ONE")}
+    return best_table(shapes, {"": FLAX, **told_apart}) or None
 
 
 def rules_of_config(params: Any, config: Any) -> tuple[Rule, ...] | None:

@@ -28,9 +28,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import jax
-import numpy as np
 
-from mimetic_jax.rules import names, paths
+from mimetic_jax.rules import names
 from mimetic_jax.rules.rule import Rule, find_rule
 from mimetic_jax.rules.tables import CROSS_ATTENTION, QKV
 from mimetic_jax.zoo.norms import gains, hugging_face_norms, scales
@@ -86,31 +85,30 @@ class _Array:
         return set(self.axes) - {"l"}
 
 
-def named_rules(params: Any) -> tuple[Rule, ...]:
-    """The rules that the names of a tree's axes give; none if its axes have no names."""
-    arrays = [one for one in _arrays(params) if "" not in one.axes]
-    layers = {one: found for one in arrays if (found := _layer_of_mlp(one))}
-    kernels = {found for one, found in layers.items() if one.of_layer == {"d", "f"}}
-    mlps = {one: found for one, found in layers.items() if found in kernels}
+def named_rules(params: Any, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> tuple[Rule, ...]:
+    """The rules that the names of a tree's axes give, whose leaves have these paths and shapes;
+    none if its axes have no names."""
+    nodes = jax.tree.leaves(params, is_leaf=lambda node: bool(_axis_names(node)))
+    each = (_axis_names(node) for node in nodes for _ in jax.tree.leaves(node))
+    arrays = [
+        _Array(path, tuple(map(_AXES.__getitem__, axes)))
+        for (path, shape), axes in zip(shapes, each, strict=True)
+        if axes and len(axes) == len(shape) and _AXES.keys() >= {*axes}
+    ]
+    places = {array: names.found(array.path) for array in arrays}
+    present = {array.path for array in arrays}
+    norms = {array: find_rule(array.path, _NORMS, present) for array in arrays}
+    layers = {array: layer for array in arrays if (layer := _layer_of_mlp(array))}
+    kernels = {layer for array, layer in layers.items() if array.of_layer == {"d", "f"}}
+    mlps = {array: layer for array, layer in layers.items() if layer in kernels}
     gated = {block for block, role in mlps.values() if role == "mlp_gate"}
-    present = {one.path for one in arrays}
     rules = (
-        _attention(one)
-        or (_mlp(one, *mlps[one], gated) if one in mlps else None)
-        or _other(one, present)
-        for one in arrays
+        _attention(array, *places[array])
+        or (_mlp(array, *mlps[array], gated) if array in mlps else None)
+        or _other(array, *places[array], norms[array])
+        for array in arrays
     )
     return tuple(dict.fromkeys(rule for rule in rules if rule))
-
-
-def _arrays(params: Any) -> Iterable[_Array]:
-    """The named arrays of a tree."""
-    leaves = iter(paths.flatten(params)[0])
-    for node in jax.tree.leaves(params, is_leaf=lambda node: bool(_axis_names(node))):
-        for _ in jax.tree.leaves(node):
-            path, leaf = next(leaves)
-            if (axes := _axis_names(node)) and len(axes) == np.ndim(leaf):
-                yield _Array(path, tuple(_AXES.get(axis, "") for axis in axes))
 
 
 def _axis_names(node: Any) -> tuple[str, ...]:
@@ -124,63 +122,62 @@ def _axis_names(node: Any) -> tuple[str, ...]:
 
 
 def _rule(
-    one: _Array, block: str, role: str | tuple[str, ...], axes: Iterable[str], **options: Any
+    array: _Array, block: str, role: str | tuple[str, ...], axes: Iterable[str], **options: Any
 ) -> Rule:
-    path = re.sub("[/.]", "/", one.path.removeprefix(block).lstrip("/."))
+    path = re.sub("[/.]", "/", array.path.removeprefix(block).lstrip("/."))
     within = rf"^{numbered(block)}$"
     return Rule(path, role, " ".join(axes), within=within, exclude=CROSS_ATTENTION, **options)
 
 
-def _attention(one: _Array) -> Rule | None:
-    block, _, kind = names.found(one.path)
-    heads = {"h", "g", "q"} & set(one.axes)
-    if "k" not in one.axes or not (heads or kind in ("key", "value")):
+def _attention(array: _Array, block: str, name: str, kind: str) -> Rule | None:
+    heads = {"h", "g", "q"} & set(array.axes)
+    if "k" not in array.axes or not (heads or kind in ("key", "value")):
         return None
-    end = "" if "d" in one.axes else "_bias"
-    axes = one.axes
+    end = "" if "d" in array.axes else "_bias"
+    axes = array.axes
     if "three" in axes:
-        return _rule(one, block, tuple(f"{role}{end}" for role in QKV), axes)
+        return _rule(array, block, tuple(f"{role}{end}" for role in QKV), axes)
     if kind in ("key", "value"):
         axes = tuple("g" if axis == "h" else axis for axis in axes)
     elif kind not in ("query", "out"):
         return None
     elif "g" not in axes:  # all queries are of one group
         axes = tuple("h" if axis == "q" else axis for axis in axes)
-    return _rule(one, block, f"{kind}{end}", axes)
+    return _rule(array, block, f"{kind}{end}", axes)
 
 
-def _mlp(one: _Array, block: str, role: str, gated: Collection[str]) -> Rule | None:
-    if "f" in one.axes and "d" in one.axes:
-        return _rule(one, block, role, one.axes, read_only=block in gated)
-    return None if block in gated else _rule(one, block, f"{role}_bias", one.axes)
+def _mlp(array: _Array, block: str, role: str, gated: Collection[str]) -> Rule | None:
+    if "f" in array.axes and "d" in array.axes:
+        return _rule(array, block, role, array.axes, read_only=block in gated)
+    return None if block in gated else _rule(array, block, f"{role}_bias", array.axes)
 
 
-def _layer_of_mlp(one: _Array) -> tuple[str, str] | None:
+def _layer_of_mlp(array: _Array) -> tuple[str, str] | None:
     """The block and the role of a kernel or a bias of an MLP."""
-    for part in re.finditer(r"[^/.]+", one.path):
+    for part in re.finditer(r"[^/.]+", array.path):
         for role, expression in _MLP.items():
             bias = {"f"} if role != "mlp_out" else {"d"}
             if re.fullmatch(expression, part[0]) and (
-                one.of_layer == {"d", "f"} or (one.of_layer == bias and "bias" in one.path)
+                array.of_layer == {"d", "f"} or (array.of_layer == bias and "bias" in array.path)
             ):
-                return one.path[: max(part.start() - 1, 0)], role
+                return array.path[: max(part.start() - 1, 0)], role
     return None
 
 
-def _other(one: _Array, present: Collection[str]) -> Rule | None:
+def _other(
+    array: _Array, block: str, name: str, kind: str, norm: tuple[Rule, str] | None
+) -> Rule | None:
     """The rule of a table of positions or tokens, a bias of the output, a gain or a scale."""
-    if one.of_layer == {"n", "d"}:
-        return Rule(numbered(one.path), "position", " ".join(one.axes))
-    if one.of_layer == {"t", "d"}:
-        role = "unembedding" if re.search("head|decode", one.path) else "embedding"
-        return Rule(numbered(one.path), role, " ".join(one.axes))
-    if one.of_layer != {"d"}:
+    if array.of_layer == {"n", "d"}:
+        return Rule(numbered(array.path), "position", " ".join(array.axes))
+    if array.of_layer == {"t", "d"}:
+        role = "unembedding" if re.search("head|decode", array.path) else "embedding"
+        return Rule(numbered(array.path), role, " ".join(array.axes))
+    if array.of_layer != {"d"}:
         return None
-    block, _, kind = names.found(one.path)
-    if kind == "out" and "bias" in one.path:
-        return _rule(one, block, "out_bias", one.axes)
-    described = find_rule(one.path, _NORMS, present)
-    if described is None or not described[0].roles:
+    if kind == "out" and "bias" in array.path:
+        return _rule(array, block, "out_bias", array.axes)
+    if norm is None or not norm[0].roles:
         return None
-    rule, block = described
-    return _rule(one, block, rule.role, one.axes, plus_one=rule.plus_one)
+    rule, block = norm
+    return _rule(array, block, rule.role, array.axes, plus_one=rule.plus_one)

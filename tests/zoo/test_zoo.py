@@ -384,5 +384,5 @@ def test_axes_that_nobody_knows_are_refused():
 
 
 def test_axes_by_names_tell_gated_mlps():
-    rules = zoo.named_rules(CASES["penzai"].params())
+    rules = zoo.rules_of(CASES["penzai"].params())
     assert {rule.role for rule in rules if rule.read_only} == {"mlp_in", "mlp_gate", "mlp_out"}

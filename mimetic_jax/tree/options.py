@@ -1,0 +1,64 @@
+"""The keywords that all doors to a tree share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from mimetic_jax.base.errors import unknown
+from mimetic_jax.rules.rule import Rule
+from mimetic_jax.schemes import Context
+
+
+class TreeOptions(TypedDict, total=False):
+    """What the leaves of a tree are: see `Options`."""
+
+    num_heads: int | None
+    num_kv_heads: int | None
+    rules: Sequence[Rule] | None
+
+
+class Options(TreeOptions, total=False):
+    """What `plan`, `rewrite` and `draw` use beside a tree and a scheme; nothing is required.
+
+    Attributes:
+        num_heads: H, if kernels store heads flattened.
+        num_kv_heads: G, likewise; H unless given.
+        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
+        grid: (h, w) of the patches, if the position table isn't a square grid.
+        counts: how often tokens stand near each other in the text that the model will be trained
+            on, of `weights.cooccurrence`: for `Cooccurrence` and `Unigram`.
+        covariance: of the patches of the images that it will be trained on, of
+            `weights.patch_covariance`: for `Whitened`.
+    """
+
+    grid: tuple[int, int] | None
+    counts: Any
+    covariance: Any
+
+
+_ALL = Options.__optional_keys__
+_OF_TREE = TreeOptions.__optional_keys__
+
+
+def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], Context]:
+    """Those of some `Options` that describe the tree, and the rest as schemes see it.
+
+    >>> split({"num_heads": 4, "grid": (2, 3)})[0]
+    {'num_heads': 4}
+    """
+    _check_known(options, _ALL)
+    given = {name: value for name, value in options.items() if name not in _OF_TREE}
+    return of_tree({name: options[name] for name in options if name in _OF_TREE}), Context(**given)
+
+
+def of_tree(options: Mapping[str, Any]) -> dict[str, Any]:
+    """`TreeOptions` as arguments of `Tree`, after a check of their names."""
+    _check_known(options, _OF_TREE)
+    return dict(options)
+
+
+def _check_known(options: Mapping[str, Any], known: frozenset[str]) -> None:
+    for name in options:
+        if name not in known:
+            raise unknown("option", name, known)

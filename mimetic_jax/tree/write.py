@@ -1,0 +1,173 @@
+"""The draws of schemes put in place of a tree's leaves, or into them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.host.cores import on_cores
+from mimetic_jax.rules import paths
+from mimetic_jax.schemes import Context, Scheme
+from mimetic_jax.schemes.base import depth_dependence, field_values, name_of
+from mimetic_jax.tree.advice import asked_by
+from mimetic_jax.tree.around import surroundings
+from mimetic_jax.tree.draw import (
+    Drawn,
+    all_skipped,
+    drawn,
+    drawn_in_loop,
+    in_order,
+    layers_to_write,
+)
+from mimetic_jax.tree.layers import network
+from mimetic_jax.tree.placement import (
+    blank,
+    check_agreement,
+    check_whole,
+    is_shared,
+    local_key,
+    placed_like,
+    without_mesh,
+)
+from mimetic_jax.tree.tree import Matches, Tree
+
+_SAMPLED = 1024
+"""Numbers by which a copy is told."""
+
+
+def write(
+    tree: Tree,
+    key: Any,
+    schemes: Sequence[Scheme],
+    given: Context,
+    *,
+    of_shapes: bool = False,
+    in_place: bool = False,
+) -> set[int]:
+    """Put the draws of schemes in place of a tree's leaves, or into them; the indices of those."""
+    written = set[int]()
+    tree.asked = asked_by(schemes)
+    with without_mesh():
+        key = local_key(key)
+        for scheme, seen, matches in in_order(tree, schemes, given):
+            # No other block reads these leaves, and positions are read before the first draw.
+            for index, leaf in _written(seen, key, scheme, given, matches, of_shapes):
+                if in_place:
+                    tree.leaves[index][...] = leaf
+                else:
+                    tree.leaves[index] = leaf
+                written.add(index)
+    return written
+
+
+def _written(
+    tree: Tree, key: jax.Array, scheme: Scheme, given: Context, matches: Matches, of_shapes: bool
+) -> Iterator[tuple[int, Any]]:
+    """Each leaf that the scheme writes, by its index, when its block is drawn."""
+    for leaf in (leaf for _, leaves in matches for leaf in leaves):
+        if not tree.is_shape(leaf):
+            check_whole(tree.stored(leaf), key, leaf.path)
+        elif not of_shapes:
+            raise InputError(
+                f"{leaf.path} is a shape without values: draw(key, shapes, scheme) needs no values"
+            )
+    if of_shapes:
+        _check_no_part(tree, scheme, given, matches)
+    surveyed = scheme.survey(lambda: network(tree))
+    around = dataclasses.replace(surroundings(tree, given), surveyed=surveyed)
+
+    inputs = (key, *tree.leaves, *field_values(scheme))
+    concrete = not any(isinstance(x, jax.core.Tracer) for x in inputs)
+    in_loop = not concrete and not depth_dependence(scheme)
+
+    def draw(block: str) -> Drawn:
+        layers = tree.layers(block)
+        form = drawn_in_loop if in_loop and layers != [None] else drawn
+        return form(tree, key, scheme, around, block, layers)
+
+    if concrete:
+        _check_no_copies(tree, matches)
+    shared = concrete and any(map(is_shared, tree.leaves))
+    checksum, nothing = 0, True
+    blocks = [block for block, _ in matches]
+    # Tracers must stay in the thread of their trace.
+    draws = (on_cores if concrete else map)(draw, blocks)
+    for block, (layers, arrays) in zip(blocks, draws, strict=True):
+        nothing = nothing and not layers
+        for array in arrays.values() if shared else ():
+            checksum = zlib.crc32(np.asarray(array).tobytes(), checksum)
+        yield from _placed(tree, block, layers, arrays).items()
+    if nothing:
+        raise all_skipped(scheme, blocks)
+    if shared:
+        check_agreement(checksum)
+
+
+def _placed(
+    tree: Tree, block: str, layers: list[int | None], arrays: Mapping[str, Any]
+) -> dict[int, Any]:
+    """The leaves of a block by index, with the draw in its layers put in."""
+    new: dict[int, Any] = {}
+    some = None if layers == tree.layers(block) else [x for x in layers if x is not None]
+    for role, array in arrays.items():
+        for leaf in tree.stored_in(block, role):
+            # Several roles may share a leaf: each is put into the result of the one before.
+            stored = new.get(leaf.index, tree.leaves[leaf.index])
+            new[leaf.index] = placed_like(leaf.pack(array, blank(stored, array), some), stored)
+    return new
+
+
+def _check_no_copies(tree: Tree, matches: Matches) -> None:
+    """Raise InputError if one part of the tree holds a copy of another: the draws would differ.
+
+    A teacher starts as a copy of its student. Layers of one part may be equal to each other, and
+    tables of positions in all.
+    """
+    seen: dict[tuple[Any, ...], str] = {}
+    for block, leaves in matches:
+        leaf = max(leaves, key=lambda leaf: np.prod(leaf.shape))
+        sample = _sample(tree.leaves[leaf.index])
+        if leaf.role == "position" or sample is None or (sample == sample[0]).all():
+            continue
+        name = re.split("[/.]", block)[-1]
+        other = seen.setdefault((name, leaf.role, leaf.shape, sample.tobytes()), block)
+        if paths.family(other) != paths.family(block):
+            raise InputError(
+                f"{block} is a copy of {other}, and their draws would differ: rewrite one of the "
+                "two, and copy it again; if they are equal by chance, rewrite both one by one"
+            )
+
+
+def _sample(stored: Any) -> np.ndarray | None:
+    """The first numbers of an array here; None if it isn't all here, as a shape isn't."""
+    if isinstance(stored, jax.ShapeDtypeStruct):
+        return None
+    if isinstance(stored, jax.Array):
+        if not stored.is_fully_addressable:
+            return None
+        stored = stored.addressable_shards[0].data
+    return np.asarray(stored).reshape(-1)[:_SAMPLED]
+
+
+def _check_no_part(tree: Tree, scheme: Scheme, given: Context, matches: Matches) -> None:
+    """Raise InputError if the scheme writes a part of a leaf without values."""
+    blocks = [block for block, _ in matches]
+    layers: Mapping[str, Sequence[int | None]] = {}
+    if depth_dependence(scheme) and any(tree.layers(block) != [None] for block in blocks):
+        layers = layers_to_write(tree, scheme, given, blocks)
+    for block, leaves in matches:
+        roles = {leaf.role for leaf in leaves}
+        some = layers.get(block, tree.layers(block)) != tree.layers(block)
+        for leaf in leaves:
+            if tree.is_shape(leaf) and (some or not roles.issuperset(leaf.rule.parts)):
+                raise InputError(
+                    f"{leaf.path} is a shape without values, and {name_of(scheme)} writes only "
+                    f"{'some of its layers' if some else 'a part of it'}: give its values"
+                )
