@@ -266,7 +266,8 @@ class Tree:
             checks.check_unscaled(self, block, leaves[role])
             return self._canonical(leaves[role], layer)
 
-        return Block(shapes, read)
+        multipliers = {role: float(leaf.multiplier) for role, leaf in leaves.items()}
+        return Block(shapes, read, multipliers)
 
     def _canonical(self, leaf: Leaf, layer: int | jax.Array | None) -> jax.Array:
         array = leaf.unpack(self.stored(leaf))
