@@ -40,6 +40,8 @@ class Context:
 class Block(Mapping[str, jax.Array]):
     """The canonical arrays of one block by role, computed from their storage only when read.
 
+    `multipliers` have what the model multiplies a stored array by, where it isn't 1, as these are.
+
     >>> import jax.numpy as jnp
     >>> Block.of({"query": jnp.zeros((8, 2, 4))}).shapes
     {'query': (8, 2, 4)}
@@ -49,9 +51,11 @@ class Block(Mapping[str, jax.Array]):
         self,
         shapes: Mapping[str, tuple[int, ...]],
         fetch: Callable[[str], jax.Array],
+        multipliers: Mapping[str, float] | None = None,
     ) -> None:
         self.shapes = dict(shapes)
         self._fetch = fetch
+        self.multipliers = multipliers or {}
 
     @classmethod
     def of(cls, arrays: Mapping[str, jax.Array]) -> Self:

@@ -44,8 +44,9 @@ class Cooccurrence(Scheme):
             trainer or by `mimetic rewrite --tokens`.
         smoothing: a, the power of the neighbors' frequencies.
         contexts: the number of most frequent tokens whose counts are used; likewise.
-        std: σ, the root mean square of the embedding; None keeps that of the one it replaces. Under
-            Adam structure of this size lasts about σ / rate steps of a token.
+        std: σ, the root mean square of the embedding as it is stored, whatever the model multiplies
+            it by; None keeps that of the one it replaces. Under Adam structure of this size lasts
+            about σ / rate steps of a token.
 
     Reference: the law is Levy and Goldberg's (2014), and trained language models have it:
     docs/trained.md. Who else starts there: docs/first_layer.md.
@@ -71,24 +72,26 @@ class Cooccurrence(Scheme):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         base, counts = block["embedding"], _counts(self, context)
+        std = None if self.std is None else self.std * block.multipliers.get("embedding", 1.0)
         rows = weights.from_counts(
             key,
             counts,
             base.shape[1],
             smoothing=self.smoothing,
             contexts=self.contexts,
-            std=self.std,
+            std=std,
             base=base,
         )
         drawn = {"embedding": rows}
-        if self.std is not None:
-            ratio = self.std / jnp.sqrt(jnp.mean(jnp.square(base)))
+        if std is not None:
+            ratio = std / jnp.sqrt(jnp.mean(jnp.square(base)))
             for role in self.writes(frozenset(block)) - {"embedding"}:
                 drawn[role] = block[role] * (ratio if role == "position" else 1 / ratio)
         return drawn
 
     def note(self, block: Block, context: Context) -> str:
         size = jnp.sqrt(jnp.mean(jnp.square(block["embedding"])))
+        size /= block.multipliers.get("embedding", 1.0)
         if self.std is not None or isinstance(size, jax.core.Tracer) or size >= _LASTING:
             return ""
         return (

@@ -80,13 +80,13 @@ class Leaf:
         if self.rule.plus_one:
             return part.astype(np.float32) + 1
         # In float32, as √K would round values of fewer digits.
-        return part.astype(np.float32) * self._divisor if self._divisor != 1 else part
+        return part.astype(np.float32) * self.multiplier if self.multiplier != 1 else part
 
     def pack(self, canonical: Any, stored: Any, layers: Sequence[int] | None = None) -> Any:
         """The stored leaf with the role's canonical array put in, or those of some of its layers,
         [L, ...]: the others stay as stored."""
-        if self._divisor != 1:
-            canonical = canonical / self._divisor
+        if self.multiplier != 1:
+            canonical = canonical / self.multiplier
         if self.rule.plus_one:
             canonical = canonical - 1
         if self._part is not None or layers is not None:
@@ -112,8 +112,8 @@ class Leaf:
         return self.rule.layout + self._factor[1]
 
     @property
-    def _divisor(self) -> np.float32 | int:
-        """What a query or an embedding is stored divided by, as the model multiplies by it."""
+    def multiplier(self) -> np.float32 | int:
+        """What the model multiplies a query or an embedding by, which is stored divided by it."""
         return self._factor[0]
 
     @property

@@ -161,7 +161,8 @@ class Tree:
             self.check_writable(block, leaves[role])
             return self.canonical(leaves[role], layer)
 
-        return Block(shapes, read)
+        multipliers = {role: float(leaf.multiplier) for role, leaf in leaves.items()}
+        return Block(shapes, read, multipliers)
 
     def check_writable(self, block: str, leaf: Leaf) -> None:
         """Raise InputError for a leaf of a dtype that holds no weights, or one with a scale."""
