@@ -33,6 +33,7 @@ from mimetic_jax.schemes.first_layer import Cooccurrence, counted_for
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.trained.positional import Turning
+from mimetic_jax.tree.layers import views
 from mimetic_jax.tree.rewrite import blocks, plan, rewrite_in_place
 from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.rotary import Rotary
@@ -214,7 +215,7 @@ def _check_sizes(
     """Raise InputError if a file has other sizes, or fewer layers, than its configuration says."""
     layers = 0
     tree = Tree(tensors, given["rules"], given["num_heads"], given["num_kv_heads"])
-    for path, _, block in tree.views(read_only=True):
+    for path, _, block in views(tree, read_only=True):
         sizes = [
             (role, name, stated, block.shapes[role][axis])
             for role, axis, name, stated in (

@@ -61,7 +61,7 @@ class TFixup(_Kernels):
     2020), as in its released code.
     """
 
-    by_depth: ClassVar[bool] = True
+    depends_on_layer: ClassVar[bool] = True
     decoder: bool = False
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:

@@ -46,7 +46,7 @@ def plan(
             rejects its constants, the sizes or the grid.
 
     Example:
-        >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), jnp.float32)
+        >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), np.float32)
         >>> params = {"attn": {"query": {"kernel": kernel}, "key": {"kernel": kernel}}}
         >>> from mimetic_jax.schemes import Mimetic
         >>> [write.path for write in plan(params, Mimetic())]
@@ -97,7 +97,7 @@ def rewrite(
         >>> import flax.linen as nn
         >>> from mimetic_jax.schemes import Mimetic
         >>> layer = nn.MultiHeadDotProductAttention(num_heads=2)
-        >>> params = layer.init(jax.random.key(0), jnp.ones((1, 4, 16)))["params"]
+        >>> params = layer.init(jax.random.key(0), np.ones((1, 4, 16)))["params"]
         >>> params = rewrite(jax.random.key(1), params, Mimetic())
         >>> value, out = params["value"]["kernel"], params["out"]["kernel"]
         >>> bool((value.reshape(16, 16) @ out.reshape(16, 16)).diagonal().mean() < -0.3)
@@ -136,7 +136,7 @@ def draw(
 
     Example:
         >>> from mimetic_jax.schemes import Mimetic
-        >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), jnp.float32)
+        >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), np.float32)
         >>> shapes = {"query": {"kernel": kernel}, "key": {"kernel": kernel}, "norm": kernel}
         >>> drawn = draw(jax.random.key(0), shapes, Mimetic())
         >>> drawn["query"]["kernel"].shape, drawn["norm"]
@@ -174,7 +174,7 @@ def blocks(
             when an array is read, if the leaf has no values (a shape, a deleted array).
 
     Example:
-        >>> params = {"blocks": {"attention": {"query": {"kernel": jnp.ones((2, 8, 4, 2))}}}}
+        >>> params = {"blocks": {"attention": {"query": {"kernel": np.ones((2, 8, 4, 2))}}}}
         >>> [(path, layer, block["query"].shape) for path, layer, block in blocks(params)]
         [('blocks/attention', 0, (8, 4, 2)), ('blocks/attention', 1, (8, 4, 2))]
     """

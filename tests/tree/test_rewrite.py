@@ -98,7 +98,7 @@ def test_constants_may_be_traced_where_parameters_are_concrete():
 class Toy(Scheme):
     """Uses the context as Impulse and T-Fixup do: position table, grid and depth."""
 
-    by_depth = True
+    depends_on_layer = True
 
     def writes(self, roles):
         return roles & {"query", "out"}

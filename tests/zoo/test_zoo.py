@@ -60,7 +60,7 @@ def test_the_model_computes_with_what_the_scheme_drew_and_the_rest_stays(case):
 class Numbered(Scheme):
     """Writes arrays whose every entry differs."""
 
-    by_depth = True
+    depends_on_layer = True
     roles: frozenset[str]
 
     def writes(self, roles):
