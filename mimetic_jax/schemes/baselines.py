@@ -15,12 +15,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import attention_kernels
-from mimetic_jax.schemes.kernels import (
-    Shape,
-    _Kernels,
-    fans,
-    uniform,
-)
+from mimetic_jax.schemes.kernels import Shape, _Kernels, fans, uniform
 
 _LAST_OF_MLPS = frozenset({"mlp_out", "token_out"})
 

@@ -46,9 +46,7 @@ class Block(Mapping[str, jax.Array]):
     """
 
     def __init__(
-        self,
-        shapes: Mapping[str, tuple[int, ...]],
-        fetch: Callable[[str], jax.Array],
+        self, shapes: Mapping[str, tuple[int, ...]], fetch: Callable[[str], jax.Array]
     ) -> None:
         self.shapes = dict(shapes)
         self._fetch = fetch

@@ -146,9 +146,7 @@ def _law(patch: int, channels: int) -> dict[str, tuple[float, ...]]:
     return energy
 
 
-def _energy(
-    kernel_UxVxCxD: np.ndarray,
-) -> tuple[dict[str, tuple[float, ...]], dict[str, float]]:
+def _energy(kernel_UxVxCxD: np.ndarray) -> tuple[dict[str, tuple[float, ...]], dict[str, float]]:
     patch, _, channels, _ = kernel_UxVxCxD.shape
     waves = cosines(patch)
     colors = dict(zip(("luminance", "red-blue", "green"), COLORS, strict=True))

@@ -19,11 +19,7 @@ from mimetic_jax.tree.write import write
 __all__ = ["Plan", "block_key", "blocks", "draw", "plan", "rewrite", "rewrite_in_place"]
 
 
-def plan(
-    params: Any,
-    scheme: Scheme | Sequence[Scheme],
-    **options: Unpack[Options],
-) -> Plan:
+def plan(params: Any, scheme: Scheme | Sequence[Scheme], **options: Unpack[Options]) -> Plan:
     """List what `rewrite` would write with the same arguments; computes nothing.
 
     What `rewrite` refuses, `plan` refuses: it traces the draw of one layer of each kind, or of
@@ -57,10 +53,7 @@ def plan(
 
 
 def rewrite(
-    key: Any,
-    params: Any,
-    scheme: Scheme | Sequence[Scheme],
-    **options: Unpack[Options],
+    key: Any, params: Any, scheme: Scheme | Sequence[Scheme], **options: Unpack[Options]
 ) -> Any:
     """Initialize parameters by a scheme where it applies; all others stay unchanged.
 
@@ -110,10 +103,7 @@ def rewrite(
 
 
 def draw(
-    key: Any,
-    shapes: Any,
-    scheme: Scheme | Sequence[Scheme],
-    **options: Unpack[Options],
+    key: Any, shapes: Any, scheme: Scheme | Sequence[Scheme], **options: Unpack[Options]
 ) -> Any:
     """Draw the leaves that a scheme writes, and no others, from their shapes.
 
@@ -150,10 +140,7 @@ def draw(
     ).params
 
 
-def blocks(
-    params: Any,
-    **options: Unpack[TreeOptions],
-) -> list[tuple[str, int | None, Block]]:
+def blocks(params: Any, **options: Unpack[TreeOptions]) -> list[tuple[str, int | None, Block]]:
     """Read the arrays of every block by role, in canonical form whatever the storage.
 
     This is how schemes see a tree: fused kernels split, heads unflattened, one layer at a time.
