@@ -126,9 +126,7 @@ class Everything(schemes.Scheme):
 
 
 CHANNELS = {"key": 0, "out": 2, "mlp_out": 1, "token_out": 1}
-ALIGNED = [
-    *(Mimetic(), schemes.Impulse(), schemes.CorrelatedMLP(), schemes.ImpulseMixing()),
-]
+ALIGNED = [*(Mimetic(), schemes.Impulse(), schemes.CorrelatedMLP(), schemes.ImpulseMixing())]
 
 
 @pytest.mark.parametrize("like", ALIGNED, ids=lambda scheme: type(scheme).__name__)
