@@ -29,7 +29,7 @@ def parse_scheme(text: str) -> Scheme | tuple[Scheme, ...]:
     if text.endswith(".json"):
         return schemes.load(text)
     own = {name: _imported(module, name) for module, name in re.findall(_IMPORT_PATH, text)}
-    others = {"ByDepth": schemes.ByDepth, "mimetic_language": schemes.mimetic_language}
+    others = {"Interpolated": schemes.Interpolated, "mimetic_language": schemes.mimetic_language}
     scheme = _read("scheme", re.sub(_IMPORT_PATH, r"\2", text), REGISTRY | others | own)
     as_tuple(scheme)
     return scheme

@@ -64,8 +64,8 @@ class Layout:
     @property
     def sum(self) -> str:
         """The parts of different sizes as the layout has them: "h+2g"."""
-        found = _JOINED.search(self.text)
-        return found[1] if found else ""
+        joined = _JOINED.search(self.text)
+        return joined[1] if joined else ""
 
     @property
     def einops(self) -> str:
@@ -97,38 +97,38 @@ class Layout:
             raise InputError(f"{path} has shape {shape}, which is empty")
         known = {name: number for number, name in FUSED.items()}
         known |= {name: count for name, count in heads.items() if count is not None}
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         if self.parts:
-            found = self._part_sizes(path, shape, {**beside, **heads})
-            known[self.parts] = sum(found[letter] for letter in self.parts)
+            sizes = self._part_sizes(path, shape, {**beside, **heads})
+            known[self.parts] = sum(sizes[letter] for letter in self.parts)
         for at, (names, size) in enumerate(zip(self.axes, shape, strict=True)):
             if not names and size != 1:
                 raise InputError(f"{problem}: axis 1 has size {size}")
             if len(names) > 1 or names == (self.parts,):
-                found |= {name: known[name] for name in names if name in known}
-            left = [name for name in names if name not in found]
+                sizes |= {name: known[name] for name in names if name in known}
+            left = [name for name in names if name not in sizes]
             if left == ["u", "v", "c"]:
-                found |= _square(path, size)
+                sizes |= _square(path, size)
                 left = []
             if len(left) > 1:
                 raise InputError(f"{path} stores its heads flattened: give num_heads")
-            product = math.prod(found[name] for name in names if name in found)
+            product = math.prod(sizes[name] for name in names if name in sizes)
             if size % product or (not left and size != product):
                 advice = f"; {grouped_advice()}" if "three" in names else ""
                 if "g" in names and heads["g"] == heads["h"]:
                     name = "num_kv_heads"
                     advice = f": give {name}, the number of heads of key and value"
-                misfit = self._misfit(names, heads, found)
+                misfit = self._misfit(names, heads, sizes)
                 raise InputError(f"{misfit} axis {at} of {path}, which has size {size}{advice}")
             if "three" in names and heads["g"] not in (None, heads["h"]):
                 raise InputError(
                     f"num_kv_heads {heads['g']}, but {path} has as many heads of key "
                     f"as of query by its layout {self.text!r}; {grouped_advice()}"
                 )
-            found |= dict.fromkeys(left, size // product)
-        if QUERY_HEADS in found:
-            found["h"] = found["g"] * found[QUERY_HEADS]
-        return found
+            sizes |= dict.fromkeys(left, size // product)
+        if QUERY_HEADS in sizes:
+            sizes["h"] = sizes["g"] * sizes[QUERY_HEADS]
+        return sizes
 
     def _advice(self, shape: Sequence[int]) -> str:
         """What to do about a leaf with another number of axes."""
@@ -148,11 +148,11 @@ class Layout:
         )
 
     def _misfit(
-        self, names: Sequence[str], heads: Mapping[str, int | None], found: Mapping[str, int]
+        self, names: Sequence[str], heads: Mapping[str, int | None], sizes: Mapping[str, int]
     ) -> str:
         """The numbers that are wrong for an axis."""
         if self.parts in names:
-            parts = (f"{_GIVEN.get(x, x)} {found[x]}" for x in dict.fromkeys(self.parts))
+            parts = (f"{_GIVEN.get(x, x)} {sizes[x]}" for x in dict.fromkeys(self.parts))
             return f"{' and '.join(parts)} do not fit"
         grouped = "g" in names and heads["g"] != heads["h"]
         letter = "g" if grouped else "h"
@@ -162,8 +162,8 @@ class Layout:
         self, path: str, shape: tuple[int, ...], known: Mapping[str, int | None]
     ) -> dict[str, int]:
         """The size of each part of an axis; one that isn't known is what the others leave."""
-        found = {x: size for x in self.parts if (size := known.get(x)) is not None}
-        missing = [x for x in dict.fromkeys(self.parts) if x not in found]
+        sizes = {x: size for x in self.parts if (size := known.get(x)) is not None}
+        missing = [x for x in dict.fromkeys(self.parts) if x not in sizes]
         if any(x in _GIVEN for x in missing):
             raise InputError(
                 f"{path} stores the heads of query, key and value along one axis: give "
@@ -176,12 +176,12 @@ class Layout:
             )
         for x in missing:
             size, times = shape[self.axes.index((self.parts,))], self.parts.count(x)
-            rest = size - sum(found.get(other, 0) for other in self.parts)
+            rest = size - sum(sizes.get(other, 0) for other in self.parts)
             if rest < times or rest % times:
-                others = " and ".join(f"{name} {number}" for name, number in found.items())
+                others = " and ".join(f"{name} {number}" for name, number in sizes.items())
                 raise InputError(f"{path} has an axis of {size}, which is not {self.sum}: {others}")
-            found[x] = rest // times
-        return found
+            sizes[x] = rest // times
+        return sizes
 
 
 def grouped_advice() -> str:

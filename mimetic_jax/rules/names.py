@@ -1,6 +1,6 @@
 """Names that are common in attention and in embeddings, for what no rule describes.
 
->>> [found(path)[1:] for path in ("h/0/attn/Wqkv/kernel", "h.0.attn.to_q.weight", "norm/scale")]
+>>> [layer_of(path)[1:] for path in ("h/0/attn/Wqkv/kernel", "h.0.attn.to_q.weight", "norm/scale")]
 [('Wqkv', 'fused'), ('to_q', 'query'), ('', '')]
 """
 
@@ -49,7 +49,7 @@ _POSITIONS = re.compile("pos|wpe", re.IGNORECASE)
 _TOKENS = re.compile(r"(^|[/._])(wte|tok|vocab|shared)|(^|[/.])emb(?=[/.]|$)|embed", re.IGNORECASE)
 
 
-def found(path: str) -> tuple[str, str, str]:
+def layer_of(path: str) -> tuple[str, str, str]:
     """The block, the name and the kind of the attention layer that a leaf seems to belong to.
 
     A kind is a role, "fused" for query, key and value in one layer, or two of them such as
@@ -72,9 +72,9 @@ def attention(leaves: Iterable[tuple[str, int]], described: Collection[str]) -> 
     >>> attention([("a/to_q/kernel", 2), ("a/to_k/kernel", 2), ("critic/value/kernel", 2)], [])
     ['a/to_q/kernel', 'a/to_k/kernel']
     """
-    layers = {found(path)[:2] for path in described}
+    layers = {layer_of(path)[:2] for path in described}
     chosen = {_unnumbered(path) for path in described}
-    named = [(path, rank, *found(path)) for path, rank in leaves]
+    named = [(path, rank, *layer_of(path)) for path, rank in leaves]
     kinds: dict[str, set[str]] = defaultdict(set)
     for _, rank, block, name, kind in named:
         if rank > 1 and (block, name) not in layers:

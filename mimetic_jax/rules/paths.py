@@ -72,16 +72,16 @@ def family(path: str) -> str:
     ('tower_1/block', 'stage/block')
     """
     names = re.split(r"[/.]", path)
-    found = []
+    kept = []
     for at, name in enumerate(names):
         holder = names[at - 1] if at and name.isdecimal() else re.sub(r"_?\d+$", "", name)
         layers = any(_LAYER.search(later) for later in names[at + 1 :])
         if name != holder and (_TOWER.search(holder) or (layers and _PART.search(holder))):
-            found.append(name)
+            kept.append(name)
         else:
             short = re.sub(r"_?\d+$", "", name) or (name and "#")
-            found.append(re.sub(r"\d+", "#", short))
-    return "/".join(found)
+            kept.append(re.sub(r"\d+", "#", short))
+    return "/".join(kept)
 
 
 def parent(path: str) -> str:

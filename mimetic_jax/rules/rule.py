@@ -192,10 +192,10 @@ class Rule:
         'block_0/attention'
         >>> rule.block("block_0/cross_attention/query/kernel")
         """
-        found = self._match(path)
-        if found is None or (self.exclude and search(self.exclude, path)):
+        match = self._match(path)
+        if match is None or (self.exclude and search(self.exclude, path)):
             return None
-        block = path[: found.start()]
+        block = path[: match.start()]
         return block if search(self.within, block) else None
 
     @property
@@ -300,18 +300,18 @@ def find_rule(
     >>> find_rule("block_0/attention/query/kernel", [query]) == (query, "block_0/attention")
     True
     """
-    found = (
+    matches = (
         (rule, block)
         for rule in rules
         if (block := rule.block(path)) is not None
         and all(_has(among, block, name) for name in rule.needed)
     )
-    first = next(found, None)
+    first = next(matches, None)
     if first is None or not first[0].roles or rank in (None, len(first[0].stored.axes)):
         return first
     where = operator.attrgetter("path", "role", "within")
-    same = (one for one in found if where(one[0]) == where(first[0]))
-    return next((one for one in same if len(one[0].stored.axes) == rank), first)
+    same = (match for match in matches if where(match[0]) == where(first[0]))
+    return next((match for match in same if len(match[0].stored.axes) == rank), first)
 
 
 def _has(paths: Collection[str], block: str, name: str) -> bool:
@@ -332,8 +332,8 @@ def _compiled(expression: str) -> re.Pattern[str]:
 def search(expression: str, path: str) -> re.Match[str] | None:
     """Where an expression is found in a path or in a flat name, whose "." are its "/"."""
     pattern = _compiled(expression)
-    if (found := pattern.search(path)) or "." not in path:
-        return found
+    if (match := pattern.search(path)) or "." not in path:
+        return match
     return pattern.search(path.replace(".", "/"))
 
 

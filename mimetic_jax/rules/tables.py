@@ -253,13 +253,7 @@ def llama_rules(
     )
     return (
         *attention_rules(
-            query=query,
-            key=key,
-            value=value,
-            out=out,
-            flat=flat,
-            transposed=transposed,
-            **storage,
+            query=query, key=key, value=value, out=out, flat=flat, transposed=transposed, **storage
         ),
         *mlp_rules(first=up, second=down, gate=gate, transposed=transposed, **storage),
         *embedding_rules(embedding, unembedding, transposed=transposed),

@@ -9,7 +9,7 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 right, each to the result of the one before.
 """
 
-from mimetic_jax.schemes.base import ByDepth, PerLayer, Scheme, as_tuple
+from mimetic_jax.schemes.base import Interpolated, PerLayer, Scheme, as_tuple
 from mimetic_jax.schemes.baselines import TFixup, Zero, ZeroOut
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
@@ -24,7 +24,6 @@ from mimetic_jax.schemes.wrappers import Layers, NormMatched, Permuted, Shuffled
 
 __all__ = [
     "Block",
-    "ByDepth",
     "ConstantBias",
     "Context",
     "ConvFilters",
@@ -34,6 +33,7 @@ __all__ = [
     "Impulse",
     "ImpulseBias",
     "ImpulseMixing",
+    "Interpolated",
     "Layers",
     "MeanShift",
     "Mimetic",

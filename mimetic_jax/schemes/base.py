@@ -28,7 +28,7 @@ PerLayer: TypeAlias = Annotated[float | tuple[float, ...] | Callable[[float], fl
 
 
 @dataclasses.dataclass(frozen=True)
-class ByDepth:
+class Interpolated:
     """Numbers from the first layer to the last, for a network of any depth: a function of depth.
 
     Between them it is linear. Unlike other functions it can be stored.
@@ -37,7 +37,7 @@ class ByDepth:
         values: a number per layer of a network, in their order.
 
     Example:
-        >>> ByDepth((0.0, 1.0, 3.0))(0.75)
+        >>> Interpolated((0.0, 1.0, 3.0))(0.75)
         2.0
     """
 
@@ -83,7 +83,7 @@ class Scheme:
     params, Mimetic())` compiles once for each scheme.
 
     A scheme whose draw depends on the layer declares it, by a field of type `PerLayer` or by
-    `by_depth`, since `plan` otherwise looks at one layer of each kind only.
+    `depends_on_layer`, since `plan` otherwise looks at one layer of each kind only.
 
     A subclass registers itself under its class name, by which `from_dict` finds it, wherever it is
     defined. A second class of that name raises InputError, unless it is a new definition of the
@@ -94,7 +94,7 @@ class Scheme:
         >>> import jax.numpy as jnp
         >>> @dataclasses.dataclass(frozen=True)
         ... class EvenLayersZero(Scheme):
-        ...     by_depth = True
+        ...     depends_on_layer = True
         ...
         ...     def writes(self, roles):
         ...         return roles & {"out"}
@@ -103,7 +103,7 @@ class Scheme:
         ...         return {} if context.layer % 2 else {"out": jnp.zeros(block.shapes["out"])}
     """
 
-    by_depth: ClassVar[bool] = False
+    depends_on_layer: ClassVar[bool] = False
     """Whether the draw depends on the layer, or skips layers, otherwise than through a field of
     type `PerLayer`."""
     gated: ClassVar[bool] = False
@@ -175,7 +175,7 @@ class Scheme:
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         """New canonical arrays for exactly the roles `writes(frozenset(block))`.
 
-        Or an empty dictionary, which leaves this layer unchanged, if the class is `by_depth`.
+        Or an empty dictionary, which leaves this layer unchanged, if it `depends_on_layer`.
         """
         raise NotImplementedError
 
@@ -220,7 +220,8 @@ def _check_drawn(scheme: Scheme, block: Block, written: frozenset[str], drawn: A
     if isinstance(drawn, Mapping) and not drawn:
         if written and not depth_dependence(scheme):
             raise InputError(
-                f"{name} skips a layer, so that it depends on depth: declare it, by_depth = True"
+                f"{name} skips a layer, so that it depends on depth: declare it, "
+                "depends_on_layer = True"
             )
         return
     if not isinstance(drawn, Mapping) or frozenset(drawn) != written:
@@ -257,13 +258,13 @@ def named_if_traced(scheme: Scheme) -> Iterator[None]:
 def roles_to_write(scheme: Scheme, roles: Iterable[str]) -> frozenset[str]:
     """The roles that a scheme overwrites in a block, after a check that the block has them."""
     present = frozenset(roles)
-    found = scheme.writes(present)
-    if not isinstance(found, frozenset | set | tuple | list) or not frozenset(found) <= present:
+    roles = scheme.writes(present)
+    if not isinstance(roles, frozenset | set | tuple | list) or not frozenset(roles) <= present:
         raise InputError(
-            f"{type(scheme).__name__}.writes returns {shown(found)}, which are not among the roles "
+            f"{type(scheme).__name__}.writes returns {shown(roles)}, which are not among the roles "
             f"{sorted(present)}"
         )
-    return frozenset(found)
+    return frozenset(roles)
 
 
 def both_or_none(roles: frozenset[str], first: str, second: str) -> frozenset[str]:
@@ -324,14 +325,14 @@ def depth_dependence(scheme: Scheme) -> str:
     'Mimetic.beta_qk'
     """
     name = type(scheme).__name__
-    if scheme.by_depth:
+    if scheme.depends_on_layer:
         return name
     own: Any = type(scheme)
     for field, annotation in field_types(own).items():
         value = getattr(scheme, field)
         if isinstance(value, Scheme):
-            if found := depth_dependence(value):
-                return found
+            if inner := depth_dependence(value):
+                return inner
         elif is_per_layer(annotation) and (isinstance(value, tuple) or callable(value)):
             return f"{name}.{field}"
     return ""
@@ -359,12 +360,12 @@ def as_tuple(scheme: Scheme | Sequence[Scheme]) -> tuple[Scheme, ...]:
         InputError: for anything else.
     """
     several = tuple(scheme) if isinstance(scheme, tuple | list) else (scheme,)
-    for one in several:
-        if not isinstance(one, Scheme) and callable(one) and hasattr(one, "__name__"):
-            raise InputError(f"{one.__name__} is not a scheme: call it, {one.__name__}()")
-        if not isinstance(one, Scheme):
+    for part in several:
+        if not isinstance(part, Scheme) and callable(part) and hasattr(part, "__name__"):
+            raise InputError(f"{part.__name__} is not a scheme: call it, {part.__name__}()")
+        if not isinstance(part, Scheme):
             raise InputError(
-                f"{shown(one)} is not a scheme: give one such as Mimetic(), or a tuple or list of "
+                f"{shown(part)} is not a scheme: give one such as Mimetic(), or a tuple or list of "
                 "several, none inside another"
             )
     return several

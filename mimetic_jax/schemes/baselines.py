@@ -15,12 +15,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import attention_kernels
-from mimetic_jax.schemes.kernels import (
-    Shape,
-    _Kernels,
-    fans,
-    uniform,
-)
+from mimetic_jax.schemes.kernels import Shape, _Kernels, fans, uniform
 
 _LAST_OF_MLPS = frozenset({"mlp_out", "token_out"})
 
@@ -61,7 +56,7 @@ class TFixup(_Kernels):
     2020), as in its released code.
     """
 
-    by_depth: ClassVar[bool] = True
+    depends_on_layer: ClassVar[bool] = True
     decoder: bool = False
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:

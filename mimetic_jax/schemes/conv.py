@@ -45,7 +45,7 @@ class ConvMimetic(Scheme):
     and Kolter 2022), its closed-form construction.
     """
 
-    by_depth: ClassVar[bool] = True
+    depends_on_layer: ClassVar[bool] = True
     sigma: Annotated[float, WIDTH] = 0.5
     velocity: Annotated[float, ANY_SIGN] = 0.5
     acceleration: Annotated[float, ANY_SIGN] = 3.0

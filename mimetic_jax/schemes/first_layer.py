@@ -116,11 +116,11 @@ class Unigram(Scheme):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         del key  # nothing here is random
-        found = weights.log_frequency(_counts(self, context))
+        frequencies = weights.log_frequency(_counts(self, context))
         (vocab,) = block.shapes["unembedding_bias"]
-        if len(found) != vocab:
-            raise InputError(f"counts of {len(found)} tokens, but an output layer of {vocab}")
-        return {"unembedding_bias": jnp.asarray(found)}
+        if len(frequencies) != vocab:
+            raise InputError(f"counts of {len(frequencies)} tokens, but an output layer of {vocab}")
+        return {"unembedding_bias": jnp.asarray(frequencies)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,13 +184,13 @@ def counted_for(schemes: Iterable[Scheme]) -> tuple[int, int] | None:
     Raises:
         InputError: if windows differ.
     """
-    taking = [one for one in inside(schemes) if isinstance(one, Cooccurrence | Unigram)]
-    laws = [one for one in taking if isinstance(one, Cooccurrence)]
-    windows = {one.window for one in laws}
+    taking = [part for part in inside(schemes) if isinstance(part, Cooccurrence | Unigram)]
+    laws = [part for part in taking if isinstance(part, Cooccurrence)]
+    windows = {part.window for part in laws}
     if len(windows) > 1:
         raise InputError(f"tokens are counted in windows of {sorted(windows)} at once: take one")
     # Frequencies are the same in any window.
-    contexts = max([CONTEXTS, *(one.contexts for one in laws)])
+    contexts = max([CONTEXTS, *(part.contexts for part in laws)])
     return (next(iter(windows), 1), contexts) if taking else None
 
 

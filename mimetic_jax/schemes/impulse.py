@@ -183,7 +183,7 @@ class ImpulseBias(Scheme):
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """
 
-    by_depth: ClassVar[bool] = True  # the offset of a shared table
+    depends_on_layer: ClassVar[bool] = True  # the offset of a shared table
     strength: Positive = 5.0
     kernel_size: Side = 3
 

@@ -128,12 +128,7 @@ def _rms_norm(x: jax.Array) -> jax.Array:
 @functools.partial(jax.jit, static_argnames=("after", "rotary"))
 @_plainly
 def _attended(
-    x: jax.Array,
-    read: jax.Array,
-    block: Arrays,
-    around: Arrays,
-    after: bool,
-    rotary: Rotary | None,
+    x: jax.Array, read: jax.Array, block: Arrays, around: Arrays, after: bool, rotary: Rotary | None
 ) -> jax.Array:
     def projected(role: str) -> jax.Array:
         y = jnp.einsum("bnd,dhk->bnhk", read, block[role]) + block.get(f"{role}_bias", 0.0)

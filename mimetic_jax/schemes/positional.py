@@ -162,7 +162,7 @@ class PositionalHeads(Scheme):
         return Rotary(self.base or 0, self.turned, self.pairs, self.axes)
 
     @property
-    def by_depth(self) -> bool:  # type: ignore[override]
+    def depends_on_layer(self) -> bool:  # type: ignore[override]
         """Whether offsets or sharpness are given by depth."""
         return _nesting(self.offsets) > self.axes or _nesting(self.sharpness) > 1
 
@@ -218,9 +218,9 @@ class PositionalHeads(Scheme):
         """τ, and what each layer's attention reads on average [L, D], if a channel is constant."""
         if self.channel is None:
             return None
-        found = network()
-        _, tau = self._passed(found, _TAU)
-        means, _ = self._passed(found, tau)
+        decoder = network()
+        _, tau = self._passed(decoder, _TAU)
+        means, _ = self._passed(decoder, tau)
         return {"tau": tau, "means": jnp.stack(means)}
 
     def _passed(self, network: Network, tau: jax.Array | float) -> tuple[list[Any], jax.Array]:
@@ -328,10 +328,10 @@ def _positions(config: ModelConfig) -> Rotary | None:
     """Those of all layers; None without rotary positions."""
     if config.others:
         raise _not_described(*config.others)
-    if len(found := Rotary.of_layers(config)) > 1:
+    if len(kinds := Rotary.of_layers(config)) > 1:
         bases = ", ".join("none" if x is None else f"{x:g}" for x in dict.fromkeys(config.bases))
         raise _not_described(f"layers with other bases of rotary positions ({bases})")
-    return found[0] if found else None
+    return kinds[0] if kinds else None
 
 
 def _not_described(*parts: str) -> InputError:

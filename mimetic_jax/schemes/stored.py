@@ -12,7 +12,7 @@ import jax
 
 from mimetic_jax.base.errors import InputError, error_text, unknown
 from mimetic_jax.base.typed import shown
-from mimetic_jax.schemes.base import REGISTRY, ByDepth, Scheme, as_tuple
+from mimetic_jax.schemes.base import REGISTRY, Interpolated, Scheme, as_tuple
 
 _BY_DEPTH = "by_depth"
 
@@ -67,7 +67,7 @@ def from_dict(data: Mapping[str, Any]) -> Scheme:
 
 def save(path: str, scheme: Scheme | Sequence[Scheme]) -> None:
     """Write schemes into a JSON file, as `load` reads them."""
-    data = [to_dict(one) for one in as_tuple(scheme)]
+    data = [to_dict(part) for part in as_tuple(scheme)]
     with open(path, "w", encoding="utf-8") as file:
         file.write(json.dumps(data, indent=1) + "\n")
 
@@ -93,10 +93,10 @@ def _to_data(name: str, value: Any) -> Any:
         return to_dict(value)
     if isinstance(value, tuple):
         return tuple(_to_data(name, item) for item in value)
-    if isinstance(value, ByDepth):
+    if isinstance(value, Interpolated):
         return {_BY_DEPTH: list(value.values)}
     if callable(value):
-        raise InputError(f"{name} is a function, which can't be stored: give ByDepth(numbers)")
+        raise InputError(f"{name} is a function, which can't be stored: give Interpolated(numbers)")
     if isinstance(value, jax.core.Tracer):
         raise InputError(f"{name} is traced by jit or vmap, which can't be stored")
     return value
@@ -106,5 +106,5 @@ def _from_data(value: Any) -> Any:
     if isinstance(value, Mapping) and "scheme" in value:
         return from_dict(value)
     if isinstance(value, Mapping) and _BY_DEPTH in value:
-        return ByDepth(_from_data(value[_BY_DEPTH]))
+        return Interpolated(_from_data(value[_BY_DEPTH]))
     return tuple(map(_from_data, value)) if isinstance(value, list | tuple) else value

@@ -199,7 +199,7 @@ class Layers(_Wrapper):
         [[], ['key', 'query'], ['key', 'query']]
     """
 
-    by_depth: ClassVar[bool] = True
+    depends_on_layer: ClassVar[bool] = True
     first: Annotated[float, _DEPTH] = 0.0
     last: Annotated[float, _DEPTH] = 1.0
 

@@ -75,7 +75,7 @@ class _Product(NamedTuple):
 
     title: str
     several: str
-    found: Callable[[LayerCheck], Sequence[float]]
+    alignments: Callable[[LayerCheck], Sequence[float]]
     folded: frozenset[str]
 
 
@@ -116,22 +116,22 @@ class Check(Listing[LayerCheck]):
     def __str__(self) -> str:
         tables = [self._attention()] if self else []
         tables += [heads_table(self.positional)] if self.positional else []
-        tables += [paragraph(str(found)) for found in (*self.patches, *self.tokens)]
+        tables += [paragraph(str(part)) for part in (*self.patches, *self.tokens)]
         return "\n".join(tables)
 
     def outside_of_noise(self) -> tuple[int, int]:
         """How many products of attention are aligned with ±I, and how many there are."""
-        found = [
-            abs(one) > _CLEAR * layer.noise
+        clear = [
+            abs(alignment) > _CLEAR * layer.noise
             for layer in self
-            for one in (*layer.query_key, *_one(layer.value_out))
+            for alignment in (*layer.query_key, *_one(layer.value_out))
         ]
-        return sum(found), len(found)
+        return sum(clear), len(clear)
 
     def _attention(self) -> str:
         def cells(product: str) -> list[str]:
-            found = map(_PRODUCTS[product].found, self)
-            return [" ".join(f"{alignment:+.3f}" for alignment in one) for one in found]
+            layers = map(_PRODUCTS[product].alignments, self)
+            return [" ".join(f"{cosine:+.3f}" for cosine in cosines) for cosines in layers]
 
         def means(gated: bool) -> list[str]:
             return ["" if x.means is None or x.gated != gated else f"{x.means:.1f}" for x in self]
@@ -159,8 +159,8 @@ class Check(Listing[LayerCheck]):
         if one_width:
             lines.append(f"independent noise: ± {self[0].noise:.3f}")
         for name, product in _PRODUCTS.items():
-            if found := [(one, layer.noise) for layer in self for one in product.found(layer)]:
-                lines.append(f"{name} {_counted(found)} {product.several}")
+            if cosines := [(x, layer.noise) for layer in self for x in product.alignments(layer)]:
+                lines.append(f"{name} {_counted(cosines)} {product.several}")
         if self.note:
             lines.append(paragraph(self.note))
         return "\n".join(lines)
@@ -212,11 +212,13 @@ class Check(Listing[LayerCheck]):
     def _points(self) -> dict[str, list[tuple[int, float]]]:
         """Number of the layer and alignment, by the title of their panel."""
         panels = {
-            one.title: [
-                (i, alignment) for i, layer in enumerate(self) for alignment in one.found(layer)
+            product.title: [
+                (i, alignment)
+                for i, layer in enumerate(self)
+                for alignment in product.alignments(layer)
             ]
-            for one in _PRODUCTS.values()
-            if one.title
+            for product in _PRODUCTS.values()
+            if product.title
         }
         return {title: points for title, points in panels.items() if points}
 
@@ -316,22 +318,22 @@ def check(
 
 
 def _checked(layer: LayerPairs) -> LayerCheck:
-    found = {name: _alignments(pair) for name, pair in layer.pairs.items()}
-    (value_out,), (mlp,) = (found.get(name, (None,)) for name in ("value_out", "mlp"))
+    alignments = {name: _alignments(pair) for name, pair in layer.pairs.items()}
+    (value_out,), (mlp,) = (alignments.get(name, (None,)) for name in ("value_out", "mlp"))
     first = layer.mlp.left[0] if layer.gate is None and layer.mlp else layer.gate
     units, positive = _units(layer.mlp) if layer.mlp else (None, None)
     return LayerCheck(
         layer.path,
         layer.index,
         dim=next(pair.left.shape[1] for pair in layer.pairs.values()),
-        query_key=found.get("query_key", ()),
+        query_key=alignments.get("query_key", ()),
         value_out=value_out,
         mlp=mlp,
         means=None if first is None else _standing_out(first),
         gated=layer.gate is not None,
         units=units,
         positive=positive,
-        value_out_by_head=found.get("by_head", ()),
+        value_out_by_head=alignments.get("by_head", ()),
         folded=layer.folded,
         negative=layer.negative,
         post_norm=layer.post_norm,
@@ -359,9 +361,9 @@ def _note(layers: Sequence[LayerCheck]) -> str:
     """What was folded into each product, and what may be missing; "" if there is nothing."""
     alike: dict[str, list[str]] = {}
     for name, product in _PRODUCTS.items():
-        found = [layer.folded & product.folded for layer in layers if product.found(layer)]
-        if found and product.title:
-            alike.setdefault(_folded(found), []).append(name)
+        folded = [layer.folded & product.folded for layer in layers if product.alignments(layer)]
+        if folded and product.title:
+            alike.setdefault(_folded(folded), []).append(name)
     unknown = paths.group_alike(path for layer in layers for path in layer.unknown)
     if alike.keys() == {_ALONE} and not (unknown or any(x.post_norm for x in layers)):
         return ""
@@ -386,12 +388,12 @@ shown."""
 _ALONE = "of the kernels alone"
 
 
-def _folded(found: Sequence[frozenset[str]]) -> str:
+def _folded(folded: Sequence[frozenset[str]]) -> str:
     """What was folded into a product: how many layers have a gain, and a scale."""
     parts = []
     for what, words in (("gain", "the norm's gain"), ("scale", "the scale after the layer")):
-        count = sum(any(role.endswith(what) for role in roles) for roles in found)
-        few = f" in {count} of {len(found)} layers" if count < len(found) else ""
+        count = sum(any(role.endswith(what) for role in roles) for roles in folded)
+        few = f" in {count} of {len(folded)} layers" if count < len(folded) else ""
         parts += [f"{words}{few}"] if count else []
     return f"with {' and '.join(parts)}" if parts else _ALONE
 

@@ -146,26 +146,24 @@ def _law(patch: int, channels: int) -> dict[str, tuple[float, ...]]:
     return energy
 
 
-def _energy(
-    kernel_UxVxCxD: np.ndarray,
-) -> tuple[dict[str, tuple[float, ...]], dict[str, float]]:
+def _energy(kernel_UxVxCxD: np.ndarray) -> tuple[dict[str, tuple[float, ...]], dict[str, float]]:
     patch, _, channels, _ = kernel_UxVxCxD.shape
     waves = cosines(patch)
     colors = dict(zip(("luminance", "red-blue", "green"), COLORS, strict=True))
     if channels == 1:
         colors = {"luminance": np.ones(1)}
-    found = np.einsum(
+    waves = np.einsum(
         "uvcd,ua,vb,kc->kabd", kernel_UxVxCxD, waves, waves, np.stack([*colors.values()])
     )
-    power = np.square(found).sum(axis=-1)
+    power = np.square(waves).sum(axis=-1)
     radius = np.hypot(np.arange(patch)[:, None], np.arange(patch)).astype(int)
     mean = power.mean() or 1.0
     energy = {
-        color: tuple(float(one[radius == r].mean() / mean) for r in range(patch))
-        for color, one in zip(colors, power, strict=True)
+        color: tuple(float(energy[radius == r].mean() / mean) for r in range(patch))
+        for color, energy in zip(colors, power, strict=True)
     }
     shares = {
-        color: float(one.mean() / mean / len(colors))
-        for color, one in zip(colors, power, strict=True)
+        color: float(energy.mean() / mean / len(colors))
+        for color, energy in zip(colors, power, strict=True)
     }
     return energy, shares

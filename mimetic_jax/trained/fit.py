@@ -14,7 +14,7 @@ from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.table import Listing, aligned
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.rules import paths
-from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, PositionalHeads, Scheme
+from mimetic_jax.schemes import CorrelatedMLP, Interpolated, Mimetic, PositionalHeads, Scheme
 from mimetic_jax.trained.pairs import Layer, Pair, layer_pairs
 from mimetic_jax.trained.positional import HeadReader, Turning, fitted, stands_out
 from mimetic_jax.tree.advice import part_of, without
@@ -130,21 +130,21 @@ class Fit(Listing[LayerFit]):
         Raises:
             InputError: as `scheme`.
         """
-        found: list[Scheme] = []
+        schemes: list[Scheme] = []
         if any(layer.query_key or layer.value_out for layer in self):
-            found.append(self.scheme)
+            schemes.append(self.scheme)
         if rhos := [layer.mlp.rho for layer in self if layer.mlp]:
-            found.append(CorrelatedMLP(_by_depth(rhos)))
+            schemes.append(CorrelatedMLP(_interpolated(rhos)))
         if self.positional:
-            found.append(self.positional)
-        return tuple(found)
+            schemes.append(self.positional)
+        return tuple(schemes)
 
     @property
     def scheme(self) -> Mimetic:
         """The scheme that mimics attention, with α and β by depth for each pair.
 
-        It serves networks of any depth: `ByDepth`. A pair that no layer has, or that is zero in all
-        of them, is None. Numbers have 4 digits.
+        It serves networks of any depth: `Interpolated`. A pair that no layer has, or that is zero
+        in all of them, is None. Numbers have 4 digits.
 
         Raises:
             InputError: if the layers aren't of one kind, such as those of an encoder and a decoder,
@@ -154,7 +154,7 @@ class Fit(Listing[LayerFit]):
         kinds = {paths.family(layer.path): layer.path for layer in attention}
         if len(kinds) > 1:
             first, *others = sorted(kinds)
-            parts = (part_of(kinds[one], kinds[first]) for one in others)
+            parts = (part_of(kinds[other], kinds[first]) for other in others)
             left_out = without(self.rules, *parts, keep=True)
             raise InputError(
                 f"no single scheme describes {' and '.join(sorted(kinds))}: to fit {first} alone, "
@@ -169,7 +169,9 @@ class Fit(Listing[LayerFit]):
         """`scheme` with the mean over layers instead of one number per layer."""
         scheme = self.scheme
         means: dict[str, Any] = {
-            field: float(f"{np.mean(value.values):.4g}") if isinstance(value, ByDepth) else value
+            field: float(f"{np.mean(value.values):.4g}")
+            if isinstance(value, Interpolated)
+            else value
             for field, value in vars(scheme).items()
             if field.startswith(_CONSTANTS)
         }
@@ -178,22 +180,22 @@ class Fit(Listing[LayerFit]):
 
 def _constants_of(pair: str, layers: Sequence[LayerFit]) -> dict[str, Any]:
     short = _PAIRS[pair]
-    found = [getattr(layer, pair) for layer in layers]
-    if all(one is None or one.alpha == one.beta == 0 for one in found):
+    fits = [getattr(layer, pair) for layer in layers]
+    if all(pair_fit is None or pair_fit.alpha == pair_fit.beta == 0 for pair_fit in fits):
         return {f"alpha_{short}": None, f"beta_{short}": None}
-    if None in found:
-        missing = layers[found.index(None)].name
+    if None in fits:
+        missing = layers[fits.index(None)].name
         raise InputError(f"{missing} has no {pair.replace('_', ' and ')}, but other layers do")
     return {
-        f"{field}_{short}": _by_depth([getattr(one, field) for one in found])
+        f"{field}_{short}": _interpolated([getattr(pair_fit, field) for pair_fit in fits])
         for field in _CONSTANTS
     }
 
 
-def _by_depth(values: Sequence[float]) -> Any:
+def _interpolated(values: Sequence[float]) -> Any:
     """With 4 digits; of one layer the number."""
     rounded = tuple(float(f"{value:.4g}") for value in values)
-    return ByDepth(rounded) if len(rounded) > 1 else rounded[0]
+    return Interpolated(rounded) if len(rounded) > 1 else rounded[0]
 
 
 def _call(scheme: Scheme) -> str:

@@ -108,8 +108,8 @@ class LayerPairs(LayerNorms):
     @property
     def pairs(self) -> dict[str, Pair]:
         """The pairs that the layer has, by name."""
-        found = {name: getattr(self, name) for name in ("query_key", "value_out", "by_head", "mlp")}
-        return {name: pair for name, pair in found.items() if pair is not None}
+        pairs = {name: getattr(self, name) for name in ("query_key", "value_out", "by_head", "mlp")}
+        return {name: pair for name, pair in pairs.items() if pair is not None}
 
 
 def layer_pairs(tree: Tree, every: Iterable[View], *, effective: bool) -> Iterator[LayerPairs]:
@@ -136,7 +136,7 @@ def _location(parts: Mapping[str, View]) -> Layer:
 
 
 def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
-    found: dict[str, Pair] = {}
+    scaled: dict[str, Pair] = {}
     around: dict[str, np.ndarray] = {}  # gains and scales
     beside: dict[str, bool] = {}
     gate = biases = shifted = None
@@ -152,7 +152,7 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
             around |= _scales(kind, block, widths) if effective else {}
         before, after = around.get(f"{kind}_gain"), around.get(f"{kind}_scale")
         for name, pair in pairs.items():
-            found[name] = pair.scaled(before, before if name == "query_key" else after)
+            scaled[name] = pair.scaled(before, before if name == "query_key" else after)
         if kind == "mlp" and "mlp_gate" in block:
             gate = values(block, "mlp_gate")
         if "query_key" in pairs:
@@ -169,14 +169,14 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
             query, key = (values(block, f"{role}_bias") for role in ("query", "key"))
             biases = query, key.repeat(len(query) // len(key), axis=0)
         beside |= vectors(tree, path, index, min(widths)) if effective else {}
-    if "by_head" in found:
-        found["value_out"] = _sum(found["by_head"])
+    if "by_head" in scaled:
+        scaled["value_out"] = _sum(scaled["by_head"])
     gains = [array for role, array in around.items() if role.endswith("_gain")]
     at = _location(parts)
     return LayerPairs(
         at.path,
         at.index,
-        **found,
+        **scaled,
         gate=gate,
         biases=biases,
         shifted=shifted,

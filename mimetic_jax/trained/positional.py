@@ -77,7 +77,7 @@ class HeadReader:
     def __init__(self, tree: Tree, views: Sequence[View], given: Turning) -> None:
         attention = [block for _, _, block in views if {"query", "key"} <= block.keys()]
         if isinstance(given, Sequence) and not isinstance(given, str):
-            turns = [one if one is None else as_rotary(one) for one in given]
+            turns = [position if position is None else as_rotary(position) for position in given]
         else:
             turns = [as_rotary(given)] * len(attention)
         if len(turns) != len(attention):
@@ -108,15 +108,15 @@ def _constants(tree: Tree, turns: Sequence[Rotary | None]) -> dict[Any, np.ndarr
         return {}
     if any(layer.mlp is None for layer in decoder.layers):
         return {}
-    found = {}
+    means = {}
     passed = decoder.read_by_attention(turns)
     for layer, (activations_NxD, _) in zip(decoder.layers, passed, strict=True):
         x_NxD = np.asarray(activations_NxD, float)
         if "attention_shift" in layer.attention:
             x_NxD = x_NxD - x_NxD.mean(axis=1, keepdims=True)
         sizes = np.sqrt(np.mean(x_NxD**2, axis=1, keepdims=True))
-        found[layer.at] = np.mean(x_NxD / np.maximum(sizes, np.finfo(float).tiny), axis=0)
-    return found
+        means[layer.at] = np.mean(x_NxD / np.maximum(sizes, np.finfo(float).tiny), axis=0)
+    return means
 
 
 def as_rotary(given: object) -> Rotary:
@@ -223,10 +223,10 @@ def heads_table(layers: Sequence[LayerHeads]) -> str:
     shown = {name: cells for name, cells in columns.items() if cells}
     rows = [tuple(shown), *zip(*shown.values(), strict=True)]
     seen = [[at for at in layer.offsets if at is not None] for layer in layers]
-    every = [at for layer, found in zip(layers, seen, strict=True) if layer.reached for at in found]
+    every = [at for layer, heads in zip(layers, seen, strict=True) if layer.reached for at in heads]
     heads = sum(len(layer.offsets) for layer in layers)
     lines = aligned(rows, wrapped=tuple(shown).index("distance by head"))
-    blind = [x for x, found in zip(layers, seen, strict=True) if found and not x.reached]
+    blind = [x for x, heads in zip(layers, seen, strict=True) if heads and not x.reached]
     if blind:
         best = max(blind, key=lambda layer: max(layer.sharpness))
         lines.append(

@@ -96,10 +96,7 @@ def why_left_out(tree: Tree, among: Iterable[str]) -> str:
 
 
 def suggested(
-    tree: Tree,
-    among: Iterable[str],
-    beside: str | None = None,
-    scheme: Scheme | None = None,
+    tree: Tree, among: Iterable[str], beside: str | None = None, scheme: Scheme | None = None
 ) -> str:
     """What to give for the attention of some paths, beside the rules of the rest; with what else
     of the tree schemes write that no rule describes."""

@@ -25,7 +25,8 @@ from mimetic_jax.weights.checks import check_key, in_dtype
 
 Applied: TypeAlias = tuple[Scheme, Tree, Matches]
 """A scheme, the tree as it sees it, and the leaves that it writes there."""
-Drawn: TypeAlias = tuple[list[int | None], dict[str, Any]]
+Layers: TypeAlias = list[int | None]
+Drawn: TypeAlias = tuple[Layers, dict[str, Any]]
 """Those of a block's layers that a scheme writes, and their new canonical arrays by role: [...], or
 [L, ...] if layers are stacked."""
 
@@ -89,12 +90,7 @@ def _check_not_undone(earlier: Applied, later: Applied, given: Context, names: l
 
 
 def drawn(
-    tree: Tree,
-    key: jax.Array,
-    scheme: Scheme,
-    around: Context,
-    block: str,
-    layers: list[int | None],
+    tree: Tree, key: jax.Array, scheme: Scheme, around: Context, block: str, layers: Layers
 ) -> Drawn:
     """The draw of a block in these layers of it."""
     draws: dict[int | None, dict[str, jax.Array]] = {}
@@ -117,14 +113,9 @@ def drawn(
 
 
 def drawn_in_loop(
-    tree: Tree,
-    key: jax.Array,
-    scheme: Scheme,
-    around: Context,
-    block: str,
-    layers: list[int | None],
+    tree: Tree, key: jax.Array, scheme: Scheme, around: Context, block: str, layers: Layers
 ) -> Drawn:
-    """As `_drawn`, for traced stacks: a program of one layer, whose size their number leaves."""
+    """As `drawn`, for traced stacks: a program of one layer, whose size their number leaves."""
     first, count = depth(tree, block, 0)
 
     def draw(layer: Any) -> dict[str, jax.Array]:
@@ -138,7 +129,7 @@ def drawn_in_loop(
 
 def layers_to_write(
     tree: Tree, scheme: Scheme, given: Context, blocks: Sequence[str]
-) -> dict[str, list[int | None]]:
+) -> dict[str, Layers]:
     """The layers that a scheme writes in each of these blocks; computes nothing, but refuses what
     the draw would refuse."""
     key = jax.eval_shape(lambda: jax.random.key(0))

@@ -47,14 +47,9 @@ def label(
     heads: Mapping[str, int | None],
     of_optimizer: Mapping[int, str],
 ) -> Labels:
-    """Each leaf by the first rule that describes it.
+    """Each leaf by the first rule that describes it, with the numbers of heads, "h" and "g".
 
-    Args:
-        shapes: the leaves of a tree.
-        rules: what they are.
-        heads: the numbers of heads, "h" and "g", if they are known.
-        of_optimizer: what the leaves of an optimizer's state belong to, by index; with a role one
-            of them is an error.
+    A leaf `of_optimizer`, which has what it belongs to by index, must have no role.
     """
     ranks = {path: len(shape) for path, shape in shapes}
     described = {

@@ -19,11 +19,7 @@ from mimetic_jax.tree.tree import Matches, Tree
 View: TypeAlias = tuple[str, int | None, Block]
 """(path, layer, block), as `views` lists them: arrays are read when they are asked for."""
 
-KERNELS = {
-    "query_key": ("query", "key"),
-    "by_head": ("value", "out"),
-    "mlp": ("mlp_in", "mlp_out"),
-}
+KERNELS = {"query_key": ("query", "key"), "by_head": ("value", "out"), "mlp": ("mlp_in", "mlp_out")}
 """The two kernels of each product."""
 PRODUCTS = {"attention": ("query_key", "by_head"), "mlp": ("mlp",)}
 """The products of each kind of layer."""

@@ -37,28 +37,20 @@ class Options(TreeOptions, total=False):
     covariance: Any
 
 
-_ALL = Options.__optional_keys__
-_OF_TREE = TreeOptions.__optional_keys__
-
-
 def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], Context]:
     """Those of some `Options` that describe the tree, and the rest as schemes see it.
 
     >>> split({"num_heads": 4, "grid": (2, 3)})[0]
     {'num_heads': 4}
     """
-    _check_known(options, _ALL)
-    given = {name: value for name, value in options.items() if name not in _OF_TREE}
-    return of_tree({name: options[name] for name in options if name in _OF_TREE}), Context(**given)
+    given = of_tree(options, Options)
+    of_model = given.keys() - TreeOptions.__optional_keys__
+    return given, Context(**{name: given.pop(name) for name in of_model})
 
 
-def of_tree(options: Mapping[str, Any]) -> dict[str, Any]:
-    """`TreeOptions` as arguments of `Tree`, after a check of their names."""
-    _check_known(options, _OF_TREE)
-    return dict(options)
-
-
-def _check_known(options: Mapping[str, Any], known: frozenset[str]) -> None:
+def of_tree(options: Mapping[str, Any], kind: Any = TreeOptions) -> dict[str, Any]:
+    """Some `TreeOptions` as arguments of `Tree`, after a check of their names."""
     for name in options:
-        if name not in known:
-            raise unknown("option", name, known)
+        if name not in kind.__optional_keys__:
+            raise unknown("option", name, kind.__optional_keys__)
+    return dict(options)

@@ -19,11 +19,7 @@ from mimetic_jax.tree.write import write
 __all__ = ["Plan", "block_key", "blocks", "draw", "plan", "rewrite", "rewrite_in_place"]
 
 
-def plan(
-    params: Any,
-    scheme: Scheme | Sequence[Scheme],
-    **options: Unpack[Options],
-) -> Plan:
+def plan(params: Any, scheme: Scheme | Sequence[Scheme], **options: Unpack[Options]) -> Plan:
     """List what `rewrite` would write with the same arguments; computes nothing.
 
     What `rewrite` refuses, `plan` refuses: it traces the draw of one layer of each kind, or of
@@ -46,7 +42,7 @@ def plan(
             rejects its constants, the sizes or the grid.
 
     Example:
-        >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), jnp.float32)
+        >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), np.float32)
         >>> params = {"attn": {"query": {"kernel": kernel}, "key": {"kernel": kernel}}}
         >>> from mimetic_jax.schemes import Mimetic
         >>> [write.path for write in plan(params, Mimetic())]
@@ -57,10 +53,7 @@ def plan(
 
 
 def rewrite(
-    key: Any,
-    params: Any,
-    scheme: Scheme | Sequence[Scheme],
-    **options: Unpack[Options],
+    key: Any, params: Any, scheme: Scheme | Sequence[Scheme], **options: Unpack[Options]
 ) -> Any:
     """Initialize parameters by a scheme where it applies; all others stay unchanged.
 
@@ -97,7 +90,7 @@ def rewrite(
         >>> import flax.linen as nn
         >>> from mimetic_jax.schemes import Mimetic
         >>> layer = nn.MultiHeadDotProductAttention(num_heads=2)
-        >>> params = layer.init(jax.random.key(0), jnp.ones((1, 4, 16)))["params"]
+        >>> params = layer.init(jax.random.key(0), np.ones((1, 4, 16)))["params"]
         >>> params = rewrite(jax.random.key(1), params, Mimetic())
         >>> value, out = params["value"]["kernel"], params["out"]["kernel"]
         >>> bool((value.reshape(16, 16) @ out.reshape(16, 16)).diagonal().mean() < -0.3)
@@ -110,10 +103,7 @@ def rewrite(
 
 
 def draw(
-    key: Any,
-    shapes: Any,
-    scheme: Scheme | Sequence[Scheme],
-    **options: Unpack[Options],
+    key: Any, shapes: Any, scheme: Scheme | Sequence[Scheme], **options: Unpack[Options]
 ) -> Any:
     """Draw the leaves that a scheme writes, and no others, from their shapes.
 
@@ -136,7 +126,7 @@ def draw(
 
     Example:
         >>> from mimetic_jax.schemes import Mimetic
-        >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), jnp.float32)
+        >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), np.float32)
         >>> shapes = {"query": {"kernel": kernel}, "key": {"kernel": kernel}, "norm": kernel}
         >>> drawn = draw(jax.random.key(0), shapes, Mimetic())
         >>> drawn["query"]["kernel"].shape, drawn["norm"]
@@ -150,10 +140,7 @@ def draw(
     ).params
 
 
-def blocks(
-    params: Any,
-    **options: Unpack[TreeOptions],
-) -> list[tuple[str, int | None, Block]]:
+def blocks(params: Any, **options: Unpack[TreeOptions]) -> list[tuple[str, int | None, Block]]:
     """Read the arrays of every block by role, in canonical form whatever the storage.
 
     This is how schemes see a tree: fused kernels split, heads unflattened, one layer at a time.
@@ -174,7 +161,7 @@ def blocks(
             when an array is read, if the leaf has no values (a shape, a deleted array).
 
     Example:
-        >>> params = {"blocks": {"attention": {"query": {"kernel": jnp.ones((2, 8, 4, 2))}}}}
+        >>> params = {"blocks": {"attention": {"query": {"kernel": np.ones((2, 8, 4, 2))}}}}
         >>> [(path, layer, block["query"].shape) for path, layer, block in blocks(params)]
         [('blocks/attention', 0, (8, 4, 2)), ('blocks/attention', 1, (8, 4, 2))]
     """

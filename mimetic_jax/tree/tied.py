@@ -30,11 +30,6 @@ def tie(
     A file that stores one may do so under the name of the output layer, which then gets the role of
     the embedding.
 
-    Args:
-        blocks: the described leaves by block and role, which change.
-        named: all leaves with their paths.
-        rules, rule_of: the rules of the tree, and those of its leaves.
-
     Returns:
         The copies of each tied embedding, by its index, and what to say of them.
     """

@@ -64,7 +64,7 @@ class Tree:
                 "another pytree, such as model.init(key, x)['params']"
             )
         self.found_rules = rules is None
-        self.rules: Sequence[Rule] = zoo.rules_for(params, self.shapes) if rules is None else rules
+        self.rules: Sequence[Rule] = zoo.rules_of(params, self.shapes) if rules is None else rules
         if not isinstance(self.rules, Sequence) or not all(
             isinstance(rule, Rule) for rule in self.rules
         ):
@@ -146,10 +146,7 @@ class Tree:
         return dtype_of(self.leaves[leaf.index])
 
     def view(
-        self,
-        block: str,
-        layer: int | jax.Array | None,
-        beside: Mapping[str, Leaf] | None = None,
+        self, block: str, layer: int | jax.Array | None, beside: Mapping[str, Leaf] | None = None
     ) -> Block:
         """A block as schemes see it, with leaves beside it: one layer, if layers are stacked."""
         every = {**self.blocks[block], **(beside or {})}

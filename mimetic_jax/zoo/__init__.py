@@ -80,7 +80,6 @@ __all__ = [  # noqa: RUF022 - tables in the order in which the first that fits i
     "TABLES",
     "detect",
     "has_rule",
-    "rules_for",
     "rules_of",
     "table_name",
 ]
@@ -130,16 +129,14 @@ def detect(params: Any) -> str | None:
     return _detected(paths.shapes(params))
 
 
-def rules_of(params: Any) -> tuple[Rule, ...]:
+def rules_of(
+    params: Any, shapes: Sequence[tuple[str, tuple[int, ...]]] | None = None
+) -> tuple[Rule, ...]:
     """The rules that `rewrite` takes if none are given: stock Flax's, or the table that fits.
 
-    If axes have names (haliax, penzai), these give the rules.
+    If axes have names (haliax, penzai), these give the rules. `shapes`: `paths.shapes` of the tree.
     """
-    return rules_for(params, paths.shapes(params))
-
-
-def rules_for(params: Any, shapes: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[Rule, ...]:
-    """`rules_of` a tree whose leaves have these paths and shapes."""
+    shapes = paths.shapes(params) if shapes is None else shapes
     if rules := named_rules(params, shapes):
         return rules
     name = _detected(shapes)

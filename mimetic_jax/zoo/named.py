@@ -95,7 +95,7 @@ def named_rules(params: Any, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> t
         for (path, shape), axes in zip(shapes, each, strict=True)
         if axes and len(axes) == len(shape) and _AXES.keys() >= {*axes}
     ]
-    places = {array: names.found(array.path) for array in arrays}
+    places = {array: names.layer_of(array.path) for array in arrays}
     present = {array.path for array in arrays}
     norms = {array: find_rule(array.path, _NORMS, present) for array in arrays}
     layers = {array: layer for array in arrays if (layer := _layer_of_mlp(array))}

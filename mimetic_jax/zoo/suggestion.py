@@ -66,7 +66,7 @@ def suggestion(
     shapes = dict(leaves)
     blocks: dict[str, dict[str, _Layer]] = defaultdict(dict)
     for path, shape in shapes.items():
-        block, name, kind = names.found(path)
+        block, name, kind = names.layer_of(path)
         start = f"{block}{path[len(block)]}{name}" if block else name
         layer = re.fullmatch(r"((?:[/.]\d+)?)(?:[/.](\w+))?", path.removeprefix(start))
         if kind and layer and len(shape) > 1 and layer[2] != "bias":

@@ -163,7 +163,7 @@ def test_check_and_fit(saved, tmp_path, capsys):
     capsys.readouterr()
     scheme, again = tmp_path / "fit.json", tmp_path / "again.safetensors"
     files.fit_file([str(out), FLAGS[0], f"--out={scheme}"])
-    assert "Mimetic(alpha_qk=ByDepth(values=(" in capsys.readouterr().out
+    assert "Mimetic(alpha_qk=Interpolated(values=(" in capsys.readouterr().out
     files.rewrite_file([str(saved), str(again), *FLAGS, f"--scheme={scheme}"])
     files.check_file([str(again), FLAGS[0]])
     assert "W_V W_out aligned with +I in 0, with -I in 2 of 2 layers" in capsys.readouterr().out

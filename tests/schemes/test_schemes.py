@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError, rewrite, schemes
-from mimetic_jax.schemes import Block, ByDepth, Context, Mimetic, NormMatched, Scheme, SinCos
+from mimetic_jax.schemes import Block, Context, Interpolated, Mimetic, NormMatched, Scheme, SinCos
 from tests.products import query_key, value_out
 from tests.schemes.blocks import biases, kernels, ones
 
@@ -50,9 +50,9 @@ def test_constants_may_depend_on_depth():
             assert value_out_diagonal(new) == pytest.approx(beta, abs=0.02)
     with pytest.raises(InputError, match="beta_vo has 3 values for 12 layers"):
         by_layer.at(0, 12)
-    stored = Mimetic(beta_vo=ByDepth((-0.1, -0.4)))
+    stored = Mimetic(beta_vo=Interpolated((-0.1, -0.4)))
     assert schemes.from_dict(schemes.to_dict(stored)) == stored
-    assert Mimetic(beta_vo=ByDepth((-0.2,))).at(3, 5).beta_vo == -0.2
+    assert Mimetic(beta_vo=Interpolated((-0.2,))).at(3, 5).beta_vo == -0.2
 
 
 def test_language_setting():
@@ -130,7 +130,7 @@ def drawn(scheme, context=None, **shapes):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: ByDepth(()), "are not one or more finite numbers"),
+        (lambda: Interpolated(()), "are not one or more finite numbers"),
         (lambda: drawn(schemes.ConvMimetic(), depthwise=(3, 5, 4)), r"\(3, 5, 4\)"),
         (
             lambda: drawn(schemes.CorrelatedMLP(), mlp_in=(3, 4), mlp_out=(3, 4)),

@@ -126,9 +126,7 @@ class Everything(schemes.Scheme):
 
 
 CHANNELS = {"key": 0, "out": 2, "mlp_out": 1, "token_out": 1}
-ALIGNED = [
-    *(Mimetic(), schemes.Impulse(), schemes.CorrelatedMLP(), schemes.ImpulseMixing()),
-]
+ALIGNED = [*(Mimetic(), schemes.Impulse(), schemes.CorrelatedMLP(), schemes.ImpulseMixing())]
 
 
 @pytest.mark.parametrize("like", ALIGNED, ids=lambda scheme: type(scheme).__name__)
@@ -202,7 +200,7 @@ def test_adjacent_ranges_share_no_layer_and_miss_none(bounds):
 class OddLayers(schemes.Scheme):
     """Skips layers by itself."""
 
-    by_depth = True
+    depends_on_layer = True
 
     def writes(self, roles):
         return roles & {"query", "key"}
@@ -277,7 +275,7 @@ def test_a_range_without_a_layer_is_an_error():
 
 @dataclasses.dataclass(frozen=True)
 class Undeclared(schemes.Scheme):
-    """Skips a layer without `by_depth`; its pair of numbers has nothing to do with depth."""
+    """Skips a layer without saying so; its pair of numbers has nothing to do with depth."""
 
     ends: tuple[float, float] = (0.0, 1.0)
     skips: bool = True
@@ -291,7 +289,7 @@ class Undeclared(schemes.Scheme):
 
 def test_dependence_on_depth_is_declared():
     params = blocks(3)
-    with pytest.raises(InputError, match=r"Undeclared skips a layer.* by_depth = True"):
+    with pytest.raises(InputError, match=r"Undeclared skips a layer.* depends_on_layer = True"):
         mimetic_jax.rewrite(KEY, params, Undeclared())
     whole = Undeclared(skips=False)
     assert mimetic_jax.plan(params, whole).depth == ()

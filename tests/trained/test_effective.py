@@ -6,7 +6,7 @@ import pytest
 
 from mimetic_jax import InputError, check, fit, rewrite, schemes
 from mimetic_jax.models import ViT
-from mimetic_jax.schemes import ByDepth, CorrelatedMLP
+from mimetic_jax.schemes import CorrelatedMLP, Interpolated
 from tests.products import cosine
 
 D, H, F, L = 48, 4, 96, 3
@@ -74,7 +74,7 @@ def test_gains_of_one_change_nothing_and_bare_products_ignore_them():
 
 
 def test_what_was_read_starts_a_network_of_another_depth_and_width(tmp_path):
-    start = rewrite(KEY, fresh(), CorrelatedMLP(ByDepth((-0.6, 0.0, 0.6))), num_heads=H)
+    start = rewrite(KEY, fresh(), CorrelatedMLP(Interpolated((-0.6, 0.0, 0.6))), num_heads=H)
     path = str(tmp_path / "fit.json")
     schemes.save(path, fit(start, num_heads=H).schemes)
     model = ViT(num_classes=10, width=64, depth=5, heads=2, patch=4)

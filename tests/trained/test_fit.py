@@ -38,8 +38,7 @@ OTHER = Mimetic(alpha_qk=1.1, beta_qk=-0.6, alpha_vo=0.2, beta_vo=0.5)
 
 
 @pytest.mark.parametrize(
-    ("dim", "heads", "groups"),
-    [(64, 1, 1), (64, 8, 8), (96, 6, 2), (192, 3, 3)],
+    ("dim", "heads", "groups"), [(64, 1, 1), (64, 8, 8), (96, 6, 2), (192, 3, 3)]
 )
 @pytest.mark.parametrize("scheme", [Mimetic(), OTHER], ids=("paper", "other"))
 def test_fit_undoes_rewrite(dim, heads, groups, scheme):

@@ -72,8 +72,7 @@ def assert_equal(left, right):
 
 
 @pytest.mark.parametrize(
-    "scheme",
-    [Mimetic(), (SinCos(), Mimetic()), [SinCos(), Mimetic()], NormMatched(Mimetic())],
+    "scheme", [Mimetic(), (SinCos(), Mimetic()), [SinCos(), Mimetic()], NormMatched(Mimetic())]
 )
 def test_the_arrays_of_rewrite_and_no_others(scheme):
     whole = rewrite(KEY, params(), scheme)
@@ -215,10 +214,7 @@ def test_rules_are_arguments_too():
 def test_rngs_give_the_next_key():
     tree, rngs, same = params(), nnx.Rngs(params=3), nnx.Rngs(params=3)
     for call in (rewrite, draw):
-        assert_equal(
-            call(rngs, tree, NOISE),
-            call(same.params(), tree, NOISE),
-        )
+        assert_equal(call(rngs, tree, NOISE), call(same.params(), tree, NOISE))
     one, other = (nnx.MultiHeadAttention(H, D, decode=False, rngs=nnx.Rngs(0)) for _ in range(2))
     initialize(one, nnx.Rngs(3), Mimetic())
     initialize(other, nnx.Rngs(3).params(), Mimetic())

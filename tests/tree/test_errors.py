@@ -51,13 +51,9 @@ MOMENTS = optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})
         ({"a/query": (4, 2, 2), "a/out": (2, 2, 4)}, Mimetic(), {}, "a: query and key are drawn"),
         (STOCK | {"key": (12, H, K)}, Mimetic(), {}, "have no square product"),
         (dict.fromkeys(STOCK, (0, 2, 12)), Mimetic(), {}, "empty"),
+        (STOCK, Mimetic(), {"num_head": H}, "unknown option 'num_head'.* did you mean 'num_heads'"),
         (DENSE, Mimetic(), FLAT, "give num_heads"),
-        (
-            DENSE,
-            Mimetic(),
-            FLAT | {"num_heads": 3},
-            "num_heads 3 does not divide axis 1 of",
-        ),
+        (DENSE, Mimetic(), FLAT | {"num_heads": 3}, "num_heads 3 does not divide axis 1 of"),
         (
             DENSE,
             Mimetic(),

@@ -11,15 +11,7 @@ from flax import serialization, traverse_util
 import mimetic_jax
 from mimetic_jax import InputError, Rule, block_key, rewrite, weights
 from mimetic_jax.rules.tables import FLAX
-from mimetic_jax.schemes import (
-    Context,
-    Impulse,
-    MeanShift,
-    Mimetic,
-    NormMatched,
-    Scheme,
-    SinCos,
-)
+from mimetic_jax.schemes import Context, Impulse, MeanShift, Mimetic, NormMatched, Scheme, SinCos
 from mimetic_jax.tree.rewrite import rewrite_in_place
 from tests.models.values import initial
 from tests.noise import Noise
@@ -98,7 +90,7 @@ def test_constants_may_be_traced_where_parameters_are_concrete():
 class Toy(Scheme):
     """Uses the context as Impulse and T-Fixup do: position table, grid and depth."""
 
-    by_depth = True
+    depends_on_layer = True
 
     def writes(self, roles):
         return roles & {"query", "out"}
@@ -278,10 +270,7 @@ def test_blocks_give_the_draw_of_their_keys():
 
 
 def test_blocks_of_groups_shapes_and_traces():
-    kernels = {
-        "query": {"kernel": jnp.ones((8, 4, 2))},
-        "key": {"kernel": jnp.ones((8, 2, 2))},
-    }
+    kernels = {"query": {"kernel": jnp.ones((8, 4, 2))}, "key": {"kernel": jnp.ones((8, 2, 2))}}
     ((path, _, block),) = mimetic_jax.blocks(jax.eval_shape(lambda: kernels))
     assert (path, block.shapes) == ("", {"query": (8, 4, 2), "key": (8, 2, 2)})
     total = jax.jit(lambda tree: sum(x.sum() for x in mimetic_jax.blocks(tree)[0][2].values()))

@@ -212,8 +212,7 @@ def test_attention_of_torch_has_any_name(prefix):
 
 
 @pytest.mark.parametrize(
-    "scale",
-    ["weight_scale", "weight_scale_inv", "weight.absmax", "SCB", "scales", "input_scale"],
+    "scale", ["weight_scale", "weight_scale_inv", "weight.absmax", "SCB", "scales", "input_scale"]
 )
 def test_kernels_with_scales_beside_them_are_refused(scale):
     tree = LLAMA | {"self_attn.logit_scale": (H,)}

@@ -60,7 +60,7 @@ def test_the_model_computes_with_what_the_scheme_drew_and_the_rest_stays(case):
 class Numbered(Scheme):
     """Writes arrays whose every entry differs."""
 
-    by_depth = True
+    depends_on_layer = True
     roles: frozenset[str]
 
     def writes(self, roles):
@@ -201,13 +201,7 @@ def test_every_table_has_a_case():
     assert not others
 
 
-@pytest.mark.parametrize(
-    ("name", "added"),
-    [
-        ("llama", ["attention_gain"]),
-        ("bonsai_gemma3", []),
-    ],
-)
+@pytest.mark.parametrize(("name", "added"), [("llama", ["attention_gain"]), ("bonsai_gemma3", [])])
 def test_tables_that_add_one_differ_in_gains_alone(name, added):
     case = CASES[name]
     tables = (zoo.TABLES[f"{case.table}{end}"] for end in ("", "_PLUS_ONE"))
