@@ -15,7 +15,7 @@ from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.tree import advice
 from mimetic_jax.tree.around import vectors
-from mimetic_jax.tree.foreign import SCALES, is_scale
+from mimetic_jax.tree.label import SCALES, is_scale
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.tree import Matches, Tree
 from mimetic_jax.zoo.suggestion import given

@@ -89,7 +89,7 @@ def _check_not_undone(earlier: Applied, later: Applied, given: Context, names: l
         )
 
 
-def drawn(
+def in_layers(
     tree: Tree, key: jax.Array, scheme: Scheme, around: Context, block: str, layers: Layers
 ) -> Drawn:
     """The draw of a block in these layers of it."""
@@ -112,10 +112,10 @@ def drawn(
     return list(draws), joined
 
 
-def drawn_in_loop(
+def in_loop(
     tree: Tree, key: jax.Array, scheme: Scheme, around: Context, block: str, layers: Layers
 ) -> Drawn:
-    """As `drawn`, for traced stacks: a program of one layer, whose size their number leaves."""
+    """As `in_layers`, for traced stacks: a program of one layer, whose size their number leaves."""
     first, count = depth(tree, block, 0)
 
     def draw(layer: Any) -> dict[str, jax.Array]:
@@ -145,7 +145,7 @@ def layers_to_write(
     def draw(block: str, layer: int | None, key: Any, leaves: list[Any], surveyed: Any) -> Any:
         traced = tree.with_leaves(leaves)
         around = dataclasses.replace(surroundings(traced, given), surveyed=surveyed)
-        return drawn(traced, key, scheme, around, block, [layer])[1]
+        return in_layers(traced, key, scheme, around, block, [layer])[1]
 
     surveyed = jax.eval_shape(survey, leaves)
     for block, layer in _samples(tree, scheme, blocks):

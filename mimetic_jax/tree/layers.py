@@ -29,21 +29,23 @@ def views(tree: Tree, *, read_only: bool = False) -> list[View]:
     """What `blocks` returns; with the leaves that schemes leave as they are, if `read_only`."""
     checks.check_described(tree)
     tree = tree.with_read_only() if read_only else tree
-    described, attention = list[View](), Matches()
-    for block, leaves in sorted(tree.blocks.items(), key=lambda item: paths.natural_order(item[0])):
+    attention = Matches()
+    for block in sorted(tree.blocks, key=paths.natural_order):
+        leaves = tree.blocks[block]
         kernels = attention_kernels(frozenset(leaves))
         for role in sorted(kernels):
             checks.check_fits(tree, block, leaves[role])
         checks.check_heads(tree, block, kernels)
         attention.append((block, [leaves[role] for role in sorted(kernels)]))
-        if any(leaf.fits for leaf in leaves.values()):
-            norms = norms_around(tree, block, leaves)
-            checks.check_stacked(tree, None, [(block, [])])
-            described += [
-                (block, layer, tree.view(block, layer, norms)) for layer in tree.layers(block)
-            ]
+    checks.check_stacked(tree, None, attention)
     checks.check_one_width(tree, None, attention)
-    return described
+    return [
+        (block, layer, tree.view(block, layer, norms))
+        for block, _ in attention
+        if any(leaf.fits for leaf in tree.blocks[block].values())
+        for norms in [norms_around(tree, block, tree.blocks[block])]
+        for layer in tree.layers(block)
+    ]
 
 
 def paired(views: Iterable[View]) -> list[dict[str, View]]:

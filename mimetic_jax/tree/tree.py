@@ -19,8 +19,7 @@ from mimetic_jax.base.typed import shown
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import ROLES, Rule, search
 from mimetic_jax.schemes import Block, Scheme
-from mimetic_jax.tree.foreign import check_unscaled, of_optimizer, scaled_elsewhere
-from mimetic_jax.tree.label import label
+from mimetic_jax.tree.label import check_unscaled, label, of_optimizer, scaled_elsewhere
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.tied import tie
 from mimetic_jax.weights.checks import check_dtype, counts

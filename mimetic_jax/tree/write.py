@@ -16,26 +16,10 @@ from mimetic_jax.host.cores import on_cores
 from mimetic_jax.rules import paths
 from mimetic_jax.schemes import Context, Scheme
 from mimetic_jax.schemes.base import depth_dependence, field_values, name_of
+from mimetic_jax.tree import draw, placement
 from mimetic_jax.tree.advice import asked_by
 from mimetic_jax.tree.around import surroundings
-from mimetic_jax.tree.draw import (
-    Drawn,
-    all_skipped,
-    drawn,
-    drawn_in_loop,
-    in_order,
-    layers_to_write,
-)
 from mimetic_jax.tree.layers import network
-from mimetic_jax.tree.placement import (
-    blank,
-    check_agreement,
-    check_whole,
-    is_shared,
-    local_key,
-    placed_like,
-    without_mesh,
-)
 from mimetic_jax.tree.tree import Matches, Tree
 
 _SAMPLED = 1024
@@ -54,9 +38,9 @@ def write(
     """Put the draws of schemes in place of a tree's leaves, or into them; the indices of those."""
     written = set[int]()
     tree.asked = asked_by(schemes)
-    with without_mesh():
-        key = local_key(key)
-        for scheme, seen, matches in in_order(tree, schemes, given):
+    with placement.without_mesh():
+        key = placement.local_key(key)
+        for scheme, seen, matches in draw.in_order(tree, schemes, given):
             # No other block reads these leaves, and positions are read before the first draw.
             for index, leaf in _written(seen, key, scheme, given, matches, of_shapes):
                 if in_place:
@@ -73,7 +57,7 @@ def _written(
     """Each leaf that the scheme writes, by its index, when its block is drawn."""
     for leaf in (leaf for _, leaves in matches for leaf in leaves):
         if not tree.is_shape(leaf):
-            check_whole(tree.stored(leaf), key, leaf.path)
+            placement.check_whole(tree.stored(leaf), key, leaf.path)
         elif not of_shapes:
             raise InputError(
                 f"{leaf.path} is a shape without values: draw(key, shapes, scheme) needs no values"
@@ -87,27 +71,27 @@ def _written(
     concrete = not any(isinstance(x, jax.core.Tracer) for x in inputs)
     in_loop = not concrete and not depth_dependence(scheme)
 
-    def draw(block: str) -> Drawn:
+    def drawn(block: str) -> draw.Drawn:
         layers = tree.layers(block)
-        form = drawn_in_loop if in_loop and layers != [None] else drawn
+        form = draw.in_loop if in_loop and layers != [None] else draw.in_layers
         return form(tree, key, scheme, around, block, layers)
 
     if concrete:
         _check_no_copies(tree, matches)
-    shared = concrete and any(map(is_shared, tree.leaves))
+    shared = concrete and any(map(placement.is_shared, tree.leaves))
     checksum, nothing = 0, True
     blocks = [block for block, _ in matches]
     # Tracers must stay in the thread of their trace.
-    draws = (on_cores if concrete else map)(draw, blocks)
+    draws = (on_cores if concrete else map)(drawn, blocks)
     for block, (layers, arrays) in zip(blocks, draws, strict=True):
         nothing = nothing and not layers
         for array in arrays.values() if shared else ():
             checksum = zlib.crc32(np.asarray(array).tobytes(), checksum)
         yield from _placed(tree, block, layers, arrays).items()
     if nothing:
-        raise all_skipped(scheme, blocks)
+        raise draw.all_skipped(scheme, blocks)
     if shared:
-        check_agreement(checksum)
+        placement.check_agreement(checksum)
 
 
 def _placed(
@@ -120,7 +104,9 @@ def _placed(
         for leaf in tree.stored_in(block, role):
             # Several roles may share a leaf: each is put into the result of the one before.
             stored = new.get(leaf.index, tree.leaves[leaf.index])
-            new[leaf.index] = placed_like(leaf.pack(array, blank(stored, array), some), stored)
+            new[leaf.index] = placement.placed_like(
+                leaf.pack(array, placement.blank(stored, array), some), stored
+            )
     return new
 
 
@@ -161,7 +147,7 @@ def _check_no_part(tree: Tree, scheme: Scheme, given: Context, matches: Matches)
     blocks = [block for block, _ in matches]
     layers: Mapping[str, Sequence[int | None]] = {}
     if depth_dependence(scheme) and any(tree.layers(block) != [None] for block in blocks):
-        layers = layers_to_write(tree, scheme, given, blocks)
+        layers = draw.layers_to_write(tree, scheme, given, blocks)
     for block, leaves in matches:
         roles = {leaf.role for leaf in leaves}
         some = layers.get(block, tree.layers(block)) != tree.layers(block)
