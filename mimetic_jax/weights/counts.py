@@ -143,16 +143,15 @@ def _counted(part: np.ndarray, size: int, window: int, kept: np.ndarray) -> csr_
     first = scipy.sparse.csr_array((ones, part[:size], starts), shape=(size, vocab))
     second = scipy.sparse.csr_array((near, after.ravel(), window * starts), shape=(size, vocab + 1))
     turned = (first.T.tocsr() @ second).T.tocsr()[:vocab]  # which sorts the columns, too
-    counts = turned + turned.T.tocsr()
-    row, column = (
-        np.repeat(np.arange(vocab, dtype=np.int32), np.diff(counts.indptr)),
-        counts.indices,
-    )
-    counts.data *= np.where(row == column, 0.5, row < column)
+    both = turned + turned.T.tocsr()
+    row = np.repeat(np.arange(vocab, dtype=np.int32), np.diff(both.indptr))
+    upper = row <= both.indices
+    row, column, data = row[upper], both.indices[upper], both.data[upper]
+    data[row == column] /= 2
     rare = ~(kept[row] | kept[column]) & (row < column)
-    left_out, counts.data = np.where(rare, counts.data / 2, 0), np.where(rare, 0, counts.data)
-    diagonal = sum(np.bincount(token, left_out, minlength=vocab) for token in (row, column))
-    return (counts + scipy.sparse.diags_array(diagonal, dtype=np.float64)).tocsr()
+    diagonal = sum(np.bincount(token[rare], data[rare] / 2, vocab) for token in (row, column))
+    half = scipy.sparse.csr_array((data[~rare], (row[~rare], column[~rare])), (vocab, vocab))
+    return (half + scipy.sparse.diags_array(diagonal, dtype=np.float64)).tocsr()
 
 
 def log_frequency(counts: Any) -> np.ndarray:
@@ -238,16 +237,17 @@ def from_counts(
     matrix = _checked(counts)
     vocab = matrix.shape[0]
     check_room((3, vocab, dim), (dim, dim), (2, min(vocab, contexts), min(vocab, contexts)))
+    if base is not None and base.shape != (vocab, dim):
+        raise InputError(f"counts of {vocab} tokens, but an embedding of shape {base.shape}")
+    if std is not None:
+        std = number("std", std, POSITIVE)
+    vectors_VxR = _kept_vectors(matrix, dim, smoothing, contexts)
     noise_key, turn_key = jax.random.split(key)
     base = jax.random.normal(noise_key, (vocab, dim), jnp.float32) if base is None else base
-    if base.shape != (vocab, dim):
-        raise InputError(f"counts of {vocab} tokens, but an embedding of shape {base.shape}")
     base = jnp.asarray(base, jnp.float32)
     scale = jnp.sqrt(jnp.mean(jnp.square(base)))
     if std is not None:
-        std = number("std", std, POSITIVE)
         base, scale = base * (std / scale.clip(min=POSITIVE.low)), jnp.float32(std)
-    vectors_VxR = _kept_vectors(matrix, dim, smoothing, contexts)
     rank = vectors_VxR.shape[1]
     if not rank:
         return base
@@ -311,7 +311,7 @@ def _gram(matrix: csr_array) -> np.ndarray:
 
 def _dense(matrix: csr_array, kind: Any) -> Iterator[np.ndarray]:
     for start in range(0, matrix.shape[0], _ROWS):
-        yield matrix[start : start + _ROWS].astype(kind).toarray()
+        yield matrix[start : start + _ROWS].astype(kind, copy=False).toarray()
 
 
 def _times(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -336,8 +336,8 @@ def _eigenvectors(gram: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]
     if size <= max(_EXACT, 2 * block):
         least = max(size - count, 0)
         values, vectors = scipy.linalg.eigh(gram, subset_by_index=(least, size - 1))
-        known = values > 1e-12 * values[-1]
-        return values[known], vectors[:, known]
+        known = values > np.finfo(values.dtype).eps ** 0.75 * values[-1]
+        return values[known][::-1], vectors[:, known][:, ::-1]
     basis = np.random.default_rng(0).standard_normal((size, block), np.float32)
     for _ in range(3):
         values, basis = _orthonormal(_times(gram, basis))
