@@ -32,7 +32,7 @@ _HEAD_DIM = ("head_dim", "attention_head_dim", "d_kv")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _MATTERS = re.compile(
     "attention|attn|rope|rotary|rotat|theta|scal|multipl|norm|window|sliding|bias|alibi|qk"
-    "|soft_?cap|clip|lora|nope|head_dim|pruned_heads"
+    "|soft_?cap|clip|lora|nope|mup|head_dim|pruned_heads|position_embedding_type"
 )
 """Names of fields on which logits or positions may depend."""
 
@@ -199,13 +199,8 @@ class _Reading:
         row, (whole, local) = self.row, self.rope()
         if row.backward:
             self.others.append("columns that turn by −θ")
-        base, near = (
-            self.own(part, "rope_theta", stated, _BASE)
-            for part, stated in (
-                (whole, (row.base_field, row.base)),
-                (local or whole, row.local or (row.base_field, row.base)),
-            )
-        )
+        base = self.own(whole, "rope_theta", (row.base_field, row.base), _BASE)
+        near = self.own(local, "rope_theta", row.local, _BASE) if row.local else base
         bases = self.bases(base, near)
         return {
             "bases": bases if len(set(bases)) > 1 else bases[:1],
@@ -232,6 +227,8 @@ class _Reading:
             self.unknown.append("rope_scaling and rope_parameters that differ")
         parts = {name: part for name, part in given[0].items() if isinstance(part, Mapping)}
         if not parts or not self.row.local:
+            if self.row.local and "rope_theta" in given[0]:
+                self.unknown.append("rope_parameters that aren't by layer_types")
             return given[0], {}
         whole, local = (parts.pop(f"{kind}_attention", {}) for kind in ("full", "sliding"))
         self.refuse(parts, "rope_parameters.")

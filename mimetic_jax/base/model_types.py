@@ -334,6 +334,13 @@ TYPES: Mapping[str, ModelType] = {
         *("bart", "mbart", "marian", "pegasus", "whisper"),
     ),
     **_named(
+        ModelType(embedding=("scale_embedding", True)),
+        "biogpt",
+        "m2m_100",
+        "speech_to_text",
+        "xglm",
+    ),
+    **_named(
         ModelType(
             only={"position_embedding_type": ("absolute",)},
             fields="qkv_bias qv_bias layerscale_value layer_scale_init_value apply_layernorm "

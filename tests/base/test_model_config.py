@@ -109,6 +109,10 @@ UNKNOWN = [
     (LLAMA | {"pruned_heads": {"0": [1]}}, r"pruned_heads \{'0': \[1\]\}, which the table"),
     (LLAMA | {"rope_scaling": HUNYUAN}, "rope_scaling.alpha 1000.0, rope_scaling.beta_fast 32"),
     (LLAMA | {"rope_parameters": TWO_BASES}, "rope_scaling.sliding_attention"),
+    (
+        {"model_type": "gemma3_text", "rope_parameters": {"rope_theta": 1e6}},
+        "rope_parameters that aren't by layer_types",
+    ),
     (NEOX | {"rope_theta": 1e6}, r"rope_theta 1000000.0, which the table"),
     ({"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx True"),
     ({"model_type": "mpt", "attn_config": {"softmax_scale": 0.1}}, "softmax_scale 0.1"),
