@@ -148,11 +148,7 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
     return arms
 
 
-FEW_IMAGES = (
-    "default",
-    "norm_matched_whitened_mimetic_zero_mlp",
-    "whitened_mimetic_zero_mlp",
-)
+FEW_IMAGES = ("default", "norm_matched_whitened_zero_mlp", "whitened_zero_mlp")
 
 
 def few_images() -> Arms:

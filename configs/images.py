@@ -26,8 +26,8 @@ def get_config(
     """Images become squares of `size` pixels, held in memory; with
     --config.data.name=folder_streamed they are read while training. Without a test split a tenth of
     each class is held out. The default arm is the best one that we know, Flax's initialization with
-    sin-cos positions. Arms are default, norm_matched_whitened_mimetic_zero_mlp and
-    whitened_mimetic_zero_mlp; `init` takes others of arms.few_images.
+    sin-cos positions. Arms are default, norm_matched_whitened_zero_mlp and
+    whitened_zero_mlp; `init` takes others of arms.few_images.
     """
     config = default()
     config.update(name="images", seeds=(0, 1, 2), batch=batch, epochs=epochs)
