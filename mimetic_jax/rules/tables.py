@@ -167,7 +167,11 @@ _MLP_NAMES = (
     *(("linear1", "linear2"), ("up", "down"), ("up_proj", "down_proj")),
     *(("wi", "wo"), ("c_fc", "c_proj")),
 )
-_MLP_MODULE = r"(?i)(^|/)(mlp|feed_?forward|ffn?)_?\d*$"
+# Those of zoo.BIG_VISION are in a table of their own.
+_MLP_MODULE = r"(^|/)(?!MlpBlock_\d)(?i:\w*mlp|feed_?forward|ffn?)(?i:_?(block|layer))?_?\d*$"
+# The layers of an adapter are called up and down, too.
+_NUMBERED_BLOCK = r"(^|/)(?!(?i:[^/]*adapt))[^/]*\d$"
+_STACKED_BLOCKS = r"(?i:block|layer)s?$"
 _STOCK_MODULES = (
     *("MultiHeadDotProductAttention_0", "MultiHeadAttention_0", "SelfAttention_0"),
     *("attention", "attn", "self_attention", "self_attn"),
@@ -177,30 +181,22 @@ _STOCK_MODULES = (
 def common_mlps(*, stacked: bool = False) -> tuple[Rule, ...]:
     """The rules of MLPs by common names of Flax's layers, each of which needs the other beside it.
 
-    `Dense_0` and `Dense_1` are the names of any two layers: here those of a module that is called
-    an MLP, or of a numbered block with an attention of its own, if there is no `Dense_2`.
+    They are those of a module that is called an MLP or of a block. `Dense_0` and `Dense_1` are the
+    names of any two layers: in a block they need attention beside them, and no `Dense_2`.
     """
-    dense = mlp_rules(first="Dense_0", second="Dense_1", stacked=stacked)
-    two = ("Dense_0/kernel", "Dense_1/kernel", "!Dense_2/kernel")
-    places = (
-        (_MLP_MODULE, two),
-        *((r"\d$", (f"{name}/query/kernel", *two)) for name in _STOCK_MODULES),
-    )
-    return (
-        *(
-            rule
-            for first, second in _MLP_NAMES
-            for rule in only_beside(
-                mlp_rules(first=first, second=second, stacked=stacked),
-                f"{first}/kernel",
-                f"{second}/kernel",
-            )
-        ),
-        *(
-            dataclasses.replace(rule, within=within, beside=beside)
-            for within, beside in places
-            for rule in dense
-        ),
+    block = _STACKED_BLOCKS if stacked else _NUMBERED_BLOCK
+    dense = ("Dense_0", "Dense_1")
+    places = [
+        *((names, f"{_MLP_MODULE}|{block}", ()) for names in _MLP_NAMES),
+        (dense, _MLP_MODULE, ("!Dense_2/kernel",)),
+        *((dense, block, (f"{name}/query/kernel", "!Dense_2/kernel")) for name in _STOCK_MODULES),
+    ]
+    return tuple(
+        dataclasses.replace(
+            rule, within=within, beside=(f"{first}/kernel", f"{second}/kernel", *others)
+        )
+        for (first, second), within, others in places
+        for rule in mlp_rules(first=first, second=second, stacked=stacked)
     )
 
 

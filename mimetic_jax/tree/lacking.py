@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -30,10 +31,10 @@ def check(tree: Tree, scheme: Scheme, matches: Matches) -> None:
     """
     for roles, layers, everywhere in _lacking(tree, scheme):
         if roles <= _MLP:
-            near = tree.paths if everywhere else _within(tree.paths, map(_place, layers))
+            near = tree.paths if everywhere else _within(tree.paths, _places(tree, layers))
             own = advice.calls(tree, roles, _matrices(tree, near, roles), gated=scheme.gated)
             if call := advice.sentence(tree, scheme, own):
-                where = _listed([*map(_place, layers)])
+                where = _listed(_places(tree, layers))
                 raise InputError(
                     f"{name_of(scheme)} writes MLPs, and no rule describes that of {where}: {call};"
                     " if these are no MLPs, Rule(path, ()) leaves their leaves out"
@@ -41,7 +42,7 @@ def check(tree: Tree, scheme: Scheme, matches: Matches) -> None:
         elif everywhere:
             strange = [path for layer in layers for path in strangers(tree, layer)]
             if not any(attention_kernels(frozenset(tree.blocks[layer])) for layer in layers):
-                strange = _within(tree.paths, filter(None, map(_place, layers)))
+                strange = _within(tree.paths, filter(None, _places(tree, layers)))
             if kernels := _matrices(tree, strange, roles):
                 raise InputError(
                     f"{name_of(scheme)} writes {', '.join(sorted(roles))}, which no rule gives, "
@@ -57,7 +58,7 @@ def notes(tree: Tree, scheme: Scheme) -> Iterator[str]:
     for roles, layers, everywhere in _lacking(tree, scheme):
         if not everywhere:
             which = "MLP" if roles <= _MLP else ", ".join(sorted(roles))
-            yield f"{name_of(scheme)} finds no {which} in {_listed([*map(_place, layers)])}"
+            yield f"{name_of(scheme)} finds no {which} in {_listed(_places(tree, layers))}"
 
 
 def _lacking(tree: Tree, scheme: Scheme) -> Iterator[tuple[frozenset[str], list[str], bool]]:
@@ -72,7 +73,7 @@ def _lacking(tree: Tree, scheme: Scheme) -> Iterator[tuple[frozenset[str], list[
         having = [block for block, roles in blocks.items() if asked & roles.keys()]
         layers = [block for block in attention if block not in having]
         if kind == _MLP:
-            layers = [block for block in attention if not _within(having, [_place(block)])]
+            layers = [block for block in attention if not _within(having, _places(tree, [block]))]
         elif not attention and not mixed:
             layers = [block for block, roles in blocks.items() if _MLP & roles.keys()]
         if having:
@@ -84,9 +85,15 @@ def _lacking(tree: Tree, scheme: Scheme) -> Iterator[tuple[frozenset[str], list[
             yield frozenset(lacked), [*blocks_lacking], everywhere
 
 
-def _place(block: str) -> str:
-    """What a block is in: that of attention is its layer."""
-    return paths.above(block)[1] if block else ""
+def _places(tree: Tree, blocks: Iterable[str]) -> list[str]:
+    """The layers that blocks are in: a numbered block with the names of modules in it is one."""
+    places = []
+    for block in blocks:
+        leaf = next(iter(tree.with_read_only().blocks[block].values()))
+        inside = re.sub(r"[/.](kernel|weight|bias|[wb])$", "", leaf.path.removeprefix(block))
+        whole = block[-1:].isdecimal() and re.search(r".[/.]", inside)
+        places.append(paths.above(block)[0 if whole or not block else 1])
+    return places
 
 
 def _within(among: Iterable[str], places: Iterable[str]) -> list[str]:

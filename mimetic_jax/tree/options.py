@@ -28,8 +28,8 @@ class Options(TreeOptions, total=False):
         grid: (h, w) of the patches, if the position table isn't a square grid.
         counts: how often tokens stand near each other in the text that the model will be trained
             on, of `weights.cooccurrence`: for `Cooccurrence` and `Unigram`.
-        covariance: of the patches of the images that it will be trained on, of
-            `weights.patch_covariance`: for `Whitened`.
+        covariance: of the patches of the images that it will be trained on, as it gets them,
+            normalized, of `weights.patch_covariance`: for `Whitened`.
     """
 
     grid: tuple[int, int] | None

@@ -38,8 +38,9 @@ def plan(params: Any, scheme: Scheme | Sequence[Scheme], **options: Unpack[Optio
 
     Raises:
         InputError: if a scheme finds nothing to write (the error lists the paths of the tree), a
-            layout doesn't fit a shape, the tree has attention that no rule describes, or a scheme
-            rejects its constants, the sizes or the grid.
+            layout doesn't fit a shape, the tree has attention or MLPs that a scheme writes and no
+            rule describes (the error has the rules), or a scheme rejects its constants, the sizes
+            or the grid.
 
     Example:
         >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), np.float32)

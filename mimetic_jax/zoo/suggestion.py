@@ -101,6 +101,8 @@ def mlp_call(
 
     >>> mlp_call([("h/0/up", (8, 32)), ("h/0/gate", (8, 32)), ("h/0/down", (32, 8))], _GATED)
     'mlp_rules(first="up", second="down", gate="gate", kernel="")'
+    >>> mlp_call([("a/fc1/w", (8, 32)), ("a/fc2/w", (32, 8)), ("a/fc2/b", (8,))])
+    'mlp_rules(first="fc1", second="fc2", kernel="w", bias="b")'
     """
     shapes, kinds = dict(leaves), list(kinds)
     for path, shape in shapes.items():
@@ -115,6 +117,13 @@ def mlp_call(
             options = dict(zip(("first", "second", "gate"), (first, *others), strict=False))
             if kernel != "kernel":
                 options["kernel"] = kernel
+            layer = f"{found[1]}{others[0]}{found[2].removesuffix(kernel)}"
+            biases = (path.removeprefix(layer) for path in shapes if path.startswith(layer))
+            if (
+                kernel
+                and (bias := next((one for one in biases if one != kernel), "bias")) != "bias"
+            ):
+                options["bias"] = bias
             stated = [f'{name}="{value}"' for name, value in options.items()]
             axis = stacks[second] if len(shape) == 3 else 0
             if shape[-2 - axis] > shape[-1]:

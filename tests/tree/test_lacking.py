@@ -44,7 +44,8 @@ HEAD = {"Dense_0/kernel": (D, 10), "head/kernel": (D, 10)}
 NAMES = [
     *(("Dense_0", "Dense_1"), ("linear1", "linear2"), ("up", "down"), ("wi", "wo")),
     *((f"{module}/Dense_0", f"{module}/Dense_1") for module in ("Mlp_0", "MLP_0", "FeedForward_0")),
-    *(("mlp/Dense_0", "mlp/Dense_1"), ("ffn/up_proj", "ffn/down_proj"), ("mlp/c_fc", "mlp/c_proj")),
+    *(("mlp/Dense_0", "mlp/Dense_1"), ("TransformerMLP_0/Dense_0", "TransformerMLP_0/Dense_1")),
+    *(("ffn/up_proj", "ffn/down_proj"), ("mlp/c_fc", "mlp/c_proj")),
     *(("MlpBlock_0/Dense_0", "MlpBlock_0/Dense_1"), ("mlp/fc1", "mlp/fc2")),
 ]
 
@@ -110,6 +111,23 @@ def test_an_mlp_of_few_layers_is_refused_or_named():
     assert planned.notes == ("ZeroOut finds no MLP in Block_2",)
     assert str(planned).endswith("ZeroOut finds no MLP in Block_2")
     assert plan(ones(several | without), Mimetic()).notes == ()
+    adapters = {f"Block_{i}/adapter_0/down/kernel": (D, 4) for i in (0, 1)}
+    adapters |= {f"Block_{i}/adapter_0/up/kernel": (4, D) for i in (0, 1)}
+    written = paths_of(plan(ones(several | adapters), ZeroOut(mlp=True)))
+    assert not adapters.keys() & written, "no MLPs, though they have the names of its layers"
+
+
+def test_layers_of_names_with_dots_are_named():
+    attention = {"attn.qkv.weight": (3 * D, D), "attn.proj.weight": (D, D)}
+    mlp = {"mlp.fc1.weight": (F, D), "mlp.fc2.weight": (D, F)}
+    every = [attention | mlp, attention | mlp, attention]
+    tree = {f"blocks.{i}.{path}": x for i, block in enumerate(every) for path, x in block.items()}
+    assert plan(ones(tree), ZeroOut(mlp=True), num_heads=H).notes == (
+        "ZeroOut finds no MLP in blocks/2",
+    )
+    tree |= {"blocks.2.ffn.0.weight": (F, D), "blocks.2.ffn.3.weight": (D, F)}
+    writes = advised(tree, ZeroOut(mlp=True), "that of blocks/2: give", num_heads=H)
+    assert "blocks.2.ffn.3.weight" in paths_of(writes)
 
 
 def test_what_has_no_mlp_lacks_none_unless_it_is_asked_for():
