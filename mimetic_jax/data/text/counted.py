@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from mimetic_jax.data.home import cache_folder, kept_arrays
+from mimetic_jax.data.text.tokens import add_tokens
 from mimetic_jax.weights.counts import half_counts, symmetric
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 _FORM = "1"  # of what is kept: another one for another law
 _PARTS = ("data", "indices", "indptr")
-_HASHED = 2**22  # tokens at once
 
 
 def kept_counts(tokens: np.ndarray, vocab: int, window: int, contexts: int) -> csr_array:
@@ -27,8 +27,7 @@ def kept_counts(tokens: np.ndarray, vocab: int, window: int, contexts: int) -> c
     damaged file, whose text is counted anew, are reported to stderr.
     """
     digest = hashlib.sha256(f"{_FORM} {vocab} {window} {contexts} {len(tokens)}".encode())
-    for start in range(0, len(tokens), _HASHED):
-        digest.update(tokens[start : start + _HASHED].astype(np.int32).data)
+    add_tokens(digest, tokens)
 
     def counted() -> dict[str, np.ndarray]:
         _say(f"counting {len(tokens):,} tokens in windows of {window}")

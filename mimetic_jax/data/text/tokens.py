@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -86,8 +87,7 @@ class Corpus:
         digest = hashlib.sha256("\0".join(self.vocabulary).encode())
         for tokens in (self.train, self.valid, self.test):
             digest.update(repr(tokens.shape).encode())
-            for start in range(0, len(tokens), _HASHED):
-                digest.update(tokens[start : start + _HASHED].astype(np.int32).data)
+            add_tokens(digest, tokens)
         return digest.hexdigest()[:16]
 
     def scored_bytes(self, tokens: np.ndarray) -> int:
@@ -109,6 +109,12 @@ def starts(size: int) -> tuple[float, float]:
         max(first * size, size - 2 * _MOST_TESTED),
         max(second * size, size - _MOST_TESTED),
     )
+
+
+def add_tokens(digest: Any, tokens: np.ndarray) -> None:
+    """Add tokens to a digest of hashlib, the same for any kind of integers, in bounded memory."""
+    for start in range(0, len(tokens), _HASHED):
+        digest.update(tokens[start : start + _HASHED].astype(np.int32).data)
 
 
 def corpus_of(
