@@ -88,6 +88,14 @@ def _visible(names: list[str]) -> list[str]:
     return [name for name in names if not name.startswith(".") and name != "__MACOSX"]
 
 
+class NotUTF8(InputError):
+    """A file isn't UTF-8; `line` is the first one that shows it."""
+
+    def __init__(self, path: Path, line: int, offset: int, byte: int) -> None:
+        super().__init__(f"{path}, line {line:,} isn't UTF-8: byte {offset} is {byte:#04x}")
+        self.line = line
+
+
 def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Iterator[str]:
     """Yield the text of a file, without a byte order mark, in parts that end at a line end.
 
@@ -104,10 +112,7 @@ def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Ite
                 lines += text.count("\n")
     except UnicodeDecodeError as error:
         lines += _with_line_feeds(part[: error.start].decode("utf-8")).count("\n")
-        raise InputError(
-            f"{path}, line {lines:,} isn't UTF-8: byte {offset + error.start} is "
-            f"{part[error.start]:#04x}"
-        ) from error
+        raise NotUTF8(path, lines, offset + error.start, part[error.start]) from error
     except OSError as error:
         raise InputError(f"can't read {path} ({error.strerror})") from error
     if not offset:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.home import (
+    NotUTF8,
     existing,
     expanded,
     left_out,
@@ -140,17 +141,14 @@ def _contents(path: Path, files: list[Path], unread: dict[str, str]) -> dict[Pat
         name = str(file.relative_to(path))
         try:
             text = "".join(parts_of(file)) if file.stat().st_size else ""
-        except InputError as error:
-            if not isinstance(error.__cause__, UnicodeDecodeError):
-                raise
-            place = str(error).removeprefix(f"{file}, ").partition(" isn't")[0]
-            unread[f"{place} of {name}"] = "not UTF-8"
+        except NotUTF8 as error:
+            unread[f"line {error.line:,} of {name}"] = "not UTF-8"
             continue
         if not text:
             unread[name] = "empty"
         elif "\0" in text:
-            number = text.count("\n", 0, text.index("\0")) + 1
-            unread[f"line {number:,} of {name}"] = "a zero byte"
+            line = text.count("\n", 0, text.index("\0")) + 1
+            unread[f"line {line:,} of {name}"] = "a zero byte"
         elif text in first:
             unread[f"{name} of {first[text]}"] = "copies"
         else:
