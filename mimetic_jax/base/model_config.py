@@ -119,7 +119,6 @@ class ModelConfig:
             kind = converted("model_type", str | None, fields.get("model_type"))
             row = TYPES.get(kind or "")
             sizes = _sizes(fields, row or ModelType())
-            sizes["untied"] = fields.get("tie_word_embeddings") is False
             if row is None:
                 return cls(kind or "", **sizes, unknown=(f"model_type {shown(kind)}",))
             return cls(kind or "", **sizes, **_Reading(fields, row, sizes).result())
@@ -145,6 +144,7 @@ def _sizes(fields: Mapping[str, Any], row: ModelType) -> dict[str, Any]:
         "num_layers": _count(fields, _LAYERS),
         "hidden": None if experts else _count(fields, ("intermediate_size",)),
         "vocab": _count(fields, ("vocab_size",)),
+        "untied": fields.get("tie_word_embeddings") is False,
     }
 
 

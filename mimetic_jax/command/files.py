@@ -202,19 +202,17 @@ def _config_of(file: str, tensors: Mapping[str, np.ndarray], given: dict[str, An
             if None not in (count, given[name]) and count != given[name]:
                 raise InputError(f"{name} is {given[name]}, but {path} says {count}")
     given |= {name: given[name] or count for name, count in counts.items()}
+    tree = Tree(tensors, **given)
     if not by_hand and config.num_heads is not None:
-        _check_sizes(file, tensors, config, given)
+        _check_sizes(file, tree, config)
     if config.untied:
-        given["rules"] = Tree(tensors, **given).untied_rules() or given["rules"]
+        given["rules"] = tree.untied_rules() or given["rules"]
     return ModelConfig() if by_hand and config.unknown else config
 
 
-def _check_sizes(
-    file: str, tensors: Mapping[str, np.ndarray], config: ModelConfig, given: Mapping[str, Any]
-) -> None:
+def _check_sizes(file: str, tree: Tree, config: ModelConfig) -> None:
     """Raise InputError if a file has other sizes, or fewer layers, than its configuration says."""
     layers = 0
-    tree = Tree(tensors, given["rules"], given["num_heads"], given["num_kv_heads"])
     for path, _, block in views(tree, read_only=True):
         sizes = [
             (role, name, stated, block.shapes[role][axis])
@@ -228,10 +226,10 @@ def _check_sizes(
             )
             if role in block.shapes
         ]
-        for role, name, stated, found in sizes:
-            padded = name == "vocab_size" and found >= (stated or 0)
-            if stated not in (None, found) and not padded:
-                raise _not_whole(file, f"{name} {stated}", f"{role} in {path or 'it'} has {found}")
+        for role, name, stated, size in sizes:
+            padded = name == "vocab_size" and size >= (stated or 0)
+            if stated not in (None, size) and not padded:
+                raise _not_whole(file, f"{name} {stated}", f"{role} in {path or 'it'} has {size}")
         layers += "query" in block
     if config.num_layers and not config.hybrid and layers < config.num_layers:
         raise _not_whole(file, f"{config.num_layers} layers", f"it has attention in {layers}")
