@@ -119,6 +119,8 @@ class Scheme:
         super().__init_subclass__(**options)
         if "__call__" in vars(cls):  # it would be called without the checks
             raise InputError(f"{cls.__name__} defines __call__: name the method draw")
+        if "by_depth" in vars(cls):  # its name before, without which layers would be drawn alike
+            raise InputError(f"{cls.__name__} defines by_depth: name it depends_on_layer")
         jax.tree_util.register_static(cls)  # `jit` and `vmap` take a scheme as an argument
         if cls.__name__.startswith("_"):
             return

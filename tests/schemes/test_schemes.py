@@ -158,6 +158,10 @@ def drawn(scheme, context=None, **shapes):
         (lambda: Mimetic(alpha_vo=None), "alpha_vo=None and beta_vo=-0.4"),
         (lambda: Mimetic().writes(frozenset({"query", "value"})), "only query was found"),
         (lambda: drawn(SinCos(), position=(7, 8)), "7 positions"),
+        (
+            lambda: type("ByName", (Scheme,), {"by_depth": True}),
+            "ByName defines by_depth: name it depends_on_layer",
+        ),
     ],
 )
 def test_bad_input(call, words):
