@@ -318,7 +318,7 @@ def strangers(tree: Tree, block: str) -> list[str]:
         for role, leaf in tree.blocks[block].items()
         if role in ATTENTION
     ]
-    # The leaf of a layer, such as q_proj/weight, or its kernel ittree.
+    # The leaf of a layer, such as q_proj/weight, or its kernel itself.
     parents = [path[: -2 if path[-1] in ("kernel", "weight", "w") else -1] for path in kernels]
     same = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*parents, strict=False))
     inside = "".join(f"{parts[0]}/" for parts in same)

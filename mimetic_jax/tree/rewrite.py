@@ -186,6 +186,6 @@ def rewrite_in_place(
     described, given = split(options)
     tree = Tree(dict(arrays), **described)
     schemes = as_tuple(scheme)
-    check(of_write := planned(tree, schemes, given))
+    check(writes := planned(tree, schemes, given))
     write(tree, key, schemes, given, in_place=True)
-    return of_write
+    return writes

@@ -2,7 +2,6 @@
 
 import re
 
-import jax
 import pytest
 
 from mimetic_jax import InputError, plan, rewrite, weights, zoo
@@ -20,15 +19,13 @@ from mimetic_jax.schemes import (
     Zero,
     ZeroOut,
 )
+from tests.tree.test_advice import HEADS, KEY, D, F, H
 from tests.zoo.cases import ones
 
-KEY = jax.random.key(0)
-D, F, H, K = 32, 64, 4, 8
-STOCK = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, D)}
 ATTENTION = "MultiHeadDotProductAttention_0"
 
 
-def layers(mlp=(), attention=ATTENTION, count=2, of_attention=STOCK, within="Block_#"):
+def layers(mlp=(), attention=ATTENTION, count=2, of_attention=HEADS, within="Block_#"):
     """Blocks of attention and of an MLP, whose two layers have these paths."""
     shapes = {f"{attention}/{name}/kernel": shape for name, shape in of_attention.items()}
     for path, shape in zip(mlp, ((D, F), (F, D)), strict=False):
@@ -40,7 +37,7 @@ def layers(mlp=(), attention=ATTENTION, count=2, of_attention=STOCK, within="Blo
     }
 
 
-HEAD = {"Dense_0/kernel": (D, 10), "head/kernel": (D, 10)}
+READOUT = {"Dense_0/kernel": (D, 10), "head/kernel": (D, 10)}
 NAMES = [
     *(("Dense_0", "Dense_1"), ("linear1", "linear2"), ("up", "down"), ("wi", "wo")),
     *((f"{module}/Dense_0", f"{module}/Dense_1") for module in ("Mlp_0", "MLP_0", "FeedForward_0")),
@@ -56,7 +53,7 @@ def paths_of(writes):
 
 @pytest.mark.parametrize(("first", "second"), NAMES)
 def test_mlps_of_common_names_are_written(first, second):
-    tree = ones(layers((first, second)) | HEAD)
+    tree = ones(layers((first, second)) | READOUT)
     new = rewrite(KEY, tree, (ZeroOut(mlp=True), Mimetic()))
     zeros = {path for path, leaf in new.items() if not leaf.any()}
     assert zeros == {path for path in tree if re.search(rf"Block_\d/{second}/", path)}
@@ -92,12 +89,12 @@ def advised(tree, schemes, words, **given):
     ("names", "scheme"), [*((names, ALL[0]) for names in ODD), *((ODD[0], one) for one in ALL[1:])]
 )
 def test_an_mlp_that_no_rule_describes_is_refused_with_its_rules(names, scheme):
-    tree = layers(names) | HEAD
+    tree = layers(names) | READOUT
     words = r"writes MLPs, and no rule describes that of Block_0, Block_1: give rules=.*mlp_rules"
     for schemes in (scheme, (Zero(), scheme, Mimetic())):
         writes = advised(tree, schemes, words)
         assert any(path.endswith(f"{names[1]}/kernel") for path in paths_of(writes))
-        assert not HEAD.keys() & paths_of(writes)
+        assert not READOUT.keys() & paths_of(writes)
 
 
 def test_an_mlp_of_few_layers_is_refused_or_named():
@@ -131,7 +128,7 @@ def test_layers_of_names_with_dots_are_named():
 
 
 def test_what_has_no_mlp_lacks_none_unless_it_is_asked_for():
-    alone = ones(layers() | HEAD)
+    alone = ones(layers() | READOUT)
     for scheme in (TFixup(), ZeroOut()):
         assert all(ATTENTION in write.path for write in plan(alone, scheme))
     with pytest.raises(InputError, match=r"ZeroOut\(mlp=True\) finds no MLP: put mlp_rules\(first"):
@@ -180,7 +177,7 @@ def test_layers_of_another_width_than_attention_are_no_mlp_of_it():
 
 @pytest.mark.parametrize("names", [("val", "projection"), ("value", "last")])
 def test_attention_of_which_a_part_has_no_rule_is_refused(names):
-    odd = dict(zip(("query", "key", *names), STOCK.values(), strict=True))
+    odd = dict(zip(("query", "key", *names), HEADS.values(), strict=True))
     tree = layers(("mlp/fc1", "mlp/fc2"), of_attention=odd)
     for scheme in (ZeroOut(mlp=True), (SinCos(), Mimetic())):
         with pytest.raises(InputError, match=r"only value was|matches nothing|and none describes"):
