@@ -125,9 +125,10 @@ _WHITENED = (
 )
 _PARTS = (
     *("zero_mlp", "whitened_zero_mlp", "whitened_zero_mlp_noise"),
+    *("norm_matched_whitened_zero_mlp", "permuted_whitened_zero_mlp"),
     *("norm_matched_whitened_mimetic_zero_mlp", "permuted_whitened_mimetic_zero_mlp"),
 )
-"""Which parts of whitened_mimetic_zero_mlp gain, and whether more than noise."""
+"""Which parts of whitened_mimetic_zero_mlp gain, and whether more than their controls."""
 
 TABLES = {
     "first": _on_text(
