@@ -82,7 +82,6 @@ _GPT_64 = {"width": 64, "depth": 2, "length": 64, "steps": 400}
 _FIRST = Ladder((4e-3, 8e-3), trials=(100, 101, 102))
 _PAIRS = {"level": "bpe", "vocab": 4096, **_GPT_64}
 _COUNTS = ("default", "log_p", "permuted_counts", "counts")
-_NOISE = ("norm_matched_", "")
 
 
 def _wikitext(steps: int, **options: Any) -> Row:
@@ -94,11 +93,11 @@ def _wikitext(steps: int, **options: Any) -> Row:
 
 def _scaled(label: str, tied: bool) -> Row:
     """Embeddings of σ .0625, the model's own, .25 and 1."""
-    scaled = (f"{control}counts_std_{percent}" for percent in (25, 100) for control in _NOISE)
+    own, controls = ("default", "log_p", "counts"), ("norm_matched_", "permuted_", "")
     return Row(
         label,
         {"level": "word", **_GPT_64},
-        arms=(*_COUNTS, *scaled, "permuted_counts_std_100"),
+        arms=(*own, "counts_std_25", *(f"{control}counts_std_100" for control in controls)),
         fields={"data.name": "ptb_word", "eval.every": 0, "model.tied": tied},
     )
 
