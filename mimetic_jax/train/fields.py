@@ -118,6 +118,7 @@ class TextData(Section):
         0, "of text_tokens: of ids in .bin files without a header, 0: 16", affects=DATA
     )
     dir: str | None = field(None, "folder or file that holds the text", affects=PLACE)
+    subset: float = field(1.0, "first share of the training text to train on", PART, affects=DATA)
     length: int = field(400, "tokens of a window", AT_ONCE)
     valid: int = field(320, "last tokens of a window, which are scored", AT_ONCE)
     shuffled: bool = field(

@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -81,6 +81,10 @@ class Corpus:
         for split in ("train", "valid", "test"):
             if not getattr(self, split).size:  # of nothing but a byte order mark
                 raise InputError(f"the {split} text of {self.name} is empty")
+
+    def part(self, subset: float) -> Self:
+        """A text that trains on the first share of the training tokens."""
+        return dataclasses.replace(self, train=self.train[: round(subset * len(self.train))])
 
     def fingerprint(self) -> str:
         """Sixteen hex digits that change when any token or symbol does, of any kind of integers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable
@@ -52,13 +53,16 @@ class TextTask(Task):
         info = texts.describe(data.name, data.dir, dataset, data.vocabulary, data.bits)
         if info.vocabulary == 1:
             raise InputError(f"{info.name} has one token alone, which leaves nothing to learn")
-        return info
+        if dataset is not None:
+            return info
+        return dataclasses.replace(info, num_train=round(data.subset * info.num_train))
 
     @classmethod
     def load(cls, config: ConfigDict, given: Any = None) -> texts.Corpus:
         """The text of a configuration."""
         data = config.data
-        return texts.load_text(data.name, data.dir, data.vocabulary, data.bits)
+        text = texts.load_text(data.name, data.dir, data.vocabulary, data.bits)
+        return text.part(data.subset)
 
     @classmethod
     def build(cls, config: ConfigDict, info: texts.TextInfo, mesh: Mesh) -> tuple[Self, TokenRows]:

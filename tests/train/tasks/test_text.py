@@ -12,9 +12,11 @@ from configs import wikitext103
 from mimetic_jax import InputError
 from mimetic_jax.analysis.plan import describe
 from mimetic_jax.data.text import corpus as texts
+from mimetic_jax.schemes import Cooccurrence
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.runs import Run
+from mimetic_jax.weights import cooccurrence
 from tests.models.values import drawn
 from tests.training import killed, program_of, quiet, trained
 
@@ -120,6 +122,25 @@ def test_plan(text):
     said = " ".join(describe(quiet(text(**{"data.dir": None, "data.name": "wikitext103"}))).split())
     assert "103,227,021 train" in said
     assert "unchanged: " in said
+
+
+@pytest.mark.parametrize("name", ["ptb_word", "text_word"])
+def test_a_share_of_the_training_text_is_its_first_tokens_alone(text, words, name):
+    """Also for the counts; the vocabulary and the other splits are those of the whole text."""
+    comparison = quiet(text(**{"data.subset": 0.3, "data.name": name}))
+    described = comparison.info
+    comparison.load_data()
+    part, whole = comparison.arms["run"].source.load(), texts.load_text(name, str(words))
+    assert part.vocabulary == whole.vocabulary and len(part.test) == len(whole.test)
+    size = round(0.3 * len(whole.train))
+    assert comparison.info.num_train == size
+    assert name == "ptb_word" or described.num_train == size
+    np.testing.assert_array_equal(part.train, whole.train[:size])
+    counts = comparison.arms["run"].program.task.data_statistics(
+        (Cooccurrence(),), comparison.arms["run"].source.load
+    )["counts"]
+    counted = cooccurrence(whole.train[:size], len(whole.vocabulary))
+    np.testing.assert_array_equal(counts.toarray(), counted.toarray())
 
 
 def test_a_text_shorter_than_a_window(text):
