@@ -292,19 +292,13 @@ _HALF = s.PositionalHeads(10_000)
 
 
 def first_layer() -> Arms:
-    """Embeddings from the counts of the training text, with windows of 5, 2 and 1 tokens.
+    """Embeddings from the counts of the training text: at the model's own scale, and at others.
 
     `log_p`, the output layer's bias alone, is in all of them: their gain is what they have beyond.
-    In `half_counts` half of the heads look at a distance, too, as in `half` of `positional`. The
-    noise of counts_std_100 is `log_p` with an embedding of standard deviation 1.
     """
-    windows = {"counts": 5, "counts_2": 2, "counts_1": 1}
     arms: Arms = {"default": {}, "log_p": (s.Unigram(),)}
-    arms |= {name: (s.Unigram(), s.Cooccurrence(w)) for name, w in windows.items()}
-    for percent in (25, 100):
-        scaled = s.Cooccurrence(std=percent / 100)
-        arms[f"counts_std_{percent}"] = (s.Unigram(), scaled)
-    return arms | {"half_counts": (s.Unigram(), s.Cooccurrence(), _HALF)}
+    scales = {"": None, "_std_25": 0.25, "_std_100": 1.0}
+    return arms | {f"counts{n}": (s.Unigram(), s.Cooccurrence(std=std)) for n, std in scales.items()}
 
 
 FIRST_LAYER = ("default", "log_p", "norm_matched_counts", "permuted_counts", "counts")

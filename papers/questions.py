@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from configs import cifar10_vit, rotary, text
-from configs.arms import FIRST_LAYER, Names
+from configs.arms import Names
 from papers.record import NOTHING, Arguments, Fields, Figure, Ladder, Row, Table
 
 _SIZE = {"width": 96, "depth": 6, "heads": 3}
@@ -79,32 +79,25 @@ def _paper(base: str) -> Row:
 
 _TODAY = "GPT 64/2 with rotary positions, RMSNorm, SwiGLU and QK norm"
 _GPT_64 = {"width": 64, "depth": 2, "length": 64, "steps": 400}
-_FIRST = Ladder((4e-3, 8e-3), trials=(100, 101, 102))
-_PAIRS = {"level": "bpe", "vocab": 4096, **_GPT_64}
-_COUNTS = ("default", "log_p", "permuted_counts", "counts")
+_ONE_TRIAL = Ladder((4e-3, 8e-3), trials=(100,))
+_UNIT = ("permuted_counts_std_100", "counts_std_100")
+_READ = ("default", "log_p", *_UNIT)
+_SIZES = ("default", "log_p", "counts", "counts_std_25", "norm_matched_counts_std_100", *_UNIT)
+"""Embeddings of σ .0625, the model's own, .25 and 1."""
 
 
-def _wikitext(steps: int, **options: Any) -> Row:
+def _treebank(label: str, arms: Names, fields: Fields) -> Row:
+    """400 steps of the Penn Treebank by words."""
+    fields = {"data.name": "ptb_word", "eval.every": 0, **fields}
+    arguments = {"level": "word", **_GPT_64}
+    return Row(label, arguments, arms=arms, fields=fields, score="test perplexity")
+
+
+def _wikitext(steps: int) -> Row:
     """WikiText-2 by byte pairs, tested on the first 400,000 characters of its test text."""
-    arguments = {**_PAIRS, "steps": steps}
+    arguments = {"level": "bpe", "vocab": 4096, **_GPT_64, "steps": steps}
     label = f"WikiText-2 by byte pairs (4,096), {steps:,} steps"
-    return Row(label, arguments, arms=_COUNTS, **options)
-
-
-def _scaled(label: str, tied: bool) -> Row:
-    """Embeddings of σ .0625, the model's own, .25 and 1."""
-    own, controls = ("default", "log_p", "counts"), ("norm_matched_", "permuted_", "")
-    return Row(
-        label,
-        {"level": "word", **_GPT_64},
-        arms=(*own, "counts_std_25", *(f"{control}counts_std_100" for control in controls)),
-        fields={"data.name": "ptb_word", "eval.every": 0, "model.tied": tied},
-    )
-
-
-def _setting(label: str, rate: float, fields: Fields = NOTHING, arms: Names = _COUNTS) -> Row:
-    """400 steps, where the model, its optimizer or the scheme is another one."""
-    return Row(label, _PAIRS, arms=arms, fields={"optimizer.learning_rate": rate, **fields})
+    return Row(label, arguments, arms=("default", "log_p", "counts", *_UNIT))
 
 
 def _large(steps: int, first: tuple[float, ...], *arms: str) -> Row:
@@ -130,60 +123,25 @@ _PARTS = (
 """Which parts of whitened_mimetic_zero_mlp gain, and whether more than their controls."""
 
 TABLES = {
-    "first": _on_text(
-        f"embeddings from counts, at own rates: {_TODAY}, 400 steps of 16 x 64 tokens",
-        Row(
-            "Penn Treebank by words (10,000)",
-            {"level": "word", **_GPT_64},
-            arms=_COUNTS,
-            fields={"data.name": "ptb_word", "eval.every": 0},
-            score="test perplexity",
-        ),
-        seeds=tuple(range(5)),
-        ladder=_FIRST,
-    ),
     "first_scale": _on_text(
         f"the scale of an embedding from counts, at own rates: {_TODAY}, Penn Treebank by words "
         "(10,000), 400 steps of 16 x 64 tokens",
-        _scaled("an output layer of its own", tied=False),
-        _scaled("the output layer is the embedding", tied=True),
-        score="test perplexity",
-        ladder=Ladder((4e-3, 8e-3), trials=(100,)),
-    ),
-    "first_source": _on_text(
-        f"embeddings from counts, at one rate: {_TODAY}, 400 steps of 16 x 64 tokens",
-        Row(
-            "30 MB of Python source by byte pairs (4,096), tested on other packages",
-            _PAIRS,
-            arms=FIRST_LAYER,
-            fields={"eval.every": 0, "optimizer.learning_rate": 0.004},
-        ),
-        seeds=tuple(range(100, 105)),
-        doubt="one rate for all arms, that of configs/text.py; a fourth of the test text are lists "
-        "of a package's constants",
+        _treebank("an output layer of its own", _SIZES, {"model.tied": False}),
+        _treebank("the output layer is the embedding", _SIZES, {"model.tied": True}),
+        ladder=_ONE_TRIAL,
     ),
     "first_length": _on_text(
-        f"embeddings from counts over the length of the training: {_TODAY}, 16 x 64 tokens a step",
-        _wikitext(400, ladder=_FIRST),
-        _wikitext(1600, fields={"optimizer.learning_rate": 4e-3}),
-        _wikitext(6400, fields={"optimizer.learning_rate": 4e-3}),
-        fields={"eval.every": 0},
-        doubt="after 1,600 and 6,400 steps all arms have one rate, the default's best of 2e-3, "
-        "4e-3 and 8e-3 after 1,600 by one trial seed",
-    ),
-    "first_settings": _on_text(
-        f"embeddings from counts in other settings: {_TODAY} unless said, 400 steps of 16 x 64 "
-        "tokens of WikiText-2 by byte pairs (4,096)",
-        _setting(
-            "windows of 2 and 1 tokens, and half of the heads at a distance",
-            4e-3,
-            arms=("default", "counts_2", "counts_1", "half", "half_counts"),
+        f"embeddings from counts over the length of a training, at own rates: {_TODAY}, 16 x 64 "
+        "tokens a step",
+        _wikitext(400),
+        _wikitext(1600),
+        _treebank(
+            "Penn Treebank by words (10,000), its first 44 %, each token once",
+            _READ,
+            {"data.subset": 0.442},
         ),
-        _setting("learned positions, which are added", 4e-3, {"model.positions": "learned"}),
-        _setting("Muon", 8e-3, {"optimizer.name": "muon"}),
         fields={"eval.every": 0},
-        doubt="one rate for all arms of a row: that of configs/text.py in row 1, in the others the "
-        "default's best of 2e-3, 4e-3 and 8e-3 by three trial seeds",
+        ladder=_ONE_TRIAL,
     ),
     "first_images": Table.of(
         "patches whitened: images of CIFAR-10, crop and flip, 64 tokens, mean pooling, Flax's "
