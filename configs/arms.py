@@ -298,7 +298,9 @@ def first_layer() -> Arms:
     """
     arms: Arms = {"default": {}, "log_p": (s.Unigram(),)}
     scales = {"": None, "_std_25": 0.25, "_std_100": 1.0}
-    return arms | {f"counts{n}": (s.Unigram(), s.Cooccurrence(std=std)) for n, std in scales.items()}
+    return arms | {
+        f"counts{n}": (s.Unigram(), s.Cooccurrence(std=std)) for n, std in scales.items()
+    }
 
 
 FIRST_LAYER = ("default", "log_p", "norm_matched_counts", "permuted_counts", "counts")

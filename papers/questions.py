@@ -11,7 +11,7 @@ from typing import Any
 
 from configs import cifar10_vit, rotary, text
 from configs.arms import Names
-from papers.record import NOTHING, Arguments, Fields, Figure, Ladder, Row, Table
+from papers.record import Arguments, Fields, Figure, Ladder, Row, Table
 
 _SIZE = {"width": 96, "depth": 6, "heads": 3}
 
