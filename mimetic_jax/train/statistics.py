@@ -242,7 +242,7 @@ def holm(differences: Sequence[Difference | None]) -> list[Difference | None]:
 
 
 def smallest_gain(sd: float, n: int, arms: int = 2, choice: float = 0.0) -> float:
-    """The smallest gain that n seeds of two arms show nine times of ten, by `paired_difference`.
+    """The smallest gain that n seeds of two arms show with 90 % power, by `paired_difference`.
 
     With runs of standard deviation σ and a variance c by the `choice` of the test examples, the
     mean difference has the normal distribution of mean g and variance 2 σ²/n + c, and s²/σ² of a
@@ -308,10 +308,10 @@ def visible(
     >>> for sd, tests, share in ((None, 36, 0.5), (1.2, 10_000, 0.85)):
     ...     for part in visible(ACCURACY, sd, 3, 4, tests, share).split("; "):
     ...         print(part)
-    36 test images can't answer this: they show gains from 19 points, however many seeds
+    36 test images can't answer this: they detect no gain below 19 points, however many seeds
     530 would show 5 points
-    3 seeds of 4 arms and 10,000 test images show gains from 5.7 points, nine times of ten
-    10 seeds from 2.1 points
+    3 seeds of 4 arms and 10,000 test images detect gains above 5.7 points with 90 % power
+    10 seeds above 2.1 points
     """
     if arms < 2:
         return ""
@@ -321,22 +321,22 @@ def visible(
     if sd is None and not images:
         gain = _format_gain(smallest_gain(1.0, seeds, arms))
         return (
-            f"{seeds} seeds of {arms} arms show gains from {gain} standard deviations of a run's "
-            "score, nine times of ten; how much runs vary is known once there are some"
+            f"{seeds} seeds of {arms} arms detect gains above {gain} standard deviations of a run's "
+            "score with 90 % power; how much runs vary is known once there are some"
         )
     if sd is None and too_few(images, share):
         lowest = _by_images(images, share)
         needed = float(f"{images * (lowest / _OF_INTEREST) ** 2:.1e}")
         return (
-            f"{images:,} test images can't answer this: they show gains from {_format_gain(lowest)}"
-            f"{unit}, however many seeds; {needed:,.0f} would show {_OF_INTEREST:g}{unit}"
+            f"{images:,} test images can't answer this: they detect no gain below "
+            f"{_format_gain(lowest)}{unit}, however many seeds; {needed:,.0f} would show {_OF_INTEREST:g}{unit}"
         )
     several, more = 10 * images, 10 if seeds < 10 else 4 * seeds
     if sd is None:
         gain, less = (_format_gain(_by_images(number, share)) for number in (images, several))
         return (
-            f"{images:,} test images show gains from {gain}{unit}, nine times of ten, however many "
-            f"seeds; {several:,} test images from {less}{unit}"
+            f"{images:,} test images detect gains above {gain}{unit} with 90 % power, however "
+            f"many seeds; {several:,} test images above {less}{unit}"
         )
 
     def gain_of(seeds: int, images: int) -> str:
@@ -345,12 +345,12 @@ def visible(
 
     on = f" and {images:,} test images" if images else ""
     text = (
-        f"{seeds} seeds of {arms} arms{on} show gains from {gain_of(seeds, images)}{unit}, "
-        f"nine times of ten; {more} seeds from {gain_of(more, images)}{unit}"
+        f"{seeds} seeds of {arms} arms{on} detect gains above {gain_of(seeds, images)}{unit} "
+        f"with 90 % power; {more} seeds above {gain_of(more, images)}{unit}"
     )
     if not images or score.scale**2 * by_choice((share, share), images) <= 2 * sd**2 / more:
         return text  # the seeds vary more
-    return f"{text}, on {several:,} test images from {gain_of(more, several)}{unit}"
+    return f"{text}, on {several:,} test images above {gain_of(more, several)}{unit}"
 
 
 def _format_gain(gain: float) -> str:

@@ -62,10 +62,10 @@ def test_a_training_says_first_what_can_be_seen(tmp_path):
     config.arms.default, config.arms.other = {"scheme": ()}, {"scheme": ()}
     said = []
     results = quiet(config, said.append).train(tmp_path)
-    assert said[0].startswith("360 test images show gains from")
+    assert said[0].startswith("360 test images detect gains above")
     found = results.arms["default"].runs[0]
     assert (found.train_examples, found.classes, found.examples) == (1437, 10, 360)
-    assert "3 seeds of 2 arms and 360 test images show gains from" in str(results)
+    assert "3 seeds of 2 arms and 360 test images detect gains above" in str(results)
 
 
 def test_the_time_of_a_comparison_is_that_of_its_steps_and_tests(trained, monkeypatch):

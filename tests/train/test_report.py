@@ -151,7 +151,7 @@ def test_summary(results, tmp_path):
         "slow": ["-30.00 [-36.61, -23.39]", "", "undecided"],
     }
     rule = "Intervals by the spread of all arms, as Brown–Forsythe p ≥ 0.5"
-    assert f"\n\n{rule} (0.804, 4 degrees of freedom).\n\n3 seeds of 4 arms show gains" in text
+    assert f"\n\n{rule} (0.804, 4 degrees of freedom).\n\n3 seeds of 4 arms detect gains" in text
 
 
 def test_rows_are_flat_and_name_the_files(tmp_path):
