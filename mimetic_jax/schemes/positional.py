@@ -57,9 +57,9 @@ class PositionalHeads(Scheme):
         W_Q[c] = (b_Q − Σ_{d≠c} m_d W_Q[d]) / m_c.
 
     τ is the smallest from ½ to 1.5 by which the channel holds 20 % of the squared norm that the
-    last attention reads, as ½ gives the first: more would drown the content of the first layers. `check`
-    prints the share that each layer has, and S as it is reached. A layer without a network around
-    it, as of `initializers`, takes m_c = τ √D / √(1 + τ²), τ = ½, and m_d = 0.
+    last attention reads, as ½ gives the first: more would drown the content of the first layers.
+    `check` prints the share that each layer has, and S as it is reached. A layer without a network
+    around it, as of `initializers`, takes m_c = τ √D / √(1 + τ²), τ = ½, and m_d = 0.
 
     *With QK norm* a query of norm ‖q‖ is multiplied by γ √K / ‖q‖. Its gain, if the tree has it,
     becomes γ_q = √((S √K + ‖W_Q‖²) / K), the mean over heads, so that S stays what it is and

@@ -321,15 +321,16 @@ def visible(
     if sd is None and not images:
         gain = _format_gain(smallest_gain(1.0, seeds, arms))
         return (
-            f"{seeds} seeds of {arms} arms detect gains above {gain} standard deviations of a run's "
-            "score with 90 % power; how much runs vary is known once there are some"
+            f"{seeds} seeds of {arms} arms detect gains above {gain} standard deviations of a "
+            "run's score with 90 % power; how much runs vary is known once there are some"
         )
     if sd is None and too_few(images, share):
         lowest = _by_images(images, share)
         needed = float(f"{images * (lowest / _OF_INTEREST) ** 2:.1e}")
         return (
             f"{images:,} test images can't answer this: they detect no gain below "
-            f"{_format_gain(lowest)}{unit}, however many seeds; {needed:,.0f} would show {_OF_INTEREST:g}{unit}"
+            f"{_format_gain(lowest)}{unit}, however many seeds; {needed:,.0f} would "
+            f"show {_OF_INTEREST:g}{unit}"
         )
     several, more = 10 * images, 10 if seeds < 10 else 4 * seeds
     if sd is None:
