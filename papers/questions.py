@@ -86,10 +86,10 @@ _SIZES = ("default", "log_p", "counts", "counts_std_25", "norm_matched_counts_st
 """Embeddings of σ .0625, the model's own, .25 and 1."""
 
 
-def _treebank(label: str, arms: Names, fields: Fields) -> Row:
-    """400 steps of the Penn Treebank by words."""
+def _treebank(label: str, arms: Names, fields: Fields, steps: int = 400) -> Row:
+    """The Penn Treebank by words."""
     fields = {"data.name": "ptb_word", "eval.every": 0, **fields}
-    arguments = {"level": "word", **_GPT_64}
+    arguments = {"level": "word", **_GPT_64, "steps": steps}
     return Row(label, arguments, arms=arms, fields=fields, score="test perplexity")
 
 
@@ -139,6 +139,12 @@ TABLES = {
             "Penn Treebank by words (10,000), its first 44 %, each token once",
             _READ,
             {"data.subset": 0.442},
+        ),
+        _treebank(
+            "Penn Treebank by words (10,000), its first 22 %, eight times",
+            _READ,
+            {"data.subset": 0.221, "eval.every": 400},
+            steps=1600,
         ),
         fields={"eval.every": 0},
         ladder=_ONE_TRIAL,
