@@ -327,6 +327,11 @@ def rows_listed(name: str, results: ResultStore) -> Iterator[str]:
             f"small: {small[row.number].removeprefix('done, ')}" if small.get(row.number) else "",
         )
         yield f"  {row.number:>2} {row.label}: {'; '.join(filter(None, parts))}"
+    sizes: dict[str, list[str]] = defaultdict(list)
+    for row in rows_of(name, small=True):
+        sizes[row.small.says if row.small else ""].append(str(row.number))
+    for says, numbers in sizes.items():
+        yield f"  --small, row{'s' * (len(numbers) > 1)} {', '.join(numbers)}: {says}"
 
 
 def state(row: Row, results: ResultStore) -> str:

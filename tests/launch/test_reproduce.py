@@ -579,8 +579,12 @@ def test_the_list_has_every_row_and_number(monkeypatch, tmp_path):
         assert table.title in text
         listed = list(tables.rows_listed(name, nothing))
         assert table.title in listed[0]
-        for row, line in zip(table.rows, listed[1:], strict=True):
+        rows, sizes = listed[1 : 1 + len(table.rows)], "\n".join(listed[1 + len(table.rows) :])
+        for row, line in zip(table.rows, rows, strict=True):
             assert f" {row.label}: " in line
+        assert {row.small.says for row in papers.rows_of(name, small=True)} == set(
+            re.findall(r"^  --small, rows? [\d, ]+: (.*)$", sizes, re.MULTILINE)
+        )
     text = "\n".join(tables.rows_listed("attention/table1", nothing))
     assert "96/6/3: default 84.75, mimetic 87.9; not run" in text
 
