@@ -34,7 +34,7 @@ RULES = (
     Rule("embedding", "embedding", "t d", multiplied=True),
     Rule("unembedding", "unembedding", "t d"),
     Rule("decoder_bias", "unembedding_bias", "t"),
-    Rule("norm/scale", "tied_gain", "d", beside="!unembedding"),
+    Rule("norm/scale", "tied_gain", "d"),
     *(dataclasses.replace(rule, read_only=rule.of_norm) for rule in FLAX),
 )
 """What the parameters are: stock Flax's names, whose gated MLP schemes may write here, the

@@ -33,8 +33,9 @@ class Cooccurrence(Scheme):
     split. An untied output layer stays as it is.
 
     With a σ of its own, what depends on the embedding's scale goes along: a table of positions that
-    are added is multiplied by σ over the old one, and where the output layer is the embedding, the
-    gain of the norm before it is divided by that, so that logits are as large as before.
+    are added is multiplied by σ over the old one, if it is a parameter; and where the output layer
+    is the embedding, the gain of the norm before it is divided by that, so that logits are as large
+    as before.
 
     Before `PositionalHeads` with a constant channel, which turns the rows into that channel's
     complement: (Cooccurrence(), PositionalHeads(base, channel=0)).
@@ -86,6 +87,8 @@ class Cooccurrence(Scheme):
         if std is not None:
             ratio = std / jnp.sqrt(jnp.mean(jnp.square(base)))
             for role in self.writes(frozenset(block)) - {"embedding"}:
+                if role == "tied_gain":
+                    _check_gain(block[role])
                 drawn[role] = block[role] * (ratio if role == "position" else 1 / ratio)
         return drawn
 
@@ -173,6 +176,14 @@ class Whitened(Scheme):
         kernel = weights.whitened(key, covariance, dim, share=self.share)
         norm = jnp.linalg.norm(block["patch"].ravel()) / jnp.linalg.norm(kernel.ravel())
         return {"patch": (norm * kernel).reshape(block.shapes["patch"])}
+
+
+def _check_gain(gain: jax.Array) -> None:
+    if not isinstance(gain, jax.core.Tracer) and not jnp.any(gain):
+        raise InputError(
+            "the gain of the norm before the output layer is all zeros, as where a model adds 1 to "
+            "it: put Rule(path, 'tied_gain', 'd', plus_one=True) in front of the rules"
+        )
 
 
 def counted_for(schemes: Iterable[Scheme]) -> tuple[int, int] | None:

@@ -27,6 +27,7 @@ def tie(
     """Take the copies of embeddings of tokens out of a tree's blocks.
 
     Copies hold the same numbers, as the output layer of a tied model does in files that store both.
+    If an output layer is left, the norm before it has no `tied_gain`.
     A file that stores one may do so under the name of the output layer, which then gets the role of
     the embedding.
 
@@ -61,6 +62,9 @@ def tie(
         for roles in blocks.values():
             for role in [role for role, leaf in roles.items() if leaf.index in taken]:
                 del roles[role]
+    if any("unembedding" in roles for roles in blocks.values()):
+        for roles in blocks.values():
+            roles.pop("tied_gain", None)
     return copies, notes
 
 

@@ -23,6 +23,7 @@ def _gpt2(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ...]:
             f"wte/{table}", f"lm_head/{kernel}", transposed=kernel == "weight", exclude=EXCLUDED
         ),
         Rule(f"wpe/{table}", "position", "n d"),
+        Rule(f"ln_f/{leaf}", "tied_gain", "d", beside=f"wte/{table}"),
         # GPT-1 has the same names after the sum.
         Rule(f"ln_[12]/{leaf}", "post_norm", "d", beside=f"../../tokens_embed/{table}"),
         *gains(f"ln_1/{leaf}", f"ln_2/{leaf}"),

@@ -31,7 +31,7 @@ scales = functools.partial(_pair, "scale")
 
 def adding_one(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The rules for models that multiply by 1 + w in norms of Llama's names."""
-    names = ("input_layernorm/", "post_attention_layernorm/", "q_norm/", "k_norm/")
+    names = ("input_layernorm/", "post_attention_layernorm/", "q_norm/", "k_norm/", "norm/")
     return tuple(
         dataclasses.replace(rule, plus_one=rule.plus_one or rule.path.startswith(names))
         for rule in rules
@@ -48,6 +48,15 @@ _PRE_NORM = (
     ("ln_attn", "ln_mlp"),  # Falcon 40B
 )
 """Names that stand before the layer in every model that has both."""
+
+_BEFORE_OUTPUT = (
+    ("norm", "embed_tokens"),  # Llama, Mistral, Qwen
+    ("final_layernorm", "embed_tokens"),  # Phi
+    ("final_layer_norm", "embed_tokens"),  # OPT
+    ("ln_f", "wte"),  # GPT-J, GPT-Neo
+    ("ln_f", "word_embeddings"),  # Falcon, BLOOM
+)
+"""The norm before the output layer, beside the embedding that may be that layer, too."""
 
 
 def hugging_face_norms(leaf: str, kernel: str) -> tuple[Rule, ...]:
@@ -87,6 +96,9 @@ def hugging_face_norms(leaf: str, kernel: str) -> tuple[Rule, ...]:
 
     llama = ("input_layernorm", "post_attention_layernorm")
     up, gate = f"mlp/up_proj/{kernel}", f"mlp/gate_proj/{kernel}"
+    table = "embedding" if kernel == "kernel" else kernel
+    # Its names don't tell whether 1 is added.
+    not_gemma = at("!layers/0/pre_feedforward_layernorm")
     whisper = ("self_attn_layer_norm", "final_layer_norm")
     return (
         # Gemma 3, unlike 4 and 3n; Qwen 3, EXAONE 4. Those of OLMo 2 are of all heads together.
@@ -158,4 +170,8 @@ def hugging_face_norms(leaf: str, kernel: str) -> tuple[Rule, ...]:
         other("mlp_gain", "layer/2/layer_norm", f"layer/2/DenseReluDense/wo/{kernel}"),
         other((), "layer/1/layer_norm"),
         *(rule for names in _PRE_NORM for rule in before(*names, *at(*names))),
+        *(
+            Rule(f"{norm}/{leaf}", "tied_gain", "d", beside=(f"{tokens}/{table}", *not_gemma))
+            for norm, tokens in _BEFORE_OUTPUT
+        ),
     )

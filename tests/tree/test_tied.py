@@ -49,6 +49,34 @@ def test_copies_are_written_alike_and_named(others):
     assert planned.notes[0].startswith(f"{', '.join(others)} = model.embed_tokens.weight: one")
 
 
+@pytest.mark.parametrize("tree", [ONE, BOTH], ids=["one", "both"])
+@pytest.mark.parametrize("plus_one", [False, True])
+def test_logits_of_a_tied_model_keep_their_size_at_any_scale(tree, plus_one):
+    """γ divided by what the rows are multiplied by; some models store γ − 1."""
+    gain, scheme = np.linspace(0.5, 2, D, dtype=np.float32), Cooccurrence(std=1.0)
+    tree = tree | {"model.norm.weight": gain - plus_one}
+    rules = zoo.PYTORCH_PLUS_ONE if plus_one else zoo.PYTORCH
+    new, same = rewritten(tree, scheme, rules=rules), rewritten(tree, rules=rules)
+    unit = new["model.embed_tokens.weight"]
+    assert np.sqrt(np.mean(np.square(unit))) == pytest.approx(1, rel=1e-5)
+    scaled = unit * (new["model.norm.weight"] + plus_one)
+    np.testing.assert_allclose(scaled, same["model.embed_tokens.weight"] * gain, rtol=1e-4)
+
+
+def test_the_norm_before_an_output_layer_of_its_own_stays():
+    gain = np.ones(D, np.float32)
+    untied = ONE | {"lm_head.weight": TABLE[::-1].copy(), "model.norm.weight": gain}
+    new = rewritten(untied, Cooccurrence(std=1.0))
+    np.testing.assert_array_equal(new["model.norm.weight"], gain)
+    np.testing.assert_array_equal(new["lm_head.weight"], TABLE[::-1])
+
+
+def test_a_gain_of_zeros_is_not_scaled():
+    """Gemma's, whose names are Llama's: it would stay as it is, and logits grow sixteenfold."""
+    with pytest.raises(InputError, match="all zeros, as where a model adds 1 to it"):
+        rewritten(ONE | {"model.norm.weight": np.zeros(D, np.float32)}, Cooccurrence(std=1.0))
+
+
 def test_a_constant_channel_stays_in_both():
     """Of an untied model it goes out of the output layer."""
     scheme = PositionalHeads(10_000, channel=0)
