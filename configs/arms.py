@@ -303,7 +303,12 @@ def first_layer() -> Arms:
     }
 
 
-FIRST_LAYER = ("default", "log_p", "norm_matched_counts", "permuted_counts", "counts")
+FIRST_LAYER = (
+    "default",
+    "log_p",
+    *(f"{c}counts_std_25" for c in ("norm_matched_", "permuted_", "")),
+)
+"""At the best σ of those that were tried where the output layer is the embedding."""
 
 
 def positional() -> Arms:

@@ -80,10 +80,12 @@ def _paper(base: str) -> Row:
 _TODAY = "GPT 64/2 with rotary positions, RMSNorm, SwiGLU and QK norm"
 _GPT_64 = {"width": 64, "depth": 2, "length": 64, "steps": 400}
 _ONE_TRIAL = Ladder((4e-3, 8e-3), trials=(100,))
-_UNIT = ("permuted_counts_std_100", "counts_std_100")
-_READ = ("default", "log_p", *_UNIT)
-_SIZES = ("default", "log_p", "counts", "counts_std_25", "norm_matched_counts_std_100", *_UNIT)
+_LOG_P = ("default", "log_p")
+_CONTROLS = ("norm_matched_", "permuted_", "")
+_SIZES = (*_LOG_P, "counts", "counts_std_25", *(f"{c}counts_std_100" for c in _CONTROLS))
 """Embeddings of σ .0625, the model's own, .25 and 1."""
+_TIED = ("permuted_counts_std_25", "counts_std_25")
+"""At the best of these where the output layer is the embedding."""
 
 
 def _treebank(label: str, arms: Names, fields: Fields, steps: int = 400) -> Row:
@@ -97,7 +99,7 @@ def _wikitext(steps: int) -> Row:
     """WikiText-2 by byte pairs, tested on the first 400,000 characters of its test text."""
     arguments = {"level": "bpe", "vocab": 4096, **_GPT_64, "steps": steps}
     label = f"WikiText-2 by byte pairs (4,096), {steps:,} steps"
-    return Row(label, arguments, arms=("default", "log_p", "counts", *_UNIT))
+    return Row(label, arguments, arms=(*_LOG_P, "counts", *_TIED))
 
 
 def _large(steps: int, first: tuple[float, ...], *arms: str) -> Row:
@@ -137,12 +139,12 @@ TABLES = {
         _wikitext(1600),
         _treebank(
             "Penn Treebank by words (10,000), its first 44 %, each token once",
-            _READ,
+            (*_LOG_P, "counts_std_25"),
             {"data.subset": 0.442},
         ),
         _treebank(
             "Penn Treebank by words (10,000), its first 22 %, eight times",
-            _READ,
+            (*_LOG_P, "counts_std_25"),
             {"data.subset": 0.221, "eval.every": 400},
             steps=1600,
         ),
