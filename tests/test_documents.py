@@ -28,6 +28,7 @@ from mimetic_jax.base.version import __version__
 from mimetic_jax.command import console, experiment, shipped
 from mimetic_jax.command.expressions import parse_scheme
 from mimetic_jax.data import ImageDataset
+from mimetic_jax.schemes.base import REGISTRY
 from mimetic_jax.train import Comparison
 from mimetic_jax.train.schema import leaves
 from mimetic_jax.train.store.runs import Run
@@ -72,6 +73,11 @@ def test_links_lead_somewhere(path):
         ):
             dangling.append(link)
     assert dangling == []
+
+
+def test_the_table_of_schemes_has_each():
+    rows = re.findall(r"^\|.*\|$", (ROOT / "docs/schemes.md").read_text(), re.MULTILINE)
+    assert REGISTRY.keys() <= set(re.findall(r"\w+", " ".join(rows)))
 
 
 def test_the_site_has_every_document():
