@@ -18,11 +18,10 @@ class Trained(NamedTuple):
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """Two arms on the digits after four steps, at rates of their own."""
+    """Two arms on the digits after four steps."""
     config = small(depth=1)
     config.arms.default = {"scheme": ()}
-    rate = {"learning_rate": 2.5e-3}
-    config.arms.mimetic = {"scheme": (SinCos(), Mimetic()), "optimizer": rate}
+    config.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
     found = Trained(quiet(config), tmp_path_factory.mktemp("trained") / "workdir")
     found.comparison.train(found.workdir)
     return found

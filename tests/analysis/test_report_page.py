@@ -3,6 +3,7 @@
 import base64
 import html
 import html.parser
+import json
 import re
 import shutil
 
@@ -99,11 +100,17 @@ def test_what_was_not_drawn_when_training_ended_is_drawn_with_the_report(trained
     assert Page((workdir / report_page.NAME).read_text()).pictures == Page(page).pictures
 
 
-def test_each_arm_has_its_own_learning_rate(trained, page):
-    cells = Page(page).cells
-    for name, arm in trained.comparison.arms.items():
-        rate = cells[cells.index(name) + 1]
-        assert float(rate) == arm.config.optimizer.learning_rate
+def test_each_arm_has_its_own_learning_rate(trained, page, tmp_path):
+    """As after a search, which leaves the rates in the workdir."""
+    workdir = path_of(shutil.copytree(trained.workdir, tmp_path / "workdir"))
+    claim = json.loads((workdir / "config.json").read_text())
+    claim["config"]["arms"]["mimetic"]["optimizer"] = {"learning_rate": 2.5e-3}
+    (workdir / "config.json").write_text(json.dumps(claim))
+    report_page.write(workdir, trained.comparison)
+    text = (workdir / report_page.NAME).read_text()
+    assert "<td>default</td><td>1e-3</td>" in text
+    assert "<td>mimetic</td><td>2.5e-3</td>" in text
+    assert "<code>scheme: SinCos() then Mimetic()</code>" in text
 
 
 def test_a_start_is_drawn_where_an_arm_differs_from_noise(tiny, tmp_path):
