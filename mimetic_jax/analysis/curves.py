@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -61,7 +62,7 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
 def draw_workdir(workdir: AnyPath) -> list[AnyPath]:
     """Draw the finished runs of a workdir for the screen: curves.png and curves.csv."""
     config, results = read(workdir)
-    with style.canvas(4.6, 3.3, pad=0.1, **_LARGER) as figure:
+    with style.canvas(6.0, 3.3 + 0.19 * len(results), pad=0.1, **_LARGER) as figure:
         panel(figure.subplots(), f"{config['name']}, mean ± sd over seeds", results)
         return style.write(figure, workdir / "curves", _HEADER, _rows(results))
 
@@ -80,7 +81,8 @@ def draw(
     for Vision Transformers, figure 4; Mimetic Initialization of MLPs, figure 3.
     """
     names = list(dict.fromkeys(result.row for result in results))
-    with style.panels(len(names), 2.5, columns=2) as (figure, panels):
+    most = max(Counter(result.row for result in results).values())
+    with style.panels(len(names), 2.2 + 0.15 * most, columns=2) as (figure, panels):
         rows: list[list[object]] = []
         for axes, name in zip(panels, names, strict=True):
             chosen = [result for result in results if result.row == name]
@@ -118,4 +120,5 @@ def panel(axes: Any, title: str, results: Sequence[ArmResult], epoch: float = 0.
     axes.xaxis.get_major_locator().set_params(integer=not epoch)
     axes.set_ylabel(score.label if score.higher else f"{score.label} (lower is better)")
     style.tidy(axes)
-    axes.legend(frameon=False)
+    # Below the axis and its label, as bands fill the panel; the pad is in heights of the type.
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=3.5)

@@ -7,28 +7,36 @@ import base64
 import dataclasses
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from mimetic_jax.analysis import curves, style
-from mimetic_jax.analysis.capture import initial
+from mimetic_jax.analysis import curves, starts
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
 from mimetic_jax.schemes import Scheme, from_dict
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import from_json, recorded_arms
+from mimetic_jax.train.rates import format_rate
 from mimetic_jax.train.report import grid, remarks
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import AnyPath, path_of
 from mimetic_jax.train.verdicts import ArmResult, conclusions, controls_of
-from mimetic_jax.trained.check import check
 
 NAME = "report.html"
 
 _STARTS = "starts"
-"""The folder of the pictures of the arms' starts, ARM.png, in a workdir."""
+"""The folder of the pictures of the arms' starts in a workdir."""
+_SHOWN = {
+    starts.PATCHES: "The first filters of the patch embedding; gray is 0.",
+    starts.POSITIONS: "The table of positions; red is positive, blue negative.",
+    starts.PRODUCTS: "How closely W_Q W_Kᵀ of each head and W_V W_out of each layer are aligned "
+    "with the identity: 1 is the identity itself, −1 its negative, and noise stays in the gray "
+    "band.",
+}
+"""What the pictures of the arms' starts show."""
 _COMMANDS = "commands.txt"
 """The commands that trained in a workdir, one a line."""
 _TEMPLATE = pathlib.Path(__file__).with_name("report.html")
@@ -44,36 +52,42 @@ def analyze(comparison: Comparison, workdir: AnyPath, command: str) -> str:
 
 
 def _draw_starts(
-    config: Mapping[str, Any], workdir: AnyPath, comparison: Comparison | None
-) -> dict[str, str]:
-    """Draw what `check` says of the first seed of each arm before training, unless it is drawn.
+    arms: Iterable[str], workdir: AnyPath, comparison: Comparison | str
+) -> dict[str, list[str]]:
+    """Draw what the first seed of each arm starts from, unless it is drawn.
 
-    Returns why it isn't drawn, by arm.
+    `comparison` may be why there is none. Returns the arms that can't be drawn, by the reason.
     """
-    lacking = [name for name in recorded_arms(config) if not _start(workdir, name).exists()]
-    if lacking and jax.process_count() > 1:  # all of them would have to draw
-        alone = f"several processes trained it; mimetic report {workdir} draws it"
-        return dict.fromkeys(lacking, alone)
-    reasons = {}
-    for name in lacking:
-        try:
-            if comparison is None or name not in comparison.arms:
-                comparison = Comparison(from_json(config), say=lambda line: None)
-            arm = comparison.arms[name]
-            params = jax.device_get(initial(comparison, arm).variables["params"])
-            checked = check(params, **arm.program.rewrite_options)
-        except InputError as error:
-            reasons[name] = str(error)
-            continue
-        if checked:
-            style.save(checked.plot(), _start(workdir, name))
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for name in (name for name in arms if not _pictures(workdir, name)):
+        if jax.process_count() > 1:  # all of them would have to draw
+            reason = f"several processes trained it; mimetic report {workdir} draws it"
+        elif isinstance(comparison, str):
+            reason = comparison
         else:
-            reasons[name] = "the model has no attention"
+            try:
+                starts.draw(comparison, comparison.arms[name], workdir / _STARTS)
+                continue
+            except InputError as error:
+                reason = str(error)
+        reasons[reason].append(name)
     return reasons
 
 
-def _start(workdir: AnyPath, arm: str) -> AnyPath:
-    return workdir / _STARTS / f"{arm}.png"
+def _pictures(workdir: AnyPath, arm: str) -> dict[str, str]:
+    """The pictures of an arm's start that there are, by what they show."""
+    paths = {what: starts.path_of_start(workdir / _STARTS, arm, what) for what in _SHOWN}
+    return {what: _inline(path) for what, path in paths.items() if path.exists()}
+
+
+def _of_workdir(config: Mapping[str, Any], comparison: Comparison | None) -> Comparison | str:
+    """A comparison with all arms of a workdir, or why there is none."""
+    if comparison and comparison.arms.keys() >= recorded_arms(config).keys():
+        return comparison
+    try:
+        return Comparison(from_json(config), say=lambda line: None)
+    except InputError as error:
+        return str(error)
 
 
 def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
@@ -86,26 +100,33 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
 
     config, results = curves.read(workdir)
     curves.draw_workdir(workdir)
-    undrawn = _draw_starts(config, workdir, comparison)
-    pictures = {name: _inline(_start(workdir, name)) for name in recorded_arms(config)}
+    every = _of_workdir(config, comparison)
+    arms = recorded_arms(config)
+    undrawn = _draw_starts(arms, workdir, every)
+    shown: dict[str, dict[str, list[str]]] = {}
+    for arm in arms:
+        for what, picture in _pictures(workdir, arm).items():
+            shown.setdefault(what, {}).setdefault(picture, []).append(arm)
     template = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     (header, *rows), page = grid(results), workdir / NAME
+    rates = {arm: format_rate(own["optimizer"]["learning_rate"]) for arm, own in arms.items()}
     files.write(
         page,
         template.render(
             name=config["name"],
-            header=header,
-            rows=rows,
+            header=(header[0], "learning rate", *header[1:]),
+            rows=[(arm, rates[arm], *cells) for arm, *cells in rows],
             conclusions=list(conclusions(results)),
             controls=controls_of(results),
             remarks=remarks(results),
             score=results[0].score,
             curves=_inline(workdir / "curves.png"),
-            starts={name: picture for name, picture in pictures.items() if picture},
+            starts=[(text, shown[what]) for what, text in _SHOWN.items() if what in shown],
+            seed=config["seeds"][0],
             undrawn=undrawn,
-            facts=_facts(config) | _counts(results[0]),
+            facts=_facts(config, every) | _counts(results[0]),
             arms=_arms(config),
             config=json.dumps(config, indent=2, ensure_ascii=False),
             origins=_origins(results),
@@ -115,18 +136,21 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
     return f"report: {page}"
 
 
-def _facts(config: Mapping[str, Any]) -> dict[str, str]:
+def _facts(config: Mapping[str, Any], comparison: Comparison | str) -> dict[str, str]:
     """What a comparison trains, in a few lines."""
     optimizer = config["optimizer"]
     length = f"{config['epochs']:g} epochs" if config["epochs"] else f"{config['steps']:,} steps"
     model = ", ".join(f"{k} {v}" for k, v in config["model"].items() if k != "name" and v)
     seeds = ", ".join(map(str, config["seeds"]))
+    sources = [] if isinstance(comparison, str) else [x.source for x in comparison.arms.values()]
+    notes = dict.fromkeys(filter(None, (getattr(x.info, "notes", "") for x in sources)))
+    data = " from ".join(filter(None, (config["data"]["name"], config["data"].get("dir"))))
     return {
-        "data": " from ".join(filter(None, (config["data"]["name"], config["data"].get("dir")))),
+        "data": "; ".join((data, *notes)),
         "model": f"{config['model']['name']} ({model})" if model else config["model"]["name"],
         "training": f"{length} of {config['batch']} examples; seeds {seeds}",
-        "optimizer": f"{optimizer['name']}, learning rate {optimizer['learning_rate']:g}, "
-        f"{optimizer['schedule']}, weight decay {optimizer['weight_decay']:g}",
+        "optimizer": f"{optimizer['name']}, {optimizer['schedule']}, "
+        f"weight decay {optimizer['weight_decay']:g}",
     }
 
 
@@ -146,11 +170,14 @@ def _counts(result: ArmResult) -> dict[str, str]:
 
 
 def _arms(config: Mapping[str, Any]) -> dict[str, str]:
-    """What each arm overrides, on a line."""
-    return {
-        name: ", ".join(f"{field}: {_override(value)}" for field, value in own.items()) or "–"
-        for name, own in config["arms"].items()
-    }
+    """What each arm overrides beside its learning rate, on a line."""
+    arms = {}
+    for name, own in config["arms"].items():
+        optimizer = {x: y for x, y in own.get("optimizer", {}).items() if x != "learning_rate"}
+        fields = {**own, "optimizer": optimizer}
+        shown = (f"{x}: {_override(y)}" for x, y in fields.items() if y != {})
+        arms[name] = ", ".join(shown) or "–"
+    return arms
 
 
 def _override(value: Any) -> str:
@@ -190,9 +217,7 @@ def _origins(results: Sequence[ArmResult]) -> list[str]:
 
 
 def _inline(picture: AnyPath) -> str:
-    """A picture as a data URI; empty if there is none."""
-    if not picture.exists():
-        return ""
+    """A picture as a data URI."""
     return f"data:image/png;base64,{base64.b64encode(files.read(picture)).decode()}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pathlib
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -158,9 +159,19 @@ def _report(comparison: Comparison, workdir: AnyPath, results: Results) -> None:
 
     print("", *conclusions(list(results.arms.values())), sep="\n")
     try:
-        print(report_page.analyze(comparison, workdir, shlex.join(sys.argv)))
+        print(report_page.analyze(comparison, workdir, _typed(sys.orig_argv)))
     except (InputError, OSError) as error:  # the training is done, and its table printed
         print(f"no {report_page.NAME}: {error}")
+
+
+def _typed(words: Sequence[str]) -> str:
+    """The command line as it was typed; an installed script is its interpreter's first argument.
+
+    >>> _typed(["/env/bin/python", "/env/bin/mimetic", "train", "digits_vit"])
+    'mimetic train digits_vit'
+    """
+    script = pathlib.PurePath(words[1]).name if len(words) > 1 else ""
+    return shlex.join([script, *words[2:]] if script == "mimetic" else words)
 
 
 def _compile(config: ConfigDict, name: str) -> None:

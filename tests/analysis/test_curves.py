@@ -80,7 +80,7 @@ def test_a_workdir_is_drawn_with_its_numbers(images):
 
 
 def test_panel_names_arms_score_and_direction(images, text):
-    figure = pytest.importorskip("matplotlib.figure").Figure()
+    figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
     for axes, workdir in zip(figure.subplots(2), (images, text), strict=True):
         config, results = curves.read(workdir)
         curves.panel(axes, config["name"], results)
@@ -92,6 +92,9 @@ def test_panel_names_arms_score_and_direction(images, text):
     assert (above.get_xlabel(), above.get_ylabel()) == ("training step", "accuracy %")
     assert below.get_ylabel() == "test bits/char (lower is better)"
     assert "digits" in above.get_title()
+    figure.draw_without_rendering()
+    for axes in figure.axes:  # no legend lies over bands
+        assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
 
 
 def test_nothing_to_draw_is_one_line(tmp_path):
