@@ -14,6 +14,7 @@ import numpy as np
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import paragraph
 from mimetic_jax.base.times import duration
+from mimetic_jax.data.files.sources import UnreadableImages
 from mimetic_jax.train import rates
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
@@ -40,11 +41,18 @@ def estimate(comparison: Comparison) -> str:
     """How long `train` takes, one run after the other; steps are compiled and timed for it.
 
     The line says why if nothing is timed, as without the data.
+
+    Raises:
+        UnreadableImages: as `train` would.
     """
     try:
         comparison.load_data()
         arms = list(comparison.arms.values())
+        for source in {arm.source for arm in arms if not arm.program.feed.resident}:
+            source.fingerprint  # noqa: B018 - checks images that stream, as training does first
         costs = {mark: _costs(arm) for mark, arm in {id(arm.program): arm for arm in arms}.items()}
+    except UnreadableImages:
+        raise
     except InputError as error:
         return paragraph(f"time: not estimated, {error}", "      ")
     tries = len(rates.ladder(comparison.config).first)  # with one seed

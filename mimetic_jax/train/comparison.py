@@ -369,10 +369,13 @@ class Comparison:
         changed = False
         for source in {id(arm.source): arm.source for arm in self.arms.values()}.values():
             published = source.info
-            if notes := getattr(published, "notes", ""):  # drawn data have no files
-                self.say(f"{published.name}: {notes}")
+            if source.loaded:
+                continue
             source.load()
-            if (info := source.info) != published:
+            info = source.info
+            if notes := "; ".join(dict.fromkeys(filter(None, (published.notes, info.notes)))):
+                self.say(f"{info.name}: {notes}")
+            if info != published:
                 changed = True
                 trained, tested = info.num_train, info.num_test
                 expected = published.num_train, published.num_test

@@ -131,7 +131,8 @@ def test_a_share_of_the_training_text_is_its_first_tokens_alone(text, words, nam
     described = comparison.info
     comparison.load_data()
     part, whole = comparison.arms["run"].source.load(), texts.load_text(name, str(words))
-    assert part.vocabulary == whole.vocabulary and len(part.test) == len(whole.test)
+    assert part.vocabulary == whole.vocabulary
+    assert len(part.test) == len(whole.test)
     size = round(0.3 * len(whole.train))
     assert comparison.info.num_train == size
     assert name == "ptb_word" or described.num_train == size
