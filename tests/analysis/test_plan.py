@@ -106,7 +106,8 @@ def test_steps_are_timed(trained, monkeypatch):
         return run_steps(states, arrays, keys, count, rates)
 
     def tested(*given):
-        seconds[0] += 3.0
+        seconds[0] += 3.0 + 100.0 * ("test" not in calls)  # it compiles once
+        calls.append("test")
         return evaluate(*given)
 
     monkeypatch.setattr(arm.program, "run_steps", counted)
@@ -117,7 +118,7 @@ def test_steps_are_timed(trained, monkeypatch):
     assert calls[:2] == [0, 1]
     every = evaluation_every(arm.config.eval, arm.program.feed.steps_per_epoch)
     tests = 2 + ((steps - 1) // every if every else 0)
-    assert (compiled, run) == (pytest.approx(0), pytest.approx(0.25 * steps + 3.0 * tests))
+    assert (compiled, run) == (pytest.approx(100), pytest.approx(0.25 * steps + 3.0 * tests))
 
 
 def test_without_data_no_time_is_given():
