@@ -20,7 +20,7 @@ def scores(config: str, score: str, workdir: pathlib.Path) -> dict[str, float]:
     said = subprocess.run(
         [*command, f"--workdir={workdir}"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
-    assert f"\n[1/{len(ARMS)}] default seed 0: starts\n" in said
+    assert f"\nrun 1 of {len(ARMS)}, default seed 0: starts\n" in said
     rows = json.loads((workdir / "summary.json").read_text())
     return {row["arm"]: row[f"{score}_mean"] for row in rows}
 

@@ -14,6 +14,7 @@ import numpy as np
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import paragraph
 from mimetic_jax.base.times import duration
+from mimetic_jax.data.files.sources import UnreadableImages
 from mimetic_jax.train import rates
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
@@ -24,6 +25,9 @@ T = TypeVar("T")
 
 _SECONDS = 1.0
 """For which steps are timed, at least one."""
+
+_LONG = 3600.0
+"""Seconds from which a training is long."""
 
 _MOST_FLOPS = 5e11
 """Of a step that a CPU is asked to time: some seconds of two cores."""
@@ -36,26 +40,40 @@ def timed(function: Callable[[], T]) -> tuple[float, T]:
     return time.perf_counter() - began, result
 
 
-def estimate(comparison: Comparison) -> str:
+def estimate(comparison: Comparison, shorter: str = "") -> str:
     """How long `train` takes, one run after the other; steps are compiled and timed for it.
 
-    The line says why if nothing is timed, as without the data.
+    The line says why if nothing is timed, as without the data; of a long training how it is made
+    `shorter`.
+
+    Raises:
+        UnreadableImages: as `train` would.
     """
     try:
         comparison.load_data()
         arms = list(comparison.arms.values())
+        for source in {arm.source for arm in arms if not arm.program.feed.resident}:
+            source.fingerprint  # noqa: B018 - checks images that stream, as training does first
         costs = {mark: _costs(arm) for mark, arm in {id(arm.program): arm for arm in arms}.items()}
+    except UnreadableImages:
+        raise
     except InputError as error:
         return paragraph(f"time: not estimated, {error}", "      ")
-    tries = len(rates.ladder(comparison.config).first)  # with one seed
+    config, tries = comparison.config, len(rates.ladder(comparison.config).first)  # with one seed
+    held_out = rates.HELD_OUT if tries and config.task == "images" else 0.0
     # Trials of images hold some out: other sizes are another program.
-    programs = 1 + (tries > 0 and comparison.config.task == "images")
-    seeds = len(comparison.config.seeds) + tries
-    runs = len(arms) * seeds
-    seconds = sum(compiled for compiled, _ in costs.values()) * programs
-    seconds += seeds * sum(costs[id(arm.program)][1] for arm in arms)
+    seconds = sum(compiled for compiled, _ in costs.values()) * (2 if held_out else 1)
+    of_seed = sum(costs[id(arm.program)][1] for arm in arms)
+    of_rate = of_seed * (1 if config.steps else 1 - held_out)
+    seconds += len(config.seeds) * of_seed + tries * of_rate
+    runs = len(arms) * (len(config.seeds) + tries)
     some = f"{runs} runs" if runs > 1 else "1 run"
-    return f"time: about {duration(seconds)} for {some} on this machine"
+    said = [f"about {duration(seconds)} for {some} on this machine"]
+    if tries:
+        further = duration(of_rate / len(arms))
+        said = [f"at least {said[0]}", f"each further learning rate of an arm: about {further}"]
+    said += [shorter] if shorter and seconds > _LONG else []
+    return paragraph(f"time: {'; '.join(said)}", "      ")
 
 
 def _costs(arm: Arm) -> tuple[float, float]:
@@ -84,8 +102,7 @@ def _costs(arm: Arm) -> tuple[float, float]:
         step = steps(count) / count
 
     evaluate = functools.partial(program.evaluate, states.variables, arm.on_device)
-    first, _ = timed(evaluate)
-    test = min(first, timed(evaluate)[0]) if first < _SECONDS else first
+    first, test = (timed(evaluate)[0] for _ in range(2))  # the first one compiles
     every = evaluation_every(config.eval, program.feed.steps_per_epoch)
     tests = 2 + ((program.steps - 1) // every if every else 0)  # at the start and at the end
-    return compiled + first - test, program.steps * step + tests * test
+    return compiled + max(first - test, 0), program.steps * step + tests * test

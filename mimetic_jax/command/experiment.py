@@ -125,12 +125,14 @@ def main(argv: Sequence[str]) -> None:
     comparison = Comparison(config, progress.say, on_metrics=on_metrics)
     if _MODE.value == "plan":
         print(describe(comparison, target), flush=True)
-        print(f"\n{on_target(comparison, target) if target else timing.estimate(comparison)}")
+        time = on_target(comparison, target) if target else timing.estimate(comparison, _shorter())
+        print(f"\n{time}")
         return
     if _MODE.value == "train":
         try:
+            steps = [arm.program.steps for arm in comparison.arms.values()]
             for stage, folder in comparison.stages(workdir):
-                with progress.of(stage, folder):
+                with progress.of(stage, folder, later=len(config.seeds) * sum(steps)):
                     results = stage.train(folder)
         except preemption.Preempted as stopped:
             print(f"{stopped}: the same command continues", flush=True)
@@ -150,6 +152,16 @@ def main(argv: Sequence[str]) -> None:
     else:
         analysis = importlib.import_module(f"mimetic_jax.analysis.{_WHAT.value}")
         print(analysis.analyze(trained, workdir))
+
+
+def _shorter() -> str:
+    """How to shorten a training, by the arguments of its configuration."""
+    sizes = shipped.values_of(
+        str(_CONFIG.value), "epochs", "steps", "size", "length", "width", "depth"
+    )
+    smaller = ",".join(f"{name}={value}" for name, value in sizes.items())
+    by = f"smaller arguments than {smaller}, " if smaller else ""
+    return f"to shorten it, give {by}fewer arms (init=NAME+NAME) or seeds (--config.seeds=0)"
 
 
 def _report(comparison: Comparison, workdir: AnyPath, results: Results) -> None:

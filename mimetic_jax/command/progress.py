@@ -15,11 +15,8 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run
 
-_ENOUGH = 10.0
-"""Seconds of training by which the rest is estimated."""
-
-_LONG = 600.0
-"""Seconds from which it is told."""
+_ENOUGH = 60.0
+"""Seconds of training by which the rest is estimated, and from which on it is reported."""
 
 
 class Progress:
@@ -31,8 +28,10 @@ class Progress:
     def __init__(self) -> None:
         self._bar: Any = None
         self._taken: dict[Run, int] = {}
-        self._total = 0
-        self._began: tuple[float, int] | None = None
+        self._began: set[Run] = set()
+        self._at = 0.0  # the time of the last line
+        self._measured = (0.0, 0)  # seconds and steps, without compilations and starts
+        self._total, self._least, self._said = 0, "", False
 
     def say(self, line: str) -> None:
         """Print a line; for `Comparison`."""
@@ -44,29 +43,35 @@ class Progress:
             self._bar.set_description_str(str(run), refresh=False)
             if "loss" in line:
                 self._bar.set_postfix_str(f"loss {line['loss']:.3f}", refresh=False)
-            self._bar.update(line["step"] - self._taken[run])
+            steps = line["step"] - self._taken[run]
+            self._bar.update(steps)
             self._taken[run] = line["step"]
-            if line["step"]:
-                self._tell(time.perf_counter(), sum(self._taken.values()))
+            self._measure(run, steps)
 
-    def _tell(self, now: float, taken: int) -> None:
-        """Say once how long the rest takes, by the first steps that were compiled before."""
-        if self._began is None:
-            self._began = now, taken
-        elif self._total and (seconds := now - self._began[0]) > _ENOUGH:
-            left = (self._total - taken) * seconds / max(taken - self._began[1], 1)
-            if left > _LONG:
-                self.say(f"about {duration(left)} for the {self._total - taken:,} steps to come")
-            self._total = 0
+    def _measure(self, run: Run, steps: int) -> None:
+        """Say once how long the rest takes, by the steps so far and the tests between them."""
+        now, (seconds, before) = time.perf_counter(), self._measured
+        if run in self._began:
+            self._measured = seconds, before = seconds + now - self._at, before + steps
+        self._began.add(run)
+        self._at = now
+        to_come = self._total - sum(self._taken.values())
+        if not self._said and seconds > _ENOUGH and before:
+            self._said = True
+            if (left := to_come * seconds / before) > _ENOUGH:
+                self.say(f"{self._least}about {duration(left)} for the {to_come:,} steps to come")
 
     @contextlib.contextmanager
-    def of(self, comparison: Comparison, workdir: AnyPath) -> Iterator[None]:
-        """Draw the bar inside; what is finished in the workdir counts as done."""
-        steps = {name: arm.program.steps for name, arm in comparison.arms.items()}
-        runs = comparison.runs(workdir)
+    def of(self, stage: Comparison, workdir: AnyPath, later: int = 0) -> Iterator[None]:
+        """Draw the bar of a stage of a comparison inside; what is finished in the workdir counts as
+        done, and `later` steps come after a stage of trials."""
+        steps = {name: arm.program.steps for name, arm in stage.arms.items()}
+        runs = stage.runs(workdir)
         self._taken = {run: steps[run.arm] * run.finished() for run in runs}
         total, done = sum(steps[run.arm] for run in runs), sum(self._taken.values())
-        self._total, self._began = total, None
+        trials = stage.tolerate_divergence
+        self._total, self._least = total + later * trials, "at least " * trials
+        self._said = False
         with tqdm(total=total, initial=done, unit="step", disable=None, leave=False) as self._bar:
             yield
         self._bar = None

@@ -109,6 +109,18 @@ def arguments_of(module: ModuleType) -> dict[str, Any]:
     }
 
 
+def values_of(config: str, *names: str) -> dict[str, Any]:
+    """The values of those of some arguments that NAME:ARGUMENT=VALUE,... has.
+
+    >>> values_of("digits_vit:width=64", "epochs", "width")
+    {'width': 64}
+    """
+    name, _, arguments = config.partition(":")
+    module = module_of(path_of(name))
+    values = {**arguments_of(module), **parsed(module, arguments)}
+    return {name: values[name] for name in names if name in values}
+
+
 def parsed(module: ModuleType, text: str) -> dict[str, Any]:
     """The arguments of `--config=FILE.py:NAME=VALUE,...`, typed like their defaults.
 

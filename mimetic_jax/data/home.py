@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import pathlib
 import re
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -183,6 +184,35 @@ def kept_arrays(
     arrays = make()
     keep(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
     return arrays, note
+
+
+def alike(
+    files: Iterable[Path], content: Callable[[Path], Hashable] | None = None
+) -> list[list[Path]]:
+    """The files by what they contain: in a group of several, all but the first are copies of it.
+
+    What is compared is `content`, or else the bytes, which are read of files of equal size alone. A
+    file comes before links to it; files that can't be read are like no other.
+    """
+    groups: defaultdict[Hashable, list[Path]] = defaultdict(list)
+    content = content or _bytes_of(files := list(files))
+    for file in sorted(files, key=Path.is_symlink):
+        groups[content(file)].append(file)
+    return [*groups.values()]
+
+
+def _bytes_of(files: Iterable[Path]) -> Callable[[Path], Hashable]:
+    sizes = {file: file.stat().st_size for file in files if file.exists()}
+    counts = Counter(sizes.values())
+
+    def content(file: Path) -> Hashable:
+        if counts[sizes.get(file, -1)] < 2:
+            return file
+        with contextlib.suppress(OSError), file.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").digest()
+        return file
+
+    return content
 
 
 def left_out(why: Mapping[str, str]) -> str:

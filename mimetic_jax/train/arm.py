@@ -24,6 +24,11 @@ class ArmData:
         self.info = self._task.describe(config, self._loaded)
         self._placed: dict[Hashable, Any] = {}
 
+    @property
+    def loaded(self) -> bool:
+        """Whether it needn't be read any more."""
+        return self._loaded is not None
+
     def load(self) -> Any:
         """The data set, loaded once; from then on `info` has its own numbers."""
         if self._loaded is None:

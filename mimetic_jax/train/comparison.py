@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.version import source_version
-from mimetic_jax.data import ImageDataset
+from mimetic_jax.data import OWN_SIDES, ImageDataset
 from mimetic_jax.data.feed.feed import Feed
 from mimetic_jax.models import fields_of
 from mimetic_jax.models.model import foreign_fields
@@ -236,7 +237,24 @@ class Comparison:
         starts = {self.arms[run.arm].config.init_from for run in starting}
         weights = {path: source_digest(path) or "" for path in starts if path}
         claim = Claim(configs.to_json(self.config), fingerprints, weights)
-        return self.checked_claim(workdir, claim)
+        with blaming(self.changed(workdir)):
+            return self.checked_claim(workdir, claim)
+
+    def changed(self, workdir: AnyPath | str) -> str:
+        """How many images a folder has of one's own, if that has changed since a run; else ""."""
+        info, source = self.info, next(iter(self.arms.values())).source
+        now = np.array([info.num_train, info.num_test])
+        for run in self.runs(workdir) if self.config.data.name in OWN_SIDES else ():
+            record = run.record()
+            if not record or record.diverged:
+                continue
+            then = np.array([record.train_examples, record.examples])
+            if abs(now - then).max() > source.rounding:
+                return (
+                    f"{info.name} has {now[0]:,} train and {now[1]:,} test images, but had "
+                    f"{then[0]:,} and {then[1]:,} when {run} was trained"
+                )
+        return ""
 
     def runs(self, workdir: AnyPath | str) -> list[Run]:
         """The runs of a workdir, all arms of a seed before the next seed."""
@@ -251,9 +269,12 @@ class Comparison:
         """
         diverged: list[str] = []
         for group in self._groups(runs):
-            number = f"[{runs.index(next(run for run in group if run in runs)) + 1}/{len(runs)}]"
+            number = runs.index(next(run for run in group if run in runs)) + 1
+            kind, about = "run", str(group[0])
+            if self.tolerate_divergence:
+                kind, about = "trial", rates.about_trial(group[0], self.arms[group[0].arm].peak)
             others = f" and {len(group) - 1} more" if len(group) > 1 else ""
-            label = f"{number} {group[0]}{others}"
+            label = f"{kind} {number} of {len(runs)}, {about}{others}"
             if agreed(all(run.finished() for run in group)):
                 self.say(f"{label}: finished before")
             else:
@@ -326,6 +347,8 @@ class Comparison:
         if self.config.rates:
             return self.at_own_rates(workdir).table(workdir)
         claim = self._trained(workdir)
+        if changed := self.changed(workdir):
+            self.say(changed)
         results = Results.of(path_of(workdir), claim)
         try:
             results.write()
@@ -369,10 +392,13 @@ class Comparison:
         changed = False
         for source in {id(arm.source): arm.source for arm in self.arms.values()}.values():
             published = source.info
-            if notes := getattr(published, "notes", ""):  # drawn data have no files
-                self.say(f"{published.name}: {notes}")
+            if source.loaded:
+                continue
             source.load()
-            if (info := source.info) != published:
+            info = source.info
+            if notes := "; ".join(dict.fromkeys(filter(None, (published.notes, info.notes)))):
+                self.say(f"{info.name}: {notes}")
+            if info != published:
                 changed = True
                 trained, tested = info.num_train, info.num_test
                 expected = published.num_train, published.num_test

@@ -40,6 +40,8 @@ def train(group: Group, say: Say) -> dict[Run, str]:
         if journal.step < end:  # A dispatch of no steps compiles outside the measured time.
             arrays = next(session)
             group.steps(arrays, 0)
+            if preemption.should_stop():
+                raise preemption.Preempted("stopped before the next step")
         if journal.step == 0:
             evaluate()
         while journal.step < end:

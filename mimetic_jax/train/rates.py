@@ -249,17 +249,22 @@ def at_rates(config: ConfigDict, rates: Mapping[str, float]) -> ConfigDict:
 
 def about_trials(ladder: Ladder, arms: int, task: str) -> str:
     """What the trials of so many arms will do, in a line."""
-    on = {"images": ", tested on a fifth of the training images"}.get(task, "")
-    who, seeds, tries = (
-        "the arm" if arms == 1 else f"each of {arms} arms",
-        len(ladder.trials),
-        ladder.first,
-    )
+    on = ""
+    if task == "images":
+        on = ", tested on a fifth of the training images, which is held out,"
+    several, tries = len(ladder.trials) > 1, ladder.first
     return (
-        f"{who} tries the learning rates {_listed(tries)} with "
-        f"{'one seed' if seeds == 1 else f'{seeds} seeds'}{on}: {arms * len(tries) * seeds} runs "
-        "first, and more for an arm whose best is at an end"
+        f"{'the arm' if arms == 1 else f'each of {arms} arms'} tries the learning rates "
+        f"{_listed(tries)} with seed{'s' * several} {', '.join(map(str, ladder.trials))}, which "
+        f"{'are' if several else 'is'} not compared{on}: {arms * len(tries) * len(ladder.trials)} "
+        "trials first, and more for an arm whose best is at an end"
     )
+
+
+def about_trial(run: Run, rate: float) -> str:
+    """Which trial a run is."""
+    arm = run.arm.removesuffix(_name("", rate))
+    return f"learning rate {format_rate(rate)} of arm {arm}, seed {run.seed}"
 
 
 def about_beyond(wanted: Wanted) -> str:

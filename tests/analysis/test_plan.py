@@ -79,6 +79,21 @@ def test_the_time_of_a_comparison_is_that_of_its_steps_and_tests(trained, monkey
     assert timing.estimate(comparison).startswith(shown)
 
 
+def test_a_ladder_makes_the_time_a_lower_bound(monkeypatch, tmp_path):
+    """Rates share a program; only trials on fewer images have another one, and fewer steps."""
+    monkeypatch.setattr(timing, "_costs", lambda arm: (100.0, 1000.0))
+    config = small(depth=1)
+    config.seeds, config.rates = (0, 1, 2), (1e-3, 3e-3, 1e-2)
+    config.steps, config.epochs, config.optimizer.warmup = 0, 1.0, 0
+    said = " ".join(timing.estimate(quiet(config), "do less").split())
+    expected = duration(2 * 100 + 3 * 1000 + 3 * 800)
+    assert said.startswith(f"time: at least about {expected} for 6 runs on this machine; each ")
+    assert said.endswith("each further learning rate of an arm: about 13 min; do less")
+    config.rates = (1e-3,)
+    said = timing.estimate(quiet(config), "do less")
+    assert said == f"time: about {duration(3100)} for 3 runs on this machine"
+
+
 def test_steps_are_timed(trained, monkeypatch):
     """By a clock of our own, which says how often each function was called."""
     (arm, *_) = trained.comparison.arms.values()
@@ -91,7 +106,8 @@ def test_steps_are_timed(trained, monkeypatch):
         return run_steps(states, arrays, keys, count, rates)
 
     def tested(*given):
-        seconds[0] += 3.0
+        seconds[0] += 3.0 + 100.0 * ("test" not in calls)  # it compiles once
+        calls.append("test")
         return evaluate(*given)
 
     monkeypatch.setattr(arm.program, "run_steps", counted)
@@ -102,7 +118,7 @@ def test_steps_are_timed(trained, monkeypatch):
     assert calls[:2] == [0, 1]
     every = evaluation_every(arm.config.eval, arm.program.feed.steps_per_epoch)
     tests = 2 + ((steps - 1) // every if every else 0)
-    assert (compiled, run) == (pytest.approx(0), pytest.approx(0.25 * steps + 3.0 * tests))
+    assert (compiled, run) == (pytest.approx(100), pytest.approx(0.25 * steps + 3.0 * tests))
 
 
 def test_without_data_no_time_is_given():

@@ -66,20 +66,37 @@ def test_a_resumed_run_drops_what_a_killed_process_wrote(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(("steps", "said"), [(1000, []), (40_000, ["about 66 min for the 39,880"])])
-def test_a_long_training_says_how_long_it_takes(tmp_path, monkeypatch, steps, said):
-    """A tenth of a second for a step, from the first line after compilation on."""
-    run, lines, clock = Run.of(tmp_path, "default", 0), [], [0.0]
+@pytest.mark.parametrize(
+    ("steps", "trials", "said"),
+    [
+        (600, False, []),
+        (4000, False, ["about 12 min for the 7,290 steps to come"]),
+        (4000, True, ["at least about 25 min for the 15,290 steps to come"]),
+    ],
+)
+def test_a_minute_of_steps_tells_how_long_the_rest_takes(
+    tmp_path, monkeypatch, steps, trials, said
+):
+    """A tenth of a second for a step with the tests; compilations, 600 seconds, don't come again.
+    Trials are followed by what is compared, 8,000 steps."""
+    runs = [Run.of(tmp_path, "default", seed) for seed in (0, 1)]
+    lines, clock = [], [0.0]
     monkeypatch.setattr(progress.time, "perf_counter", lambda: clock[0])
     bar = progress.Progress()
     bar.say = lines.append
     arm = types.SimpleNamespace(program=types.SimpleNamespace(steps=steps))
-    comparison = types.SimpleNamespace(arms={"default": arm}, runs=lambda workdir: [run])
-    with bar.of(comparison, tmp_path):
-        for now, step in ((100.0, 0), (130.0, 10), (141.0, 120), (200.0, 700)):
-            clock[0] = now
-            bar.moved(run, {"step": step})
-    assert [line.removesuffix(" steps to come") for line in lines] == said
+    stage = types.SimpleNamespace(
+        arms={"default": arm}, runs=lambda workdir: runs, tolerate_divergence=trials
+    )
+    with bar.of(stage, tmp_path, later=8000):
+        for now, run, step in ((600, 0, 0), (630, 0, 300), (1230, 1, 0), (1231, 1, 10)):
+            clock[0] = float(now)
+            bar.moved(runs[run], {"step": step})
+        assert lines == []
+        for now, step in ((1241, 110), (1271, 410), (1281, 510)):
+            clock[0] = float(now)
+            bar.moved(runs[1], {"step": step})
+    assert lines == said
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):

@@ -72,7 +72,7 @@ def test_a_bar_counts_the_steps_of_all_runs(tiny, tmp_path, monkeypatch, capsys,
         comparison.train(tmp_path)
     assert counted[-1] == config.steps
     assert (f"/{2 * config.steps} " in drawn.getvalue()) == terminal
-    assert "run seed 1: done" in capsys.readouterr().out.replace("[2/2] ", "")
+    assert "run 2 of 2, run seed 1: done" in capsys.readouterr().out
     with progress.of(comparison, tmp_path):  # continued: all is done
         pass
     assert (f" {2 * config.steps}/{2 * config.steps} " in drawn.getvalue()) == terminal

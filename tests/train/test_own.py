@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from PIL import Image
 
 from configs.default import default
 from mimetic_jax.base.errors import InputError
@@ -185,3 +186,21 @@ def own(**given):
 def test_bad_input_is_one_line(call, words):
     with pytest.raises(InputError, match=words):
         call()
+
+
+def test_images_that_were_added_since_a_run_are_counted(tiny, tmp_path):
+    """By `compare`, and beside the fingerprints that a training refuses."""
+    folder = class_folders(tmp_path / "images", 20)
+    settings = {"data.name": "folder", "data.dir": str(folder), "data.size": 8, "batch": 4}
+    config = tiny(**settings, steps=4)
+    config.model.patch = 4
+    said, workdir = [], tmp_path / "run"
+    quiet(config).train(workdir)
+    Comparison(config, say=said.append).table(workdir)
+    assert said == []
+    Image.new("RGB", (8, 8), (9, 9, 9)).save(folder / "dark" / "new.png")
+    Comparison(config, say=said.append).table(workdir)
+    words = "images has 37 train and 4 test images, but had 36 and 4 when run seed 0 was trained"
+    assert said == [words]
+    with pytest.raises(InputError, match=rf"{words}: .*\(fingerprint .* there, .* here"):
+        quiet(config).train(workdir)

@@ -31,7 +31,13 @@ def test_an_arm_trains_at_the_best_of_the_rates_it_tried(config, tmp_path):
     """The seed and the images of the trial are its own; what was chosen stays."""
     said, config.arms = [], {"default": {}}
     results = quiet(config, said.append).train(tmp_path)
-    assert "the arm tries the learning rates 1e-9, 1e-2 with one seed, tested on" in said[0]
+    assert "the arm tries the learning rates 1e-9, 1e-2 with seed 100, which is not" in said[0]
+    assert said.index("trial 2 of 2, learning rate 1e-2 of arm default, seed 100: starts") > 0
+    held_out, tested = (
+        [number for number, line in enumerate(said) if f"{kind} accuracy" in line]
+        for kind in ("held-out", "test")
+    )
+    assert 0 < max(held_out) < min(tested)
     found = json.loads((tmp_path / "config.json").read_text())["config"]
     assert (found["rates"], list(results.arms["default"].runs)) == ([], [0])
     chosen = found["arms"]["default"]["optimizer"]["learning_rate"]

@@ -73,7 +73,7 @@ def test_a_run_with_a_damaged_image_goes_on_once_that_is_mended(streamed, tmp_pa
     whole = path.read_bytes()
     path.write_bytes(whole[:60])
     config = streamed(**{"data.dir": str(images)})
-    with pytest.raises(InputError, match=f"{path.name} can't be decoded .*: mend it or remove it"):
+    with pytest.raises(InputError, match=f"{path.name} can't be decoded .*: mend or remove it"):
         trained(config, tmp_path / "run")
     path.write_bytes(whole)
     assert int(trained(config, tmp_path / "run").step) == 10

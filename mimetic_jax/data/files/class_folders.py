@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import unicodedata
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, check_no_pointer
-from mimetic_jax.data.home import SPLITS, parts_of, split_in_name, walk
+from mimetic_jax.data.home import SPLITS, alike, left_out, parts_of, split_in_name, walk
 
 _JPEG = (".jpeg", ".jpg", ".jpe", ".jfif")
 _SUFFIXES = (*_JPEG, ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+_PHOTOS = (".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".cr3", ".nef", ".arw")
+"""Suffixes of images that aren't read."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,7 +42,7 @@ class FileSource:
         try:
             data = (self.folder / self.files[index]).read_bytes()
         except OSError as error:
-            raise InputError(f"can't read {self.name(index)} ({error.strerror})") from error
+            raise InputError(f"{self.name(index)} can't be read ({error.strerror})") from error
         check_no_pointer(self.name(index), data)
         return data, int(self.labels[index])
 
@@ -62,7 +65,7 @@ class ClassFolders:
 
     Attributes:
         splits: by name, path and class of each image.
-        others: paths of the files that are no images, hidden ones excepted.
+        unread: the files that aren't read, hidden ones excepted, and why.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,12 +73,16 @@ class ClassFolders:
         self.splits: dict[str, list[tuple[str, str]]] = {}
         self._classes: dict[str, set[str]] = {}  # by split, with those that have no images
         tree = _walk(path)
-        self.others = [
-            f"{folder}/{name}".removeprefix("/") for folder, _, _, names in tree for name in names
+        others = [
+            f"{folder}/{name}".removeprefix("/") for folder, *_, names in tree for name in names
         ]
+        photos = [name for name in others if name.lower().endswith(_PHOTOS)]
+        self.unread = dict.fromkeys(photos, "not read here, save them as JPEG")
+        self.unread |= dict.fromkeys((x for x in others if x not in self.unread), "no image")
         with_images = [parts for _, parts, images, _ in tree if images]
         if not with_images:
-            raise InputError(f"{path} holds no images ({', '.join(_SUFFIXES)})")
+            said = self.unread and f"; {left_out(self.unread)}"
+            raise InputError(f"{path} holds no images ({', '.join(_SUFFIXES)}){said or ''}")
         has_splits = _has_splits(path, with_images)
         told = {split_in_name(Path(name).stem) for _, _, images, _ in tree for name in images}
         if not has_splits and "" not in told and len(told) > 1:
@@ -92,6 +99,19 @@ class ClassFolders:
             if split and images:
                 found = self.splits.setdefault(split, [])
                 found.extend((f"{folder}/{name}" if folder else name, label) for name in images)
+
+    def count_once(self, content: Callable[[Path], Hashable] | None = None) -> None:
+        """Leave out copies, as `alike` finds them: an image to test on is not trained on."""
+        of = {
+            self.path / file: split for split, images in self.splits.items() for file, _ in images
+        }
+        dropped = set()
+        for first, *copies in alike(sorted(of, key=lambda file: of[file] == "train"), content):
+            for name in (file.relative_to(self.path).as_posix() for file in copies):
+                self.unread[f"{name} of {first.relative_to(self.path)}"] = "copies"
+                dropped.add(name)
+        for split, images in self.splits.items():
+            self.splits[split] = [(file, label) for file, label in images if file not in dropped]
 
     def source(self, split: str) -> FileSource:
         """The images of a split. A class has the same number in every split."""
@@ -110,7 +130,7 @@ class ClassFolders:
             raise InputError(f"{self.path}: {file} is in no class folder")
         # An empty folder would shift the numbers of the classes after it.
         if split == "train" and (empty := sorted(self._classes[split] - found - {""})):
-            raise InputError(f"{self.path}: class folder {empty[0]} holds no images")
+            raise InputError(f"{self.path}: class folder {empty[0]} holds no images of its own")
         classes = sorted({label for _, label in self.splits.get("train", images)})
         if unexpected := sorted(found - set(classes)):
             raise InputError(f"{self.path}: {split} has class {unexpected[0]}, which train lacks")

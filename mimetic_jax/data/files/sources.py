@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from mimetic_jax.data.files.views import View, check_image, eval_view
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.data.files.views import View, check_image, color, eval_view
+
+_MOST_NAMED = 100  # images that can't be read
 
 
 class ImageSource(Protocol):
@@ -67,34 +72,93 @@ class Subset:
         return self.source.outline() + self.indices.tobytes()
 
 
-def load_all(source: ImageSource, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Load every image of a source into memory: uint8 [N, s, s, 3] and labels int32 [N].
+class UnreadableImages(InputError):
+    """Images that can't be read, named together."""
+
+
+Map: TypeAlias = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]
+"""A map over indices of images, without those that can't be read."""
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[Map]:
+    """Gives a map by threads; what it can't read is raised at the end, as one error."""
+    errors: list[str] = []
+
+    def mapped(call: Callable[[int], Any], indices: Iterable[int]) -> Iterator[Any]:
+        def tried(index: int) -> Any:
+            try:
+                return call(index)
+            except InputError as error:
+                return error
+
+        for result in pool.map(tried, indices):
+            if isinstance(result, InputError):
+                errors.append(str(result))
+            else:
+                yield result
+
+    with ThreadPoolExecutor(16) as pool:
+        yield mapped
+    if errors:
+        count = f"{len(errors):,} images: " if len(errors) > 1 else ""
+        said = "; ".join(sorted(errors)[:_MOST_NAMED])
+        more = f"; and {len(errors) - _MOST_NAMED:,} more" if len(errors) > _MOST_NAMED else ""
+        raise UnreadableImages(f"{count}{said}{more}: mend or remove {'them' if count else 'it'}")
+
+
+def load_all(
+    sources: Iterable[ImageSource], size: int
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], str]:
+    """Load every image of sources into memory: of each uint8 [N, s, s, 3] and labels int32 [N].
 
     The shorter side is resized to `size` and the center square kept, as by `eval_view`.
-    """
-    images = np.empty((len(source), size, size, 3), np.uint8)
-    labels = np.empty(len(source), np.int32)
-    view = View(size)
 
-    def load(index: int) -> None:
+    Returns:
+        The arrays, and a note on images of other colors than RGB; "" for none.
+
+    Raises:
+        UnreadableImages: some can't be read.
+    """
+    colors = Counter[str]()
+    with _reading() as mapped:
+        loaded = [_loaded(source, View(size), mapped, colors) for source in sources]
+    counts = [f"{count:,} {name}" for name, count in sorted(colors.items()) if name]
+    return loaded, f"{', '.join(counts)} images are read as RGB" if counts else ""
+
+
+def _loaded(
+    source: ImageSource, view: View, mapped: Map, colors: Counter[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    images = np.empty((len(source), view.size, view.size, 3), np.uint8)
+    labels = np.empty(len(source), np.int32)
+
+    def load(index: int) -> str:
         data, labels[index] = source.read(index)
         images[index] = eval_view(view, data, source.name(index))
+        return color(data)
 
-    with ThreadPoolExecutor(8) as pool:
-        for _ in pool.map(load, range(len(source))):
-            pass
+    colors.update(mapped(load, range(len(source))))
     return images, labels
 
 
-def contents(source: ImageSource, most_bytes: int = 2**29) -> bytes:
-    """A hash of a source's images, their labels and their order.
+def contents(*sources: ImageSource, most_bytes: int = 2**29) -> bytes:
+    """Hashes of sources' images, their labels and their order, one after the other.
 
     Of images that have more than `most_bytes` together, an even sample of about so many bytes is
     read: about 5,000 of ImageNet's. Their number, and what `outline` gives, count for all.
 
-    What is read is checked as well as it can be without decoding it: a damaged image that is hashed
-    here would else end a run that is recorded with this hash, and couldn't be mended.
+    What is read is checked: a damaged image that is hashed here would else end a run that is
+    recorded with this hash, and couldn't be mended.
+
+    Raises:
+        UnreadableImages: some of what is read can't be.
     """
+    with _reading() as mapped:
+        return b"".join([_hashed(source, most_bytes, mapped) for source in sources])
+
+
+def _hashed(source: ImageSource, most_bytes: int, mapped: Map) -> bytes:
     digest = hashlib.sha256(repr((len(source), source.num_classes)).encode())
     digest.update(source.outline())
 
@@ -103,13 +167,11 @@ def contents(source: ImageSource, most_bytes: int = 2**29) -> bytes:
         check_image(data, source.name(index))
         return hashlib.sha256(data).digest() + label.to_bytes(4, "big"), len(data)
 
-    total = 0
-    with ThreadPoolExecutor(16) as pool:
-        order = _evenly(len(source))
-        while total < most_bytes and (some := list(itertools.islice(order, 256))):
-            for image, size in pool.map(hashed, some):
-                digest.update(image)
-                total += size
+    total, order = 0, _evenly(len(source))
+    while total < most_bytes and (some := list(itertools.islice(order, 256))):
+        for image, size in mapped(hashed, some):
+            digest.update(image)
+            total += size
     return digest.digest()
 
 

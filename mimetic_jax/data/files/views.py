@@ -134,13 +134,13 @@ def eval_view(view: View, data: bytes, name: str = "image") -> np.ndarray:
 def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarray:
     """Decode a JPEG, PNG or other image file: uint8 [h, w, 3].
 
-    The same pixels as `PIL.Image.open(...).convert("RGB")`, bit for bit: gray and CMYK become RGB,
-    transparency is dropped and EXIF orientation ignored, as ImageFolder loaders do. Two
+    The pixels of `PIL.Image.open(...)`, turned as their EXIF orientation says, and of its
+    `convert("RGB")`, bit for bit: gray and CMYK become RGB, transparency is dropped. Two
     differences: 16-bit gray, and a PGM of more than 8 bits, is scaled to 8 bits, where Pillow clips
-    it; gray of 32 bits is refused, because its range is unknown. JPEGs are decoded by OpenCV, which
-    is faster and releases Python's lock; its own thread pool is off.
+    it; gray of 32 bits is refused, because its range is unknown. JPEGs that needn't be turned are
+    decoded by OpenCV, which is faster and releases Python's lock; its own thread pool is off.
 
-    A `reduction` of 2 or 4 decodes a gray or RGB JPEG to a half or a quarter of its height and
+    A `reduction` of 2 or 4 decodes what `jpeg_shape` knows to a half or a quarter of its height and
     width, rounded up, at less cost. Other images come at full size.
     """
     if jpeg_shape(data):
@@ -159,7 +159,7 @@ def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarra
 
 
 def jpeg_shape(data: bytes) -> tuple[int, int] | None:
-    """Height and width from the header of a complete gray or RGB JPEG; None for anything else.
+    """Height and width from the header of a complete, upright gray or RGB JPEG; None for others.
 
     "Complete" means that an end marker follows: some decoders fill missing rows with gray.
     """
@@ -179,8 +179,23 @@ def jpeg_shape(data: bytes) -> tuple[int, int] | None:
             whole = data.rfind(b"\xff\xd9", at) > 0
             good = height and width and data[at + 9] in (1, 3) and whole
             return (height, width) if good else None
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if marker == 0xE1 and _may_turn(data[at + 4 : end]):
+            return None
+        at = end
     return None
+
+
+def _may_turn(segment: bytes) -> bool:
+    """Whether metadata of a JPEG, EXIF or XMP, has an orientation that Pillow could turn it by."""
+    from PIL import ExifTags, Image
+
+    if not segment.startswith(b"Exif"):
+        return b"tiff:Orientation" in segment
+    exif = Image.Exif()
+    with contextlib.suppress(Exception):  # damaged: it turns nothing
+        exif.load(segment)
+    return exif.get(ExifTags.Base.Orientation, 1) != 1
 
 
 @functools.cache
@@ -193,8 +208,13 @@ def opencv() -> Any:
 
 
 def _decode_by_pillow(data: bytes, name: str) -> np.ndarray:
+    from PIL import ImageOps
+
     with _opened(data, name) as file:
         image: Image.Image = file
+        image.load()
+        with contextlib.suppress(Exception):  # damaged metadata turn nothing
+            ImageOps.exif_transpose(image, in_place=True)
         if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
             raise InputError(
                 f"{name} can't be decoded (32-bit gray has no known range: convert it to 8 or "
@@ -209,10 +229,18 @@ def _decode_by_pillow(data: bytes, name: str) -> np.ndarray:
 
 
 def check_image(data: bytes, name: str) -> None:
-    """Check, as far as possible without decoding, that these are the bytes of an image."""
+    """Check that these are the bytes of an image, decoding only JPEGs of other kinds than most."""
     if not jpeg_shape(data):
         with _opened(data, name) as file:
-            file.verify()
+            file.load() if file.format in ("JPEG", "MPO") else file.verify()
+
+
+def color(data: bytes) -> str:
+    """The color that becomes RGB, "gray" or "CMYK"; "" for others, and for damaged images."""
+    with contextlib.suppress(InputError), _opened(data, "") as file:
+        gray = file.mode.startswith(("1", "L", "I", "F"))
+        return "gray" if gray else "CMYK" if file.mode == "CMYK" else ""
+    return ""
 
 
 @contextlib.contextmanager
@@ -229,4 +257,4 @@ def _opened(data: bytes, name: str) -> Iterator[Image.Image]:
         reason = error_text(error)
         if isinstance(error, UnidentifiedImageError):
             reason = f"no known image format in its {len(data)} bytes"
-        raise InputError(f"{name} can't be decoded ({reason}): mend it or remove it") from error
+        raise InputError(f"{name} can't be decoded ({reason})") from error

@@ -109,6 +109,7 @@ class ImageDataset(_Parts):
         num_classes: number of classes, those without examples included.
         any_channels: whether images of a height of 1, 3 or 4 may have more than 4 channels; else
             they are refused as arrays of another order, [N, C, h, w].
+        notes: what a reader of results should know of the images; "" for none.
 
     Raises:
         InputError: the arrays contradict each other or this description.
@@ -121,6 +122,7 @@ class ImageDataset(_Parts):
     test_labels: np.ndarray
     num_classes: Annotated[int, COUNT]
     any_channels: bool = False
+    notes: str = ""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -226,10 +228,7 @@ class StreamedDataset(_Parts):
         Of each split they depend on all images up to 512 MiB, and beyond that on an even sample of
         so much: see `sources.contents`. Reading every image of ImageNet would take hours.
         """
-        digest = hashlib.sha256()
-        for source in (self.train, self.test):
-            digest.update(contents(source))
-        return digest.hexdigest()[:16]
+        return hashlib.sha256(contents(self.train, self.test)).hexdigest()[:16]
 
 
 def info_of(dataset: ImageDataset) -> DatasetInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 
 import numpy as np
@@ -68,10 +69,11 @@ def describe_own(
 
     Takes what `load_own` takes, and the images if they are loaded; otherwise files are listed.
     """
-    path, side, notes = _own_path(name, data_dir), size or OWN_SIDES[name], ""
+    path, side = _own_path(name, data_dir), size or OWN_SIDES[name]
+    notes = getattr(dataset, "notes", "")
     if dataset is None:
-        tree = _own_folders(path)
-        dataset, notes = _own_sources(tree), left_out(dict.fromkeys(tree.others, "no image"))
+        tree = _own_folders(path, name)
+        dataset, notes = _own_sources(tree), left_out(tree.unread)
     return DatasetInfo(
         name_of(path),
         (side, side, 3),
@@ -88,18 +90,19 @@ def load_own(name: str, data_dir: str | None, size: int) -> ImageDataset | Strea
 
     If there is no test split, the validation split is tested on; with both, its images aren't
     used. If there is neither, a tenth of each class is held out, always the same images:
-    rounded, hence none of a class of fewer than five.
+    rounded, hence none of a class of fewer than five. An image counts once: links are followed,
+    and copies left out where images are held in memory.
     """
     need("reading images", "data")
     path = _own_path(name, data_dir)
-    sources = _own_sources(_own_folders(path))
+    sources = _own_sources(_own_folders(path, name))
     streamed = name == "folder_streamed"
     return sources if streamed else _in_memory(name_of(path), sources, size or OWN_SIDES[name])
 
 
 def _in_memory(name: str, sources: StreamedDataset, side: int) -> ImageDataset:
-    train, test = (load_all(source, side) for source in (sources.train, sources.test))
-    return ImageDataset(name, *train, *test, sources.num_classes)
+    (train, test), notes = load_all((sources.train, sources.test), side)
+    return ImageDataset(name, *train, *test, sources.num_classes, notes=notes)
 
 
 def _sources(info: DatasetInfo, root: Path, num_classes: int) -> StreamedDataset:
@@ -151,9 +154,12 @@ def _own_path(name: str, data_dir: str | None) -> Path:
     return existing(_folder(data_dir))
 
 
-def _own_folders(path: Path) -> ClassFolders:
+def _own_folders(path: Path, name: str) -> ClassFolders:
     try:
-        return ClassFolders(path)
+        tree = ClassFolders(path)
+        # Files that stream may be too many to compare their bytes.
+        tree.count_once(_inode if name == "folder_streamed" else None)
+        return tree
     except InputError as error:
         if name := unpacked_in(path):
             raise InputError(
@@ -161,6 +167,11 @@ def _own_folders(path: Path) -> ClassFolders:
                 f"--config.data.name={name}"
             ) from error
         raise
+
+
+def _inode(file: Path) -> Hashable:
+    found = file.stat() if file.exists() else None
+    return (found.st_dev, found.st_ino) if found else file
 
 
 def _folder(data_dir: str) -> Path:

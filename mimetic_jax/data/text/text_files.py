@@ -13,6 +13,7 @@ from pathlib import Path
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.home import (
     NotUTF8,
+    alike,
     existing,
     expanded,
     left_out,
@@ -136,8 +137,7 @@ def _contents(path: Path, files: list[Path], unread: dict[str, str]) -> dict[Pat
     if path.is_file():
         return {path: "".join(parts_of(path))}
     texts: dict[Path, str] = {}
-    first: dict[str, str] = {}  # name by text
-    for file in sorted(files, key=Path.is_symlink):  # a text counts under its own name
+    for file in files:
         name = str(file.relative_to(path))
         try:
             text = "".join(parts_of(file)) if file.stat().st_size else ""
@@ -149,11 +149,13 @@ def _contents(path: Path, files: list[Path], unread: dict[str, str]) -> dict[Pat
         elif "\0" in text:
             line = text.count("\n", 0, text.index("\0")) + 1
             unread[f"line {line:,} of {name}"] = "a zero byte"
-        elif text in first:
-            unread[f"{name} of {first[text]}"] = "copies"
         else:
-            texts[file], first[text] = text, name
-    return dict(sorted(texts.items()))
+            texts[file] = text
+    for first, *copies in alike(texts, texts.__getitem__):
+        for file in copies:
+            unread[f"{file.relative_to(path)} of {first.relative_to(path)}"] = "copies"
+            del texts[file]
+    return texts
 
 
 def _splits(folder: Path, files: list[Path]) -> list[Path]:

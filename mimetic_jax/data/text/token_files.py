@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import codecs
-import hashlib
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, check_no_pointer
-from mimetic_jax.data.home import left_out, name_of, split_in_name, split_of
+from mimetic_jax.data.home import alike, left_out, name_of, split_in_name, split_of
 from mimetic_jax.data.text.tokens import Corpus, starts
 
 SUFFIXES = frozenset((".bin", ".npy"))
@@ -102,31 +101,19 @@ def _splits(
     if not any(told.values()) or path.is_file():
         told = dict.fromkeys(files, _WHOLE)
     splits: defaultdict[str, list[Path]] = defaultdict(list)
-    unread, notes = {}, []
-    equal: defaultdict[tuple[int, bytes], dict[str, Path]] = defaultdict(dict)
-    sizes = Counter(file.stat().st_size for file in files)
-    for file in sorted(files, key=Path.is_symlink):
-        name, split, size = str(file.relative_to(below)), told[file], file.stat().st_size
-        if not split:
-            unread[name] = "no split in its name"
-            continue
-        firsts = equal[size, _digest(file) if sizes[size] > 1 else b""]
-        if first := firsts.get(split):
-            unread[f"{name} of {first.name}"] = "copies"
-            continue
-        if firsts:
-            notes.append(f"{name} is a copy of {' and '.join(one.name for one in firsts.values())}")
-        firsts[split] = file
-        splits[split].append(file)
+    names = {file: str(file.relative_to(below)) for file in files}
+    unread = {names[file]: "no split in its name" for file in files if not told[file]}
+    notes = []
+    for group in alike(file for file in files if told[file]):
+        firsts: dict[str, Path] = {}  # by split
+        for file in group:
+            if (first := firsts.setdefault(told[file], file)) is not file:
+                unread[f"{names[file]} of {first.name}"] = "copies"
+        for split, file in firsts.items():
+            splits[split].append(file)
+        first, *others = firsts.values()
+        notes += [f"{names[other]} is a copy of {first.name}" for other in others]
     return {split: sorted(parts) for split, parts in splits.items()}, unread, notes
-
-
-def _digest(file: Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").digest()
-    except OSError as error:
-        raise InputError(f"can't read {file} ({error.strerror})") from error
 
 
 def _joined(files: Sequence[Path], vocabulary: int, bits: int) -> tuple[np.ndarray, int]:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -16,6 +17,11 @@ from jax.experimental import multihost_utils
 
 EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h: the launch scripts restart a job that ends with it."""
+
+_ANSWER = (
+    "stopping after the steps that are being computed, which are saved; Ctrl-C again stops without "
+    "saving them"
+)
 
 _requested = threading.Event()
 _points = itertools.count()
@@ -29,8 +35,9 @@ class Preempted(Exception):
 def listening() -> Iterator[None]:
     """While this lasts, SIGTERM or SIGINT (Ctrl-C) asks for a stop at the next step.
 
-    A second SIGINT does what it does without this, so as a rule it raises KeyboardInterrupt. One
-    that is ignored, as in a background job, stays so. Other threads than the main one can't listen.
+    SIGINT is answered at once, on stderr. A second one does what it does without this, so as a rule
+    it raises KeyboardInterrupt. One that is ignored, as in a background job, stays so. Other
+    threads than the main one can't listen.
 
     Several processes listen through JAX's coordination service, which passes the SIGTERM of one to
     all, so that they stop at the same step; SIGINT is passed on to it.
@@ -57,11 +64,38 @@ def listening() -> Iterator[None]:
     try:
         for number in before:
             signal.signal(number, note)
-        yield
+        with _answering() if signal.SIGINT in before else contextlib.nullcontext():
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         _requested.clear()
+
+
+@contextlib.contextmanager
+def _answering() -> Iterator[None]:
+    """Answer the first SIGINT, also while the main thread waits for a device or a compiler, where
+    Python's handlers don't run."""
+    signals, written = os.pipe()
+    os.set_blocking(written, False)
+    other = signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+
+    def answer() -> None:
+        answered = False
+        while number := os.read(signals, 1):
+            if number[0] == signal.SIGINT and not answered:
+                print(f"\n{_ANSWER}", file=sys.stderr, flush=True)
+                answered = True
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(other)
+        os.close(written)
+        thread.join()
+        os.close(signals)
 
 
 def should_stop() -> bool:

@@ -84,7 +84,7 @@ class Claim:
     def joined(self, other: Claim, workdir: AnyPath) -> Claim:
         """This claim with the seeds, arms and fingerprints of another one of the same workdir."""
         check_continues(f"workdir {workdir}", other.config, self.config)
-        for arm in self.data.keys() & other.data.keys():
+        for arm in sorted(self.data.keys() & other.data.keys()):
             where = f"arm {arm} of workdir {workdir}"
             check_fingerprint(where, "data", other.data[arm], self.data[arm])
         for path in self.sources.keys() & other.sources.keys():

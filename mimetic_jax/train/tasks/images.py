@@ -48,6 +48,7 @@ class ImageTask(Task):
         self.augmentation = _device_augmentation(config, info)
         self.mixing = datasets.Mixing(**config.data.mix)
         self.smoothing, self.eval_fraction = config.label_smoothing, config.data.eval_fraction
+        self._tested = "held-out" if config.data.held_out else "test"
         if self.eval_fraction < 1 and shape[0] != shape[1]:
             raise InputError(
                 f"data.eval_fraction {self.eval_fraction} cuts a square, but images are "
@@ -210,8 +211,10 @@ class ImageTask(Task):
     def evaluation(self, sums: dict[str, Any]) -> Evaluation:
         count = max(int(sums["count"]), 1)
         accuracy, loss = int(sums["correct"]) / count, float(sums["loss"]) / count
-        shown = f"test accuracy {100 * accuracy:5.2f} %  loss {loss:.4f}  ({count:,} examples)"
-        return Evaluation({"accuracy": accuracy, "loss": loss}, count, shown)
+        shown = f"{self._tested} accuracy {100 * accuracy:5.2f} %  loss {loss:.4f}"
+        return Evaluation(
+            {"accuracy": accuracy, "loss": loss}, count, f"{shown}  ({count:,} examples)"
+        )
 
     def batch_shapes(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
         return (

@@ -152,9 +152,14 @@ def test_suffixes_of_images_and_other_files(make):
     """Of browsers, cameras and old systems; hidden files are no others."""
     images = [f"cat/{n}{end}" for n, end in enumerate((".JPG", ".jfif", ".jpe", ".gif", ".TIF"))]
     others = ["cat/Thumbs.db", "cat/x", "notes.txt", "cat/.DS_Store", "__MACOSX/cat/._0.jpg"]
-    folder = make([*images, *others])
+    folder = make([*images, *others, "cat/photo.HEIC"])
     assert found(folder, "train") == (dict.fromkeys(images, "cat"), ["cat"])
-    assert ClassFolders(folder).others == ["notes.txt", "cat/Thumbs.db", "cat/x"]
+    unread = dict.fromkeys(("notes.txt", "cat/Thumbs.db", "cat/x"), "no image")
+    unread["cat/photo.HEIC"] = "not read here, save them as JPEG"
+    assert ClassFolders(folder).unread == unread
+    (folder / "other").mkdir()
+    (folder / "other/1.heic").touch()
+    refused(lambda: ClassFolders(folder / "other"), "no images", "1.heic: not read here, save them")
 
 
 def test_links_to_folders_elsewhere_are_followed(tmp_path):
@@ -174,7 +179,7 @@ def test_links_to_nothing_and_pointers_of_git_lfs_are_named(make):
     (folder / "dead/3.png").symlink_to("no.png")
     images = source(folder, "train")
     assert images.read(0)[0] == b"cat/1.png"
-    refused(lambda: images.read(1), f"can't read {folder}/dead/3.png (No such file")
+    refused(lambda: images.read(1), f"{folder}/dead/3.png can't be read (No such file")
     refused(lambda: images.read(2), "dog/2.png is a Git LFS pointer")
 
 
@@ -187,3 +192,25 @@ def test_a_folder_behind_a_link_counts_once_under_its_own_name(make):
     (folder / "data" / "zebra" / "up").symlink_to("..")
     expected = {"data/zebra/1.png": "zebra", "else/dog/2.png": "dog"}
     assert found(folder / "data", "train") == (expected, ["dog", "zebra"])
+
+
+def test_an_image_counts_once(make):
+    """Under its own name rather than a link's, and where it is tested on."""
+    names = {"test/dog/9.png": "a", "train/cat/1.png": "b", "train/dog/0.png": "c"}
+    copies = {"train/dog/2.png": "a", "train/dog/3.png": "c"}
+    folder = make(["train/cat/7.png"], **names, **copies)
+    (folder / "train/cat/0.png").symlink_to(folder / "train/cat/1.png")
+    tree = ClassFolders(folder)
+    tree.count_once()
+    assert {name for images in tree.splits.values() for name, _ in images} == {
+        *names,
+        "train/cat/7.png",
+    }
+    assert {name: tree.unread[name] for name in sorted(tree.unread)} == dict.fromkeys(
+        (
+            "train/cat/0.png of train/cat/1.png",
+            "train/dog/2.png of test/dog/9.png",
+            "train/dog/3.png of train/dog/0.png",
+        ),
+        "copies",
+    )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mimetic_jax.data.files import sources
 from mimetic_jax.data.files.class_folders import ClassFolders
 from mimetic_jax.data.files.sources import Subset, contents, load_all
 from tests.data.made import decoded, encode, refused
@@ -32,7 +33,8 @@ def test_a_part_is_read_in_its_order(source):
 
 
 def test_a_small_source_is_loaded_whole(source):
-    images, labels = load_all(source, 5)
+    ((images, labels), _), note = load_all((source, source), 5)
+    assert note == ""
     assert images.shape == (12, 5, 5, 3)
     assert images.dtype == np.uint8
     assert np.array_equal(labels, source.labels)
@@ -54,11 +56,34 @@ def test_contents_are_of_every_image(source, tmp_path, changed):
 def test_a_damaged_image_is_named(source, tmp_path):
     path = tmp_path / "train/class1/2.png"
     path.write_bytes(path.read_bytes()[:-20])
-    words = f"{path} can't be decoded (", "): mend it or"
+    words = f"{path} can't be decoded (", "): mend or remove it"
     refused(lambda: contents(source), *words)
     path.write_bytes(b"<html>404</html>")
     refused(lambda: contents(source), *words)
-    refused(lambda: load_all(source, 5), *words)
+    refused(lambda: load_all([source], 5), *words)
+
+
+def test_all_unreadable_images_are_named_at_once(source, tmp_path, monkeypatch):
+    """Of every split, in order, whatever is wrong with each."""
+    (tmp_path / "train/class2/0.png").write_bytes(b"")
+    (tmp_path / "train/class0/3.png").unlink()
+    (tmp_path / "train/class1/1.png").write_text("version https://git-lfs.github.com/spec/v1\n")
+    parts = Subset(source, np.arange(6)), Subset(source, np.arange(6, 12))
+    for read in (lambda: load_all(parts, 5), lambda: contents(*parts)):
+        said = refused(read, "3 images: ", "git lfs pull", ": mend or remove them")
+        named = [said.index(f"/{name}.png") for name in ("class0/3", "class1/1", "class2/0")]
+        assert named == sorted(named)
+    monkeypatch.setattr(sources, "_MOST_NAMED", 2)
+    said = refused(lambda: contents(*parts), "; and 1 more: ")
+    assert "class2" not in said
+
+
+def test_images_of_other_colors_are_counted(source, tmp_path):
+    for name, mode in (("class0/0", "L"), ("class0/1", "1"), ("class2/3", "CMYK")):
+        path = tmp_path / f"train/{name}.png"
+        Image.open(path).convert(mode).save(path, "TIFF")
+    parts = Subset(source, np.arange(6)), Subset(source, np.arange(6, 12))
+    assert load_all(parts, 5)[1] == "1 CMYK, 2 gray images are read as RGB"
 
 
 def test_contents_are_of_the_labels_and_the_order(source):
@@ -107,6 +132,6 @@ def test_real_tiny_imagenet_is_read():
         for index in range(0, len(source), 97):
             file = source.name(index).rpartition("/")[2]
             assert file.startswith(name.format(source.classes[source.labels[index]]))
-    images, _ = load_all(Subset(source, np.arange(0, len(source), 10)), 64)
+    ((images, _),), _ = load_all([Subset(source, np.arange(0, len(source), 10))], 64)
     pixels = np.asarray(decoded(source.read(10)[0]))
     assert np.array_equal(images[1], pixels)

@@ -3,6 +3,7 @@
 import functools
 import io
 import math
+import re
 import sys
 
 import numpy as np
@@ -13,6 +14,8 @@ from PIL import Image
 
 from mimetic_jax.data.files.views import (
     View,
+    check_image,
+    color,
     decode,
     eval_view,
     jpeg_shape,
@@ -166,11 +169,34 @@ def test_pixels_are_those_of_pillow(kind):
     assert np.array_equal(pixels, expected)
 
 
-@pytest.mark.parametrize("orientation", [1, 3, 6])
-def test_orientation_is_ignored(orientation):
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_photos_are_upright(kind, orientation):
+    """Seen through any view; the turns are those that the standard lists, in NumPy."""
     exif = Image.Exif()
     exif[0x0112] = orientation
-    assert np.array_equal(decode(encoded("JPEG", exif=exif)), decode(encoded("JPEG")))
+    data, stored = encoded(kind, exif=exif), decode(encoded(kind))
+    shown = stored.swapaxes(0, 1) if orientation > 4 else stored
+    shown = shown[::-1] if orientation in (3, 4, 7, 8) else shown
+    shown = shown[:, ::-1] if orientation in (2, 3, 6, 7) else shown
+    assert np.array_equal(decode(data), shown)
+    upright, view = encode(shown, "PNG"), View(8)
+    assert np.array_equal(eval_view(view, data), eval_view(view, upright))
+    one, other = (train_view(view, x, np.random.default_rng(0)) for x in (data, upright))
+    assert np.array_equal(one, other)
+
+
+def test_damaged_metadata_turn_nothing():
+    for exif in (b"Exif\0\0MM\0*\0\0\0\x08\0\x09", b"Exif\0\0nonsense", b"Exif\0\0"):
+        for kind in ("JPEG", "WEBP"):
+            assert np.array_equal(decode(encoded(kind, exif=exif)), decode(encoded(kind)))
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_colors_that_become_rgb_have_names(kind):
+    expected = "CMYK" if "CMYK" in kind else "gray" if re.search("gray|black", kind) else ""
+    assert color(FILES[kind]) == expected
+    assert color(FILES[kind][:3]) == ""
 
 
 def test_sixteen_bit_gray_is_scaled():
@@ -214,7 +240,8 @@ def test_a_reduced_jpeg_is_the_average_of_the_whole(kind, reduction):
 @pytest.mark.parametrize("kept", [0.0, 0.02, 0.3, 0.6])
 def test_a_truncated_file_is_named(kind, kept):
     data = FILES[kind][: int(kept * len(FILES[kind]))]
-    refused(lambda: decode(data, "cat.JPEG"), "cat.JPEG can't be decoded")
+    for read in (decode, check_image):
+        refused(functools.partial(read, data, "cat.JPEG"), "cat.JPEG can't be decoded")
 
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(%pipe%id)\n"

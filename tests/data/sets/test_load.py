@@ -91,11 +91,31 @@ def test_the_sizes_are_known_before_an_image_is_decoded(tmp_path, name):
     assert (info.num_train, info.num_test, info.num_classes) == (54, 6, 3)
     assert info.image_shape == ((224, 224, 3) if info.streamed else (64, 64, 3))
     # A loaded set is described without listing its files.
-    (tmp_path / "red" / "0.png").write_bytes((tmp_path / "red" / "1.png").read_bytes())
+    Image.new("RGB", (12, 10)).save(tmp_path / "red" / "0.png")
     data = load_own(name, str(tmp_path), 0)
     for file in tmp_path.rglob("*.png"):
         file.unlink()
     assert describe_own(name, str(tmp_path), 0, data) == info
+
+
+def test_copies_are_left_out_of_ones_own_images(tmp_path):
+    """Of those that stream links alone."""
+    fill(tmp_path, COUNTS)
+    (tmp_path / "blue/copy.png").write_bytes((tmp_path / "red/3.png").read_bytes())
+    (tmp_path / "green/link.png").symlink_to(tmp_path / "red/4.png")
+    (tmp_path / "red/dead.png").symlink_to("nothing.png")
+    unread = "green/link.png of red/4.png"
+    info = describe_own("folder_streamed", str(tmp_path), 0)
+    assert (sum((info.num_train, info.num_test)), info.notes) == (
+        62,
+        f"left out: 1 ({unread}: copies)",
+    )
+    info = describe_own("folder", str(tmp_path), 8)
+    assert info.num_train + info.num_test == 61
+    assert "blue/copy.png of red/3.png" in info.notes or "red/3.png of blue/copy.png" in info.notes
+    refused(
+        lambda: load_own("folder", str(tmp_path), 8), "red/dead.png can't be read (No such file"
+    )
 
 
 def test_streamed_images_and_a_part(tmp_path):

@@ -1,8 +1,10 @@
 """Being told to stop at moments that a signal to a process can't be aimed at."""
 
+import ctypes
 import itertools
 import os
 import signal
+import sys
 import threading
 
 import jax
@@ -44,6 +46,22 @@ def test_a_signal_asks_for_a_stop(handlers, number):
             assert preemption.should_stop()
         assert handlers() == before
         assert not preemption.should_stop()
+
+
+def test_ctrl_c_is_answered_while_python_handles_no_signals(handlers, monkeypatch):
+    """As in a compiler: here the main thread waits in C until it is answered."""
+    answered, said = os.pipe()
+    press = threading.Thread(
+        target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+    )
+    with os.fdopen(answered), os.fdopen(said, "w") as stderr, preemption.listening():
+        monkeypatch.setattr(sys, "stderr", stderr)
+        press.start()
+        text = ctypes.create_string_buffer(200)
+        ctypes.CDLL(None).read(answered, text, 200)
+        assert b"Ctrl-C again stops without saving" in text.value
+        assert preemption.should_stop()
+        press.join()
 
 
 @pytest.mark.parametrize("first", [[], [signal.SIGTERM]])
