@@ -108,21 +108,19 @@ def _reading() -> Iterator[Map]:
 
 
 def load_all(
-    sources: Iterable[ImageSource], size: int
+    sources: Iterable[ImageSource], view: View
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], str]:
-    """Load every image of sources into memory: of each uint8 [N, s, s, 3] and labels int32 [N].
-
-    The shorter side is resized to `size` and the center square kept, as by `eval_view`.
+    """Load every image of sources into memory, by `eval_view`.
 
     Returns:
-        The arrays, and a note on images of other colors than RGB; "" for none.
+        Of each source uint8 [N, s, s, 3] and labels int32 [N], and a note on images of other colors than RGB; "" for none.
 
     Raises:
         UnreadableImages: some can't be read.
     """
     colors = Counter[str]()
     with _reading() as mapped:
-        loaded = [_loaded(source, View(size), mapped, colors) for source in sources]
+        loaded = [_loaded(source, view, mapped, colors) for source in sources]
     counts = [f"{count:,} {name}" for name, count in sorted(colors.items()) if name]
     return loaded, f"{', '.join(counts)} images are read as RGB" if counts else ""
 

@@ -31,6 +31,8 @@ class View:
         scale: least and greatest area of a crop, as parts of the image's.
         ratio: least and greatest width / height of a crop.
         interpolation: that of crops: "bilinear", "bicubic", or "random" for either.
+        upright: whether images are turned as their EXIF orientation says, as viewers show them.
+            ImageFolder loaders, with which published accuracies were reached, ignore it.
     """
 
     size: int
@@ -38,6 +40,7 @@ class View:
     scale: tuple[float, ...] = (0.08, 1.0)
     ratio: tuple[float, ...] = (3 / 4, 4 / 3)
     interpolation: str = "bilinear"
+    upright: bool = False
 
 
 def random_crop(
@@ -81,8 +84,8 @@ def train_view(
     ImageNet files, is 0.6 of 255 levels at 224 pixels and 2.9 at 64; Pillow's own bicubic differs
     by 1.2 and 1.5.
     """
-    shape = jpeg_shape(data)
-    pixels = None if shape else decode(data, name)
+    shape = jpeg_shape(data, view.upright)
+    pixels = None if shape else decode(data, name, upright=view.upright)
     full_height, full_width = shape if pixels is None else pixels.shape[:2]  # type: ignore[misc]
     top, left, height, width = random_crop(rng, full_height, full_width, view.scale, view.ratio)
     cubic = view.interpolation == "bicubic"
@@ -91,7 +94,7 @@ def train_view(
     if pixels is None:
         surplus = min(height, width) // view.size
         reduction = 4 if surplus >= 4 else 2 if surplus >= 2 else 1
-        pixels = decode(data, name, reduction=reduction)
+        pixels = decode(data, name, reduction=reduction, upright=view.upright)
     if pixels.shape[0] < full_height:
         down, across = pixels.shape[0] / full_height, pixels.shape[1] / full_width
         bottom, right = round((top + height) * down), round((left + width) * across)
@@ -119,7 +122,7 @@ def eval_view(view: View, data: bytes, name: str = "image") -> np.ndarray:
     """
     from PIL import Image
 
-    pixels, size = decode(data, name), view.size
+    pixels, size = decode(data, name, upright=view.upright), view.size
     height, width = pixels.shape[:2]
     shorter = math.floor(size / view.fraction)
     if height <= width:
@@ -131,19 +134,21 @@ def eval_view(view: View, data: bytes, name: str = "image") -> np.ndarray:
     return np.ascontiguousarray(np.asarray(resized)[top : top + size, left : left + size])
 
 
-def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarray:
+def decode(
+    data: bytes, name: str = "image", *, reduction: int = 1, upright: bool = False
+) -> np.ndarray:
     """Decode a JPEG, PNG or other image file: uint8 [h, w, 3].
 
-    The pixels of `PIL.Image.open(...)`, turned as their EXIF orientation says, and of its
-    `convert("RGB")`, bit for bit: gray and CMYK become RGB, transparency is dropped. Two
-    differences: 16-bit gray, and a PGM of more than 8 bits, is scaled to 8 bits, where Pillow clips
-    it; gray of 32 bits is refused, because its range is unknown. JPEGs that needn't be turned are
-    decoded by OpenCV, which is faster and releases Python's lock; its own thread pool is off.
+    The same pixels as `PIL.Image.open(...).convert("RGB")`, bit for bit, turned as their EXIF
+    orientation says if they become `upright`: gray and CMYK become RGB, transparency is dropped.
+    Two differences: 16-bit gray, and a PGM of more than 8 bits, is scaled to 8 bits, where Pillow
+    clips it; gray of 32 bits is refused, because its range is unknown. JPEGs that needn't be turned
+    are decoded by OpenCV, which is faster and releases Python's lock; its own thread pool is off.
 
     A `reduction` of 2 or 4 decodes what `jpeg_shape` knows to a half or a quarter of its height and
     width, rounded up, at less cost. Other images come at full size.
     """
-    if jpeg_shape(data):
+    if jpeg_shape(data, upright):
         cv2 = opencv()
         # Despite "GRAYSCALE" these flags only reduce; IMREAD_REDUCED_COLOR_2 would set BGR as well.
         halved, quartered = cv2.IMREAD_REDUCED_GRAYSCALE_2, cv2.IMREAD_REDUCED_GRAYSCALE_4
@@ -155,11 +160,12 @@ def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarra
             pixels = None
         if pixels is not None:
             return pixels
-    return _decode_by_pillow(data, name)
+    return _decode_by_pillow(data, name, upright)
 
 
-def jpeg_shape(data: bytes) -> tuple[int, int] | None:
-    """Height and width from the header of a complete, upright gray or RGB JPEG; None for others.
+def jpeg_shape(data: bytes, upright: bool = False) -> tuple[int, int] | None:
+    """Height and width from the header of a complete gray or RGB JPEG; None for anything else, and
+    for one that is to be turned to become `upright`.
 
     "Complete" means that an end marker follows: some decoders fill missing rows with gray.
     """
@@ -180,7 +186,7 @@ def jpeg_shape(data: bytes) -> tuple[int, int] | None:
             good = height and width and data[at + 9] in (1, 3) and whole
             return (height, width) if good else None
         end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-        if marker == 0xE1 and _may_turn(data[at + 4 : end]):
+        if upright and marker == 0xE1 and _may_turn(data[at + 4 : end]):
             return None
         at = end
     return None
@@ -207,14 +213,15 @@ def opencv() -> Any:
     return cv2
 
 
-def _decode_by_pillow(data: bytes, name: str) -> np.ndarray:
+def _decode_by_pillow(data: bytes, name: str, upright: bool) -> np.ndarray:
     from PIL import ImageOps
 
     with _opened(data, name) as file:
         image: Image.Image = file
         image.load()
-        with contextlib.suppress(Exception):  # damaged metadata turn nothing
-            ImageOps.exif_transpose(image, in_place=True)
+        if upright:
+            with contextlib.suppress(Exception):  # damaged metadata turn nothing
+                ImageOps.exif_transpose(image, in_place=True)
         if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
             raise InputError(
                 f"{name} can't be decoded (32-bit gray has no known range: convert it to 8 or "

@@ -129,6 +129,7 @@ class ImageTask(Task):
             config.data.eval_fraction,
             **{"scale": tuple(augment.crop_scale)} if augment.crop_scale else whole,
             interpolation=augment.interpolation,
+            upright=config.data.name in datasets.OWN_SIDES,
         )
         feed = StreamedImages(info.num_train, view, *sizes, sharding, config.data.repeats)
         return task, feed
