@@ -113,7 +113,8 @@ def load_all(
     """Load every image of sources into memory, by `eval_view`.
 
     Returns:
-        Of each source uint8 [N, s, s, 3] and labels int32 [N], and a note on images of other colors than RGB; "" for none.
+        Of each source uint8 [N, s, s, 3] and labels int32 [N], and a note on images of other
+        colors than RGB; "" for none.
 
     Raises:
         UnreadableImages: some can't be read.
