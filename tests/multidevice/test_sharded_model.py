@@ -21,6 +21,5 @@ def test_the_examples_of_the_page():
     assert found.attempted > 20
     assert len(names["mesh"].devices) == jax.device_count() == 8
     for tree in (names["params"], names["drawn"], names["on_host"]):
-        assert {
-            len(leaf.addressable_shards[0].data.flatten()) for leaf in jax.tree.leaves(tree)
-        } == {128 * 128 // 8}
+        got = {len(leaf.addressable_shards[0].data.flatten()) for leaf in jax.tree.leaves(tree)}
+        assert got == {128 * 128 // 8}

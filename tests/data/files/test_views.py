@@ -11,14 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from mimetic_jax.data.files.views import (
-    View,
-    decode,
-    eval_view,
-    jpeg_shape,
-    random_crop,
-    train_view,
-)
+from mimetic_jax.data.files import views
+from mimetic_jax.data.files.views import View, decode, eval_view, random_crop, train_view
 from tests.data import made
 from tests.data.made import decoded, encode, photo, refused
 
@@ -158,7 +152,7 @@ def test_pixels_are_those_of_pillow(kind):
     pixels = decode(FILES[kind])
     assert pixels.dtype == np.uint8
     decoded_reduced = "JPEG" in kind and "CMYK" not in kind
-    assert jpeg_shape(FILES[kind]) == (PHOTO.shape[:2] if decoded_reduced else None)
+    assert views.jpeg_shape(FILES[kind]) == (PHOTO.shape[:2] if decoded_reduced else None)
     if "transparent" in kind:  # Pillow itself warns here.
         expected = np.asarray(Image.open(io.BytesIO(FILES[kind])).convert("RGBA").convert("RGB"))
     else:
@@ -226,7 +220,7 @@ POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(
     [b"", b"\xff\xd8\xff", b"<html>404</html>", b"\xff\xd8\xff\xe0" + bytes(50), POSTSCRIPT],
 )
 def test_other_bytes_are_refused(data):
-    assert jpeg_shape(data) is None
+    assert views.jpeg_shape(data) is None
     refused(lambda: decode(data), f"no known image format in its {len(data)} bytes")
 
 
