@@ -5,10 +5,12 @@ import pathlib
 import re
 
 import jax
+import pytest
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "your_model.md"
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page():
     head, *sections = re.split(r"(?m)^(?=## )", PAGE.read_text(encoding="utf-8"))
     (section,) = (text for text in sections if text.startswith("## A sharded model"))
