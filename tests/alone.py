@@ -57,6 +57,7 @@ def sums() -> list[Any]:
     import jax
     import jax.numpy as jnp
 
+    import mimetic_jax.command.console  # noqa: F401
     from mimetic_jax.host import sums
 
     def token(x: jax.Array, length: int) -> jax.Array:
