@@ -155,3 +155,6 @@ def test_bad_input():
     broken["query"]["kernel"][0, 0, 0] = np.nan
     with pytest.raises(InputError, match=r"^block/0: its weights are not finite$"):
         mimetic_jax.fit({"block": [broken]})
+    crossed = {**layer(48, 3), "key": layer(24, 3, head_dim=16)["key"]}
+    with pytest.raises(InputError, match="have no square product"):
+        mimetic_jax.fit({"attention": crossed})

@@ -139,6 +139,14 @@ def test_blocks_that_are_written_in_place_read_the_table_as_it_was():
         np.testing.assert_array_equal(weights[name], array, err_msg=name)
 
 
+@pytest.mark.parametrize("rows", [16, 17])
+def test_square_grids_are_found(rows):
+    tree = {"pos_embed": jnp.ones((1, rows, 8)), "patch_embed": {"kernel": jnp.ones((48, 8))}}
+    new = mimetic_jax.rewrite(KEY, tree, SinCos())["pos_embed"]
+    assert bool((new[0, 0] == 0).all()) == (rows == 17)
+    np.testing.assert_array_equal(new[0, rows - 16 :], weights.sincos_2d(4, 4, 8))
+
+
 POSITIONS = jnp.ones((1, 16, 8))
 
 
