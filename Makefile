@@ -9,19 +9,19 @@ demo: .venv/installed  ## train on digits and on text, with and without mimetic 
 	$(BIN)/python main.py --config=configs/python_docs.py --workdir=runs/demo/text
 
 test: .venv/installed  ## the tests and doctests, without the slow ones
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --durations=15
 
 slow: .venv/installed  ## the slow tests
 	$(BIN)/python -m pytest -q -m slow --timeout 900
 
-real: .venv-real/installed  ## the tests that need PyTorch and other libraries, in an environment of their own
-	.venv-real/bin/python -m pytest -q -m "slow or not slow" tests/zoo/test_real.py tests/test_torch.py tests/command/test_snippet.py
+real: .venv-real/installed  ## the tests that need PyTorch and other libraries, in an environment of their own; steps as XLA compiles them for users
+	.venv-real/bin/python -m pytest -q -m "slow or not slow" tests/zoo/test_real.py tests/zoo/test_types.py tests/test_torch.py tests/command/test_snippet.py tests/test_compiled.py
 
 check: .venv/installed  ## everything that must hold before a commit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --durations=15
 
 bench: .venv/installed  ## time embeddings from counts, and training steps beside PyTorch's
 	$(BIN)/python -m benchmarks.counts

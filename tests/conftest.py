@@ -3,9 +3,12 @@ user's: the library must work in a clean environment."""
 
 import contextlib
 import gc
+import json
 import os
 import pathlib
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from unittest import mock
 
@@ -20,6 +23,7 @@ from mimetic_jax.base.errors import InputError
 from tests import training
 from tests.golden import formulas
 
+ROOT = pathlib.Path(__file__).parents[1]
 # Tests that need eight devices run in a process of their own: see test_multidevice.py.
 collect_ignore = [] if "MIMETIC_EIGHT_DEVICES" in os.environ else ["multidevice"]
 
@@ -38,7 +42,7 @@ jax.config.update("jax_disable_most_optimizations", True)
 
 # Tests build the same small programs again and again, in all workers and in each session: what one
 # compiled is kept in the checkout. `make clean` removes it.
-jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(__file__).parents[1] / ".cache"))
+jax.config.update("jax_compilation_cache_dir", str(ROOT / ".cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
@@ -76,6 +80,24 @@ def errors_of_one_line():
 
     with mock.patch.object(InputError, "__init__", checked):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def programs():
+    """Programs that one test traced are kept for the others of the session."""
+    with mock.patch.object(training, "programs", training.Programs()) as kept:
+        yield kept
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory):
+    """What a process without the extras did: see alone.py."""
+    command = [sys.executable, "-W", "error", "-m", "tests.alone", tmp_path_factory.mktemp("alone")]
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
+    done = subprocess.run(command, timeout=250, **options)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
 
 
 @pytest.fixture

@@ -136,9 +136,8 @@ def test_triangles(golden, spec, name, epochs):
     expected = golden("schedules")[name]
     found = rates(get(spec), np.arange(2 * epochs + 1) / 2)
     np.testing.assert_allclose(found[::2], expected[::2], atol=1e-8)
-    np.testing.assert_allclose(
-        found[1::2], expected[1::2], atol=1.01 * expected.max() / epochs / 50
-    )
+    atol = 1.01 * expected.max() / epochs / 50
+    np.testing.assert_allclose(found[1::2], expected[1::2], atol=atol)
 
 
 @pytest.mark.parametrize("name", recipes.SMALL_DATA)
@@ -175,9 +174,8 @@ def trace(program: Program, eval_batch: int) -> None:
     shaped, state, arrays = jax.ShapeDtypeStruct, program.shapes, program.feed.shapes()
     key = jax.eval_shape(lambda: jax.random.key(0))
     steps, rates = shaped((), jnp.int32), shaped((2,), jnp.float32)
-    after, history = jax.eval_shape(
-        program.compiled_dispatch, state, arrays, key, key, steps, rates
-    )
+    given = state, arrays, key, key, steps, rates
+    after, history = jax.eval_shape(program.compiled_dispatch, *given)
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
     metrics = ("loss", "accuracy", "grad_norm")
     dispatch = (program.feed.max_dispatch,)
@@ -209,9 +207,8 @@ def test_what_timm_doesnt_decay(spec):
         for path, change in jax.tree_util.tree_leaves_with_path(updates)
     }
     assert config.optimizer.weight_decay > 0
-    assert {path for path, moves in moved.items() if moves} == {
-        path for path in moved if "kernel" in path
-    }
+    kernels = {path for path in moved if "kernel" in path}
+    assert {path for path, moves in moved.items() if moves} == kernels
 
 
 def test_every_comparison_has_the_default():
@@ -227,9 +224,8 @@ def test_the_sweep_is_around_zero():
     arms = configs.arms_of(config)
     b = sorted(arm.scheme[0].b for name, arm in arms.items() if name.startswith("b_"))
     absolute = np.array(b) * float(kernel.std())
-    np.testing.assert_allclose(
-        absolute, [-0.05, -0.02, -0.01, -0.005, 0.005, 0.01, 0.02, 0.05], rtol=0.01
-    )
+    sizes = np.array([0.005, 0.01, 0.02, 0.05])
+    np.testing.assert_allclose(absolute, [*-sizes[::-1], *sizes], rtol=0.01)
     baselines = {name for name in arms if not name.startswith("b_")}
     assert {"default", "norm_matched_b_plus_50"} < baselines
     assert arms["learned_sum"].model.learn_sum
@@ -260,12 +256,8 @@ def test_frozen_convmixers_train_the_published_number_of_parameters(arm):
     config = configs.arms_of(get(f"convmixer_cifar:init={arm}"))[arm]
     params = quiet(get(f"convmixer_cifar:init={arm}")).arms[arm].program.shapes.params
     rules = config.optimizer.rate_rules
-    trained = [
-        leaf.size
-        for path, leaf in paths.flatten(params)[0]
-        if paths.first_match(rules, path, 1.0) > 0
-    ]
-    assert sum(trained) == 540_938
+    leaves, _ = paths.flatten(params)
+    assert sum(x.size for path, x in leaves if paths.first_match(rules, path, 1.0) > 0) == 540_938
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The README's demo, one seed of it; the first commands of docs/training.md end in a table."""
+"""The demo on digits; the first commands of docs/training.md end in a table."""
 
 import json
 import pathlib
@@ -12,38 +12,18 @@ from tests import words
 from tests.images import class_folders
 
 ROOT = pathlib.Path(__file__).parent.parent
-ARMS = ["default", "norm_matched_mimetic", "mimetic"]
 
 
-def scores(config: str, score: str, workdir: pathlib.Path) -> dict[str, float]:
-    command = [sys.executable, "main.py", f"--config=configs/{config}.py", "--config.seeds=(0,)"]
-    said = subprocess.run(
-        [*command, f"--workdir={workdir}"], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout
-    assert f"\nrun 1 of {len(ARMS)}, default seed 0: starts\n" in said
-    rows = json.loads((workdir / "summary.json").read_text())
-    return {row["arm"]: row[f"{score}_mean"] for row in rows}
-
-
-# Margins are a third or more below the differences in the README's tables, over three seeds.
-
-
+# The margin is a third or more below the difference over three seeds.
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_mimetic_beats_default_on_digits(tmp_path):
-    accuracy = scores("digits_vit", "accuracy", tmp_path)
-    assert list(accuracy) == ARMS
+    command = (sys.executable, "main.py", "--config=configs/digits_vit.py", "--config.seeds=(0,)")
+    subprocess.run([*command, f"--workdir={tmp_path}"], cwd=ROOT, check=True, capture_output=True)
+    rows = json.loads((tmp_path / "summary.json").read_text())
+    accuracy = {row["arm"]: row["accuracy_mean"] for row in rows}
     assert accuracy["default"] > 85
     assert accuracy["mimetic"] > accuracy["default"] + 2
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_every_arm_learns_the_text(tmp_path):
-    """Three seeds don't tell the arms apart: with an embedding that positions drown, all miss 3."""
-    bits = scores("python_docs", "test_bpc", tmp_path)
-    assert list(bits) == ARMS
-    assert max(bits.values()) < 2.85
 
 
 MIMETIC = (sys.executable, "-c", "from mimetic_jax.command.console import main; main()")

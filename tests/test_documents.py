@@ -293,7 +293,7 @@ def test_outputs_are_those_of_one_execution():
 @pytest.mark.timeout(900)
 def test_its_cells_run_one_after_the_other(tmp_path):
     script = tmp_path / "cells.py"  # a file, since its model is found by the name of its module
-    script.write_text(CODE)
+    script.write_text(CODE.replace("digits_vit:steps=40", "digits_vit:steps=20"))
     environment = {"MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-W", "error", script],

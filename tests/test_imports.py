@@ -8,6 +8,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "mimetic_jax"
+BELOW = {"base", "host", "rules", "schemes", "tree", "weights"}
 ALLOWED = {
     "base": set(),
     "host": {"base"},
@@ -16,22 +17,16 @@ ALLOWED = {
     "rules": {"base"},
     "zoo": {"base", "rules"},
     "tree": {"base", "host", "rules", "schemes", "weights", "zoo"},
-    "trained": {"base", "host", "rules", "schemes", "tree", "weights", "zoo"},
+    "trained": BELOW | {"zoo"},
     "initializers": {"base", "schemes", "tree", "weights"},
     "linen": {"base", "schemes", "tree"},
     "nnx": {"base", "schemes", "tree", "weights"},
     "torch": {"base", "rules", "schemes", "tree", "weights", "zoo"},
     "models": {"base", "rules", "weights"},  # no scheme
     "data": {"base", "host", "weights"},
-    "train": {"base", "data", "host", "models", "rules", "schemes", "tree", "weights", "zoo"},
-    "analysis": {
-        *("base", "data", "host", "models", "rules", "schemes", "train", "trained", "tree"),
-        "weights",
-    },
-    "command": {
-        *("analysis", "base", "data", "host", "models", "rules", "schemes", "torch", "train"),
-        *("trained", "tree", "weights", "zoo"),
-    },
+    "train": BELOW | {"data", "models", "zoo"},
+    "analysis": BELOW | {"data", "models", "train", "trained"},
+    "command": BELOW | {"analysis", "data", "models", "torch", "train", "trained", "zoo"},
     "__init__": {"base", "rules", "schemes", "trained", "tree", "weights", "zoo"},
     "__main__": {"command"},
 }

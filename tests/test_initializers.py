@@ -109,11 +109,7 @@ def test_mean_shift_per_input_of_another_base():
 
 
 def test_initializers_take_dtype_and_sharding():
-    for init in (
-        initializers.identity_gauge(),
-        initializers.fused_query_key_value(2),
-        initializers.mean_shift(),
-    ):
+    for init in (GAUGE(), FUSED(), initializers.mean_shift()):
         with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
             jax.eval_shape(lambda key, init=init: init(key, (8, 24), jnp.bfloat16), KEY)
         kernel = init(KEY, (8, 24), jnp.bfloat16)
@@ -123,14 +119,16 @@ def test_initializers_take_dtype_and_sharding():
         seeds = drawn(jax.random.split(KEY, 3))
         assert seeds.shape == (3, 8, 24)
         assert not np.allclose(seeds[0], seeds[1])
-        for kind, whole in ((AxisType.Auto, True), (AxisType.Explicit, False)):
-            mesh = jax.make_mesh((1,), ("x",), axis_types=(kind,))
-            sharding = NamedSharding(mesh, PartitionSpec("x", None))
-            with jax.set_mesh(mesh):
-                wanted = sharding if whole else sharding.spec
-                placed = init(KEY, (8, 24), jnp.bfloat16, out_sharding=wanted)
-                assert placed.sharding == sharding
-                np.testing.assert_array_equal(placed, kernel)
+        mesh = jax.make_mesh((1,), ("x",), axis_types=(AxisType.Explicit,))
+        wanted = PartitionSpec("x", None)
+        with jax.set_mesh(mesh):
+            placed = init(KEY, (8, 24), jnp.bfloat16, out_sharding=wanted)
+        assert placed.sharding == NamedSharding(mesh, wanted)
+        np.testing.assert_array_equal(placed, kernel)
+    sharding = NamedSharding(jax.make_mesh((1,), ("x",), axis_types=(AxisType.Auto,)), wanted)
+    placed = init(KEY, (8, 24), jnp.bfloat16, out_sharding=sharding)  # a whole one, any mesh
+    assert placed.sharding == sharding
+    np.testing.assert_array_equal(placed, kernel)
 
 
 @pytest.mark.parametrize(("scheme", "lean"), [(Mimetic(), -0.4), (Permuted(Mimetic()), 0.0)])
@@ -152,6 +150,7 @@ def test_nnx_module_in_place(scheme, lean):
 
 GAUGE = initializers.identity_gauge
 OUT = functools.partial(GAUGE, out=True)
+ATTENTION, LAST = initializers.attention, Layers(Mimetic(), 0.5, 1)
 FUSED = functools.partial(initializers.fused_query_key_value, 2)
 
 
@@ -180,35 +179,27 @@ def test_axes_of_kernels(init, flat, shape, in_axis, out_axis):
     np.testing.assert_allclose(inside, matrix.reshape(inside.shape), atol=2e-6)
 
 
+def shift_along(in_axis, out_axis):
+    return initializers.mean_shift(in_axis=in_axis, out_axis=out_axis)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: GAUGE(Mimetic(beta_qk=-0.7)), "beta_qk > 0, not -0.7"),
         (lambda: GAUGE(Mimetic(beta_vo=(0.1, 0.2))), r"beta_vo \(0.1, 0.2\) is not a f"),
         (
-            lambda: initializers.attention(Layers(Mimetic(), 0.5, 1))(KEY, 64, 2, num_layers=12),
-            "Layers.* skips layer 0 of 12: use rewrite",
+            lambda: ATTENTION(LAST)(KEY, 64, 2, num_layers=12),
+            "Layers.* skips layer 0 of 12: use",
         ),
+        (lambda: ATTENTION(Copied())(KEY, 64, 2), "existing out, and there is none: use rewrite"),
+        (lambda: ATTENTION((SinCos(), Mimetic())), r"\(SinCos.* is not a scheme that draws query"),
+        (lambda: GAUGE()(KEY, (8, 2, 4)), r"in_axis=-2, out_axis=-1 are not the axes of a kernel"),
         (
-            lambda: initializers.attention(Copied())(KEY, 64, 2),
-            "existing out, and there is none: use rewrite",
+            lambda: shift_along(0, (1, 3))(KEY, (8, 2, 4)),
+            r"out_axis of .*\[1\] 3 is not an int",
         ),
-        (
-            lambda: initializers.attention((SinCos(), Mimetic())),
-            r"\(SinCos.* is not a scheme that draws query",
-        ),
-        (
-            lambda: GAUGE()(KEY, (8, 2, 4)),
-            r"in_axis=-2, out_axis=-1 are not the axes of a kernel of shape \(8, 2, 4\)",
-        ),
-        (
-            lambda: initializers.mean_shift(in_axis=0, out_axis=(1, 3))(KEY, (8, 2, 4)),
-            r"out_axis of a kernel of shape \(8, 2, 4\)\[1\] 3 is not an integer",
-        ),
-        (
-            lambda: initializers.mean_shift(in_axis=(0, 1), out_axis=(1, 2))(KEY, (8, 2, 4)),
-            "each once",
-        ),
+        (lambda: shift_along((0, 1), (1, 2))(KEY, (8, 2, 4)), "each once"),
         (lambda: initializers.fused_query_key_value(5)(KEY, (8, 24)), r"5 heads.*\(8, 24\)"),
     ],
 )

@@ -14,14 +14,11 @@ from tests.weights.test_contract import DRAWS
 
 KEY = jax.random.key(0)
 KERNEL = jnp.ones((16, 2, 8))
-PARAMS = {
-    "attention": {
-        **{name: {"kernel": KERNEL} for name in ("query", "key", "value")},
-        "out": {"kernel": jnp.ones((2, 8, 16))},
-    }
-}
+PARAMS = {name: {"kernel": KERNEL} for name in ("query", "key", "value")}
+PARAMS = {"attention": PARAMS | {"out": {"kernel": jnp.ones((2, 8, 16))}}}
 TABLE = {"pos_embed": jnp.ones((1, 16, 8)), "patch_embed": {"kernel": jnp.ones((48, 8))}}
 NO_NUMBERS = ("x", None, [], "0.7", 1j, {}, object(), np.ones(3), math.nan, math.inf)
+NO_ALPHAS = ("x", 1j, {}, object(), np.ones(3), math.nan, -1)
 NO_KEYS = (0, None, "x", 1.5, np.zeros(3), np.array([0, 1], np.int32), jax.random.split(KEY))
 INITIALIZERS = {
     "attention": lambda key: initializers.attention(Mimetic())(key, 16, 2),
@@ -64,10 +61,7 @@ def rule(**field):
         (lambda bad: weights.query_key(KEY, bad, 2), NO_NUMBERS),
         (lambda bad: weights.query_key(KEY, 16, bad), NO_NUMBERS),
         (lambda bad: weights.sincos_2d(4, bad, 8), NO_NUMBERS),
-        (
-            lambda bad: rewrite(KEY, PARAMS, Mimetic(alpha_qk=bad)),
-            ("x", 1j, {}, object(), np.ones(3), math.nan, -1),
-        ),
+        (lambda bad: rewrite(KEY, PARAMS, Mimetic(alpha_qk=bad)), NO_ALPHAS),
         (lambda bad: rule(path=bad), NO_EXPRESSIONS),
         (lambda bad: rule(within=bad), NO_EXPRESSIONS),
         (lambda bad: rule(exclude=bad), NO_EXPRESSIONS),

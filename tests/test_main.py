@@ -2,7 +2,6 @@
 
 import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from mimetic_jax.command import experiment
 
 ROOT = pathlib.Path(__file__).parent.parent
+DIGITS = "--config=configs/digits_vit.py"
 
 
 @pytest.fixture
@@ -28,30 +28,15 @@ def main(monkeypatch, own_flags):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            ["--config=configs/digits_vit.py", "--config.optimiser.eps=1"],
-            "did you mean 'optimizer'",
-        ),
-        (["--config=configs/digits_vit.py:patch=3"], "patch 3 does not divide"),
-        (
-            ["--config=configs/digits_vit.py", "--mode=trian"],
-            "train|eval|compare|plan|fields|compile|analyze",
-        ),
-        (["--config=configs/digits_vit.py", "--mode=compile"], "and --target, such as h200"),
-        (
-            ["--config=configs/digits_vit.py", "--mode=plan", "--tensorboard=DIR"],
-            "--tensorboard is for train, not for plan",
-        ),
-        (
-            ["--config=configs/digits_vit.py", "--mode=analyze", "--what=product"],
-            "unknown analysis 'product': choose one of attention, curves, products; did you mean "
-            "'products'?",
-        ),
+        ([DIGITS, "--config.optimiser.eps=1"], "did you mean 'optimizer'"),
+        ([DIGITS, "--mode=trian"], "train|eval|compare|plan|fields|compile|analyze"),
+        ([DIGITS, "--mode=compile"], "and --target, such as h200"),
+        ([DIGITS, "--mode=plan", "--tensorboard=DIR"], "--tensorboard is for train, not for plan"),
+        ([DIGITS, "--mode=analyze", "--what=product"], "products; did you mean 'products'?"),
         ([], "give a config"),
         (["--config="], "--config is empty: give a path"),
         (["--config", "--mode=train"], "unknown config '--mode=train'"),
-        (["--config=nowhere.py"], "there is no config file 'nowhere.py'"),
-        (["--config=configs/digits_vit.py", "--workdir="], "--workdir is empty: give a path"),
+        ([DIGITS, "--workdir="], "--workdir is empty: give a path"),
     ],
 )
 def test_bad_input_is_one_line(arguments, words, tmp_path, main, capsys):
@@ -74,12 +59,9 @@ def test_the_advice_for_rules_can_be_typed(main, capsys):
     assert "wo/kernel  out" in capsys.readouterr().out
 
 
-def test_a_process_ends_with_that_line(tmp_path):
-    flags = f"--workdir={tmp_path / 'workdir'}", "--config=configs/nothing.py"
-    command = [sys.executable, "main.py", *flags]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert_refused(done.returncode, done.stdout, done.stderr, "there is no config file")
-    assert not (tmp_path / "workdir").exists()
+def test_a_process_ends_with_that_line(alone):
+    assert_refused(*alone["main.py"], "there is no config file")
+    assert "runs" not in alone["left"]
 
 
 def assert_refused(code: object, out: str, err: str, words: str) -> None:

@@ -95,9 +95,8 @@ def test_heads_are_read_from_modules_that_say_them(modules):
     for module in (said, given):  # a layer that is left out, and has no number
         module.parameters["blocks.0.xca.qkv.weight"] = Parameter(np.ones((3 * D, D), np.float32))
         module.parameters["blocks.0.xca.temperature"] = Parameter(np.ones((H, 1, 1), np.float32))
-    assert mimetic_torch.initialize(said, KEY, Mimetic()) == mimetic_torch.initialize(
-        given, KEY, Mimetic(), num_heads=H
-    )
+    expected = mimetic_torch.initialize(given, KEY, Mimetic(), num_heads=H)
+    assert mimetic_torch.initialize(said, KEY, Mimetic()) == expected
     for name, parameter in said.parameters.items():
         np.testing.assert_array_equal(parameter.values, given.parameters[name].values)
 
@@ -301,9 +300,8 @@ def test_objects_beside_a_state_dict_are_named(tmp_path, value):
     torch = pytest.importorskip("torch")
     path = str(tmp_path / "in.pt")
     torch.save({"model": saved_blocks(torch), "best": value}, path)
-    with pytest.raises(
-        InputError, match=r"holds (argparse\.Namespace|numpy.*scalar) beside"
-    ) as said:
+    words = r"holds (argparse\.Namespace|numpy.*scalar) beside"
+    with pytest.raises(InputError, match=words) as said:
         files.check_file([path, f"--heads={H}"])
     assert str(said.value).isprintable()
 

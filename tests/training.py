@@ -1,6 +1,7 @@
 """Whole runs that print nothing, and runs that end in the middle."""
 
 import contextlib
+import json
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,8 +16,10 @@ from configs.default import default
 from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train import comparison as comparisons
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.config import to_json
 from mimetic_jax.train.journal import History, Journal
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.schema import affecting
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks import TASKS
@@ -30,24 +33,32 @@ def quiet(
     A program is the same for every run, as it is for all arms and seeds of a comparison: to trace
     it again takes longer than the run. Not for tests that change a program, or the files behind it.
     """
-    with mock.patch.object(comparisons, "Program", program):
+    with mock.patch.object(comparisons, "Program", programs):
         return Comparison(config, say=say, **own)
 
 
-def program(config: ConfigDict, task: Any, feed: Any, mesh: Mesh) -> Program:
-    key = comparisons._key(config, "program"), repr(getattr(task, "info", None)), mesh
-    if key not in _PROGRAMS:
-        _PROGRAMS[key] = Program(config, task, feed, mesh)
-        if len(_PROGRAMS) > _KEPT:
-            del _PROGRAMS[next(iter(_PROGRAMS))]  # the oldest, with its data and compiled steps
-    return _PROGRAMS[key]
+class Programs:
+    """Makes programs and keeps the latest: one that is asked for again isn't made again."""
 
+    def __init__(self, most: int = 12) -> None:
+        self.kept: dict[Any, Program] = {}
+        self.most = most
+
+    def __call__(self, config: ConfigDict, task: Any, feed: Any, mesh: Mesh) -> Program:
+        fields = json.dumps(affecting(to_json(config), "program"), sort_keys=True)
+        key = fields, repr(getattr(task, "info", None)), mesh
+        if key not in self.kept:
+            self.kept[key] = Program(config, task, feed, mesh)
+            if len(self.kept) > self.most:
+                del self.kept[next(iter(self.kept))]  # the oldest, with its data and steps
+        return self.kept[key]
+
+
+programs: Any = Program
+"""What makes the programs of `quiet`; a session of pytest has `Programs` here, see conftest.py."""
 
 RATES = np.array([1e-3, 1.0], np.float32)
 """The highest of the schedule, and its factor: what a program's dispatch is called with."""
-
-_PROGRAMS: dict[Any, Program] = {}
-_KEPT = 12
 
 
 def program_of(config: ConfigDict, info: Any, mesh: Mesh) -> Program:

@@ -12,6 +12,8 @@ from tests.analysis.networks import drawn
 from tests.models.values import stacked
 
 SMALL = {"width": 8, "depth": 2, "heads": 2, "patch": 4}
+SWIN = {"width": 8, "depths": (2,), "downscaling": (2,), "head_dim": 4, "window": 2}
+TOKENS = jnp.arange(12).reshape(2, 6) % 7
 
 
 def images(batch=2, side=8):
@@ -68,12 +70,8 @@ def test_maps_are_those_of_the_formula():
     ("name", "fields", "inputs"),
     [
         ("vit", SMALL, images()),
-        ("gpt", {"width": 8, "depth": 2, "heads": 2}, jnp.arange(12).reshape(2, 6) % 7),
-        (
-            "swin",
-            {"width": 8, "depths": (2,), "downscaling": (2,), "head_dim": 4, "window": 2},
-            images(),
-        ),
+        ("gpt", {"width": 8, "depth": 2, "heads": 2}, TOKENS),
+        ("swin", SWIN, images()),
     ],
 )
 def test_loops_fusion_and_half_precision_are_the_same_function(name, fields, inputs):
@@ -88,8 +86,7 @@ def test_loops_fusion_and_half_precision_are_the_same_function(name, fields, inp
 @pytest.mark.parametrize("form", ["microsoft", "cifar"])
 def test_windows(form):
     """Rows sum to 1; where content says nothing the map is that of the biases."""
-    fields = {"form": form, "width": 8, "depths": (2,), "downscaling": (2,), "head_dim": 4}
-    model, variables = drawn("swin", images(), **fields, window=2)
+    model, variables = drawn("swin", images(), form=form, **SWIN)
     first, shifted = attention_maps(model, variables, images())
     assert first.shape == shifted.shape == (2, 4, 4)
     np.testing.assert_allclose(np.sum([first, shifted], axis=-1), 1, atol=1e-5)
@@ -108,10 +105,9 @@ def test_windows(form):
 
 
 def test_text_attends_to_the_past():
-    tokens = jnp.arange(12).reshape(2, 6) % 7
-    model, variables = drawn("gpt", tokens, width=8, depth=1, heads=2)
-    (got,) = attention_maps(model, variables, tokens)
-    assert np.all(got[:, np.triu_indices(6, 1)[0], np.triu_indices(6, 1)[1]] == 0)
+    model, variables = drawn("gpt", TOKENS, width=8, depth=1, heads=2)
+    (got,) = attention_maps(model, variables, TOKENS)
+    assert np.all(got[:, *np.triu_indices(6, 1)] == 0)
     np.testing.assert_allclose(got.sum(-1), 1, atol=1e-5)
 
 

@@ -9,11 +9,11 @@ import sys
 import jax
 import pytest
 
-from configs.default import default
 from mimetic_jax import InputError
 from mimetic_jax.analysis import compile as compiling
 from mimetic_jax.base.chips import CHIPS, Target, peak_flops
 from mimetic_jax.train.comparison import Comparison
+from tests.analysis.networks import small
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -44,9 +44,7 @@ def test_a_missing_compiler_is_named(name, module, monkeypatch):
 def test_a_step_fits_or_not(memory, verdict, monkeypatch):
     """Compiled for the CPU: two arms of one program are one step, with all of AdamW's state."""
     monkeypatch.setitem(CHIPS, "v5e", CHIPS["v5e"]._replace(memory=memory))
-    config = default()
-    config.batch, config.steps, config.eval.batch = 8, 4, 8
-    config.model.update(width=16, depth=1, heads=2, patch=2)
+    config = small(width=16, depth=1)
     config.arms = {"default": {}, "other": {}}
     comparison = Comparison(config, lambda line: None, devices=jax.devices()[:1])
     title, text = compiling.describe(comparison, Target.of("v5e:1x1"))
@@ -76,23 +74,14 @@ def test_a_config_compiles_where_the_compiler_is_installed(target):
     assert "  fits: a training step needs" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("kind", "peak"),
-    [
-        ("NVIDIA H200", 989e12),
-        ("NVIDIA H100 80GB HBM3", 989e12),
-        ("NVIDIA H100 PCIe", 756e12),
-        ("NVIDIA A100-SXM4-40GB", 312e12),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
-        ("NVIDIA L40S", 362e12),
-        ("NVIDIA L4", 121e12),
-        ("NVIDIA RTX A1000", None),
-        ("Tesla V100-SXM2-16GB", 125e12),
-        ("TPU v5 lite", 197e12),
-        ("TPU v5", 459e12),
-        ("TPU v6 lite", 918e12),
-        ("cpu", None),
-    ],
-)
-def test_peak_of_a_device_kind(kind, peak):
-    assert peak_flops(kind) == peak
+PEAKS = {
+    **{"NVIDIA H200": 989e12, "NVIDIA H100 80GB HBM3": 989e12, "NVIDIA H100 PCIe": 756e12},
+    **{"NVIDIA A100-SXM4-40GB": 312e12, "NVIDIA A100-SXM4-40GB MIG 1g.5gb": None},
+    **{"NVIDIA L40S": 362e12, "NVIDIA L4": 121e12, "NVIDIA RTX A1000": None},
+    **{"Tesla V100-SXM2-16GB": 125e12, "TPU v5 lite": 197e12, "TPU v5": 459e12},
+    **{"TPU v6 lite": 918e12, "cpu": None},
+}
+
+
+def test_peak_of_a_device_kind():
+    assert {kind: peak_flops(kind) for kind in PEAKS} == PEAKS

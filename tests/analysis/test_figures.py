@@ -185,20 +185,16 @@ def test_sweep_over_rows(drawn):
     rates = {"rate 1": 1.0, "rate 5": 5.0}
     panels = {"ours": rates, "of no run": {"rate 2": 2.0}}
     rows = drawn("sweep", results, label="rate", panels=panels)
-    assert [(row["panel"], row["series"], row["x"], row["mean"]) for row in rows] == [
-        ("ours", arm, x, "90") for arm in arms for x in ("1", "5")
-    ]
+    expected = [("ours", arm, x, "90") for arm in arms for x in ("1", "5")]
+    assert [(row["panel"], row["series"], row["x"], row["mean"]) for row in rows] == expected
 
 
 def test_numbers_on_a_logarithmic_axis_are_its_ticks(pictured):
     results = [result("default", 80.0, row=row) for row in ("fast", "slow", "slower")]
     panels = {"": {"slower": 5e-4, "slow": 1e-3, "fast": 4e-3}}
     figure = pictured("sweep", results, label="rate", panels=panels, log=True)
-    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == [
-        "0.0005",
-        "0.001",
-        "0.004",
-    ]
+    expected = ["0.0005", "0.001", "0.004"]
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == expected
 
 
 def test_a_legend_of_many_long_names_is_inside(pictured):

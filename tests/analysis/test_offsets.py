@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from mimetic_jax.analysis.offsets import by_offset, hits
-from mimetic_jax.weights.impulse import impulse_matrices, offsets
 
 GRID = (3, 4)
 
@@ -29,17 +28,6 @@ def test_by_offset_averages_pairs():
     for m, n in ((0, 0), (-1, 2), (2, -3), (1, 0)):
         chosen = [maps[:, 1 + i, 1 + j] for i, j, offset in pairs() if offset == (m, n)]
         np.testing.assert_allclose(got[:, 2 + m, 3 + n], np.mean(chosen, axis=0))
-
-
-def test_an_impulse_is_one_point():
-    shifts = offsets(3, 9)
-    maps = impulse_matrices(GRID, shifts)
-    around = by_offset(maps, GRID)
-    assert around.sum() == 9
-    for head, (m, n) in enumerate(shifts):
-        assert around[head, 2 + m, 3 + n] == 1
-    share, mass = hits(maps, GRID, shifts)
-    assert share.tolist() == mass.tolist() == [1.0] * 9
 
 
 def test_hits_by_hand():

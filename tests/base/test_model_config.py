@@ -2,12 +2,9 @@
 
 import argparse
 import json
-import pathlib
 
 import pytest
 
-from launch.results import ResultStore
-from launch.tables import BLOCK, block
 from mimetic_jax import InputError, zoo
 from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.schemes import PositionalHeads
@@ -37,31 +34,23 @@ TWO_BASES = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     "full_attention": {"rope_type": "default", "rope_theta": 1e6},
 }
+GEMMA3, EXAONE4 = {"model_type": "gemma3_text"}, {"model_type": "exaone4", "rope_theta": 1e6}
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 BASES = [
     ({"model_type": "qwen3", "rope_parameters": {"rope_theta": 1e6}}, (1e6,)),
     # Gemma 3: five local layers before each global one.
-    ({"model_type": "gemma3_text", "rope_theta": 1e6}, (*[1e4] * 5, 1e6)),
-    (
-        {
-            **{"model_type": "gemma3_text", "layer_types": [LOCAL, GLOBAL]},
-            "rope_parameters": TWO_BASES,
-        },
-        (1e4, 1e6),
-    ),
+    ({**GEMMA3, "rope_theta": 1e6}, (*[1e4] * 5, 1e6)),
+    ({**GEMMA3, "layer_types": [LOCAL, GLOBAL], "rope_parameters": TWO_BASES}, (1e4, 1e6)),
     # ModernBERT: the first of three is global.
     ({"model_type": "modernbert"}, (160_000, 1e4, 1e4)),
     ({"model_type": "smollm3", "rope_theta": 5e6}, (5e6, 5e6, 5e6, None)),
     ({"model_type": "smollm3", "rope_theta": 5e6, "no_rope_layers": [1, 0]}, (5e6, None)),
     ({"model_type": "cohere2", "rope_theta": 5e4}, (5e4, 5e4, 5e4, None)),
     (
-        {
-            **{"model_type": "exaone4", "rope_theta": 1e6, "sliding_window_pattern": "LLLG"},
-            "layer_types": [LOCAL, GLOBAL],
-        },
+        {**EXAONE4, "sliding_window_pattern": "LLLG", "layer_types": [LOCAL, GLOBAL]},
         (1e6, None),
     ),
-    ({"model_type": "exaone4", "rope_theta": 1e6, "sliding_window": None}, (1e6,)),
+    ({**EXAONE4, "sliding_window": None}, (1e6,)),
     ({"model_type": "gpt2"}, ()),
 ]
 
@@ -100,6 +89,9 @@ def test_the_scheme_for_a_configuration(config, expected):
     assert expected in (scheme, scheme.turned)
 
 
+GEMMA2 = {"model_type": "gemma2", "head_dim": 64}
+FALCON_H1 = {"model_type": "falcon_h1", "head_dim": 64, "key_multiplier": 0.0390625}
+GRANITE = {"model_type": "granite", "head_dim": 64, "attention_multiplier": 0.125}
 UNKNOWN = [
     (LLAMA | {"model_type": "my_llama"}, "model_type 'my_llama', which the table of types"),
     ({"rope_theta": 1e4}, "model_type None, which the table"),
@@ -109,17 +101,11 @@ UNKNOWN = [
     (LLAMA | {"pruned_heads": {"0": [1]}}, r"pruned_heads \{'0': \[1\]\}, which the table"),
     (LLAMA | {"rope_scaling": HUNYUAN}, "rope_scaling.alpha 1000.0, rope_scaling.beta_fast 32"),
     (LLAMA | {"rope_parameters": TWO_BASES}, "rope_scaling.sliding_attention"),
-    (
-        {"model_type": "gemma3_text", "rope_parameters": {"rope_theta": 1e6}},
-        "rope_parameters that aren't by layer_types",
-    ),
+    ({**GEMMA3, "rope_parameters": {"rope_theta": 1e6}}, "rope_parameters that aren't by layer"),
     (NEOX | {"rope_theta": 1e6}, r"rope_theta 1000000.0, which the table"),
     ({"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx True"),
     ({"model_type": "mpt", "attn_config": {"softmax_scale": 0.1}}, "softmax_scale 0.1"),
-    (
-        LLAMA | {"rope_scaling": {"factor": 2.0}, "rope_parameters": {"rope_theta": 1e4}},
-        "rope_scaling and rope_parameters that differ",
-    ),
+    (LLAMA | {"rope_scaling": {"factor": 2.0}, "rope_parameters": {"rope_theta": 1e4}}, "differ"),
 ]
 
 
@@ -134,14 +120,8 @@ def test_what_the_table_lacks_is_refused_by_name(config, words):
     ("config", "words"),
     [
         ({"model_type": "granite"}, "logits multiplied by 1, not by 1/√K"),
-        (
-            {"model_type": "gemma2", "head_dim": 64, "query_pre_attn_scalar": 256},
-            "logits multiplied by 0.0625, not by 1/√K",
-        ),
-        (
-            {"model_type": "falcon_h1", "head_dim": 64, "key_multiplier": 0.0390625},
-            r"logits multiplied by 0.00488\d+, not by 1/√K, mixers beside attention",
-        ),
+        (GEMMA2 | {"query_pre_attn_scalar": 256}, "logits multiplied by 0.0625, not by 1/√K"),
+        (FALCON_H1, r"logits multiplied by 0.00488\d+, not by 1/√K, mixers beside attention"),
         (LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "rope_scaling 'yarn'"),
         (LLAMA | {"rope_scaling": {"type": "linear", "factor": 4.0}}, "rope_scaling 'linear'"),
         (LLAMA | {"rope_scaling": {"type": "llama3", "factor": 8.0}}, "rope_scaling 'llama3'"),
@@ -149,11 +129,7 @@ def test_what_the_table_lacks_is_refused_by_name(config, words):
         (BASES[1][0], r"layers with other bases of rotary positions \(10000, 1e\+06\)"),
         (BASES[4][0], r"layers with other bases of rotary positions \(5e\+06, none\)"),
         ({"model_type": "deepseek_v3", "q_lora_rank": 1536}, "latent attention"),
-        (
-            {"model_type": "granite", "head_dim": 64, "attention_multiplier": 0.125}
-            | {"residual_multiplier": 0.22},
-            "residual_multiplier 0.22",
-        ),
+        (GRANITE | {"residual_multiplier": 0.22}, "residual_multiplier 0.22"),
         ({"model_type": "olmo2"}, "queries and keys normalized over all heads"),
         ({"model_type": "cohere", "use_qk_norm": True}, "queries and keys normalized with a gain"),
         ({"model_type": "nanochat"}, "columns that turn by −θ, queries and keys normalized"),
@@ -219,14 +195,7 @@ def test_heads_and_the_text_of_several_parts(tmp_path):
     config = {"model_type": "llava", "vision_config": {"num_heads": 16}, "text_config": text}
     (tmp_path / "config.json").write_text(json.dumps(config))
     found = ModelConfig.of(tmp_path)
-    assert (found.model_type, found.num_heads, found.num_kv_heads, found.head_dim) == (
-        *("llama", 32, 8, 128),
-    )
+    expected = ("llama", 32, 8, 128)
+    assert (found.model_type, found.num_heads, found.num_kv_heads, found.head_dim) == expected
     module = argparse.Namespace(to_dict=lambda: config)
     assert PositionalHeads.for_config(module) == PositionalHeads(5e5, channel=0)
-
-
-def test_docs_show_the_table():
-    page = (pathlib.Path(__file__).parents[2] / "docs" / "your_model.md").read_text()
-    (shown,) = (found for found in BLOCK.finditer(page) if found[2] == "types")
-    assert block("types", ResultStore(pathlib.Path("none"))) in shown[0]

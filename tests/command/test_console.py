@@ -60,14 +60,10 @@ def test_a_model_is_found_in_the_current_folder(monkeypatch, tmp_path):
         (["trian", "digits_vit"], "did you mean 'train'?"),
         (["train"], "mimetic train needs a config: mimetic train digits_vit"),
         (["plan", "images", "--data-dir=gs:/x"], "gs:/x is not on a local disk"),
-        (
-            ["train", "digits_vit", "--target=h200"],
-            "--target is for compile and plan, not for train",
-        ),
+        (["train", "digits_vit", "--target=h200"], "--target is for compile and plan, not for"),
         (["plan", "digits_vti"], "did you mean 'digits_vit'?"),
         (["configs", "images"], "mimetic configs takes no arguments, but got 'images'"),
         (["rewrite", "a.npz", "b.npz", "--seed=4294967296"], "--seed 4294967296 is not an integer"),
-        (["download", "cifar11", "--data-dir=x"], "did you mean 'cifar10'"),
     ],
 )
 def test_mistakes_are_one_line(monkeypatch, capsys, argv, words):
@@ -134,23 +130,20 @@ def test_fields_are_listed_and_of_two_values_the_last_one_counts(monkeypatch, ca
 
 
 @pytest.mark.parametrize(
-    ("record", "command"),
+    ("record", "origin"),
     [
-        (None, "pip install 'mimetic-jax[gcs]'"),
-        ({"url": "file:///x/m.whl"}, "pip install 'mimetic-jax[gcs] @ file:///x/m.whl'"),
-        (
-            {"url": "https://a.org/m", "vcs_info": {"vcs": "git"}},
-            "pip install 'mimetic-jax[gcs] @ git+https://a.org/m'",
-        ),
+        (None, ""),
+        ({"url": "file:///x/m.whl"}, " @ file:///x/m.whl"),
+        ({"url": "https://a.org/m", "vcs_info": {"vcs": "git"}}, " @ git+https://a.org/m"),
     ],
 )
-def test_an_extra_is_added_from_where_the_package_came(monkeypatch, tmp_path, record, command):
+def test_an_extra_is_added_from_where_the_package_came(monkeypatch, tmp_path, record, origin):
     assert extras.advice("gcs") == f"pip install -e '{ROOT}[gcs]'"
     text = json.dumps(record) if record else None
     installed = types.SimpleNamespace(read_text=lambda name: text)
     monkeypatch.setattr(extras, "__file__", str(tmp_path / "mimetic_jax" / "extras.py"))
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: installed)
-    assert extras.advice("gcs") == command
+    assert extras.advice("gcs") == f"pip install 'mimetic-jax[gcs]{origin}'"
 
 
 @pytest.mark.slow
@@ -180,12 +173,14 @@ def test_an_installed_package_trains_its_own_configurations(tmp_path):
     (site / "needs.pth").write_text("\n".join(p for p in sys.path if p.endswith("-packages")))
     work.mkdir()
     flags = ["--config.steps=2", "--config.optimizer.warmup=1", "--config.seeds=(0,)"]
+    flags += ["--config.model.depth=1", "--config.model.width=16"]
+    given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [programs / "mimetic", "train", "digits_vit", *flags],
         cwd=work,
         capture_output=True,
         text=True,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        env=given | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
     )
     assert done.returncode == 0, done.stderr
     assert "norm_matched" in done.stdout

@@ -60,10 +60,8 @@ def test_a_resumed_run_drops_what_a_killed_process_wrote(tmp_path):
     events.written(run, kept[-1])  # the first that the resumed process records
     events.close()
     [file] = (tmp_path / "events" / "default" / "0").iterdir()
-    assert list(scalars(file)) == [
-        (2, "start", None),
-        *((line["step"], "loss", line["loss"]) for line in kept),
-    ]
+    expected = [(2, "start", None), *((line["step"], "loss", line["loss"]) for line in kept)]
+    assert list(scalars(file)) == expected
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,14 @@ def rectangle(marked: np.ndarray) -> tuple[int, int, int, int]:
     return rows[0], columns[0], height, width
 
 
+def damage(path: Path, how: str, share: float) -> None:
+    """Change four bytes at a share of a file, or cut it there."""
+    content = bytearray(path.read_bytes())
+    place = int(share * len(content))
+    content[place : place + 4] = bytes(255 - byte for byte in content[place : place + 4])
+    path.write_bytes(content if how == "changed" else content[:place])
+
+
 SIZES = {"train": 7, "test": 3}
 """Examples of a data set of `prepare`."""
 

@@ -150,9 +150,8 @@ def test_an_unpacked_archive_is_named_with_the_command_that_reads_it(tmp_path, g
     (tmp_path / "cifar-10-batches-py").mkdir()
     command = f"mimetic download cifar10 --data-dir={tmp_path} (reads the files of cifar-10-"
     refused(lambda: load_dataset("cifar10", str(tmp_path / given)), command)
-    refused(
-        lambda: load_own("folder", str(tmp_path / given), 32), f"the files of cifar10: {command}"
-    )
+    words = f"the files of cifar10: {command}"
+    refused(lambda: load_own("folder", str(tmp_path / given), 32), words)
 
 
 def test_files_that_are_unpacked_already_are_not_downloaded(server, tmp_path):

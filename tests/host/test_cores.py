@@ -63,18 +63,8 @@ def test_default_device_goes_with_the_tasks():
     assert found == [device] * 3
 
 
-@pytest.mark.slow
-def test_a_blas_that_comes_later_is_limited():
-    """SciPy's is loaded by the first draw that needs it, in a process that has nothing of it."""
-    program = """
-from mimetic_jax.host.cores import limited_blas
-with limited_blas():
-    import scipy.linalg, threadpoolctl
-    print({found["num_threads"] for found in threadpoolctl.threadpool_info()
-           if found["user_api"] == "blas"})
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "{1}\n", done.stderr
+def test_a_process_without_our_tests_limits_is_limited_too(alone):
+    assert set(alone["blas"]) == {1}
 
 
 def test_results_do_not_pile_up_before_a_slow_caller():

@@ -1,9 +1,6 @@
 """Sums compiled on CPUs are right under the flag that the package sets, and refused without it."""
 
 import os
-import subprocess
-import sys
-import textwrap
 
 import jax
 import jaxlib
@@ -20,34 +17,13 @@ def fresh():
     sums.check_sums.cache_clear()
 
 
-def in_a_process(code: str, flags: str | None) -> str:
-    """What a program prints whose XLA_FLAGS are the given ones, in a process of its own."""
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    environment |= {} if flags is None else {"XLA_FLAGS": flags}
-    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
 def test_the_compiler_of_this_process_is_right():
     assert sums.right_sums()
 
 
-@pytest.mark.slow
-def test_importing_the_command_makes_a_process_sum_correctly():
-    # As tests/test_compiled.py shows it of mimetic_jax.train. The gradient of a class token of T
-    # tokens, at 512 examples. Without the flag jaxlib 0.10.1 gives 8704 for T = 17, and ends the
-    # process for T = 65.
-    code = """
-        import jax, jax.numpy as jnp
-        import mimetic_jax.command.console
-        from mimetic_jax.host import sums
-        f = lambda T: jax.jit(lambda x: jnp.sum(jnp.pad(x, ((0, 0), (0, T - 1), (0, 0))), (0, 1)))
-        x = jnp.ones((512, 1, 96))
-        print(f(17)(x)[0], f(65)(x)[0], sums.right_sums())
-    """
-    assert in_a_process(code, None) == "512.0 512.0 True\n"
+def test_importing_the_command_makes_a_process_sum_correctly(alone):
+    """As tests/test_compiled.py shows it of mimetic_jax.train."""
+    assert alone["sums"] == [512, 512, True]
 
 
 @pytest.mark.parametrize(

@@ -86,13 +86,10 @@ def test_image_copies_what_exists_and_nobody_runs_as_root() -> None:
     for source in copied:
         assert (ROOT / source).exists()
         assert f"!{source.split('/')[0]}" in let_through
-    assert {"main.py", "mimetic_jax", "configs", "requirements.txt", "requirements.lock"} <= set(
-        copied
-    )
+    needed = {"main.py", "mimetic_jax", "configs", "requirements.txt", "requirements.lock"}
+    assert needed <= {*copied}
     (user,) = [line.split()[1] for line in lines if line.startswith("USER")]
     assert user != "root"
-    assert lines.index(f"USER {user}") > max(
-        number for number, line in enumerate(lines) if line.startswith("RUN")
-    )
+    assert not any(line.startswith("RUN") for line in lines[lines.index(f"USER {user}") :])
     assert any("--require-hashes -r requirements.lock" in line for line in lines)
     assert any("--constraint requirements.txt" in line for line in lines)

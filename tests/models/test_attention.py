@@ -82,11 +82,9 @@ def test_bfloat16_keeps_its_softmax_in_float32():
 
 
 def device_of(platform, version, capability):
-    return types.SimpleNamespace(
-        platform=platform,
-        client=types.SimpleNamespace(platform_version=version),
-        compute_capability=capability,
-    )
+    client = types.SimpleNamespace(platform_version=version)
+    names = {"platform": platform, "client": client, "compute_capability": capability}
+    return types.SimpleNamespace(**names)
 
 
 @pytest.mark.parametrize(

@@ -38,21 +38,17 @@ def test_a_configuration_has_the_fields_of_the_class(name):
     assert (default().model.name, default("text").model.name) == ("vit", "gpt")
 
 
-FLAT = attention_rules(query="wq", key="wk", value="wv", out="wo", flat=True)
+RULES = attention_rules(query="wq", key="wk", value="wv", out="wo", flat=True)
+FLAT, NO_BIAS = {"rules": RULES, "num_heads": 2}, Mimetic(zero_bias=False)
+HEAD = (("head/kernel", "mlp_in", "d f"),)
 
 
 @pytest.mark.parametrize(
     ("name", "scheme", "fields", "written"),
     [
         ("forms:LinenViT", MeanShift(0.5), {}, ["block_0/fc1/kernel", "block_1/fc1/kernel"]),
-        (
-            *("forms:LinenViT", MeanShift(0.5)),
-            *({"rules": (("head/kernel", "mlp_in", "d f"),)}, ["head/kernel"]),
-        ),
-        (
-            *("plugged:FlatAttention", Mimetic(zero_bias=False)),
-            *({"rules": FLAT, "num_heads": 2}, [f"w{part}/kernel" for part in "kqvo"]),
-        ),
+        ("forms:LinenViT", MeanShift(0.5), {"rules": HEAD}, ["head/kernel"]),
+        ("plugged:FlatAttention", NO_BIAS, FLAT, [f"w{part}/kernel" for part in "kqvo"]),
     ],
 )
 def test_a_users_model_takes_a_scheme(name, scheme, fields, written):
@@ -97,9 +93,8 @@ def test_another_name_on_the_command_line_keeps_the_fields_that_both_have():
     kept = model_fields(config.model.name)
     lost = [field for field in model_fields("vit") if field not in kept]
     assert {"heads", "scan"} < {*lost}
-    assert said == [
-        f"tests.forms:LinenViT has no field {', '.join(lost)}: left out of config.model"
-    ]
+    expected = [f"tests.forms:LinenViT has no field {', '.join(lost)}: left out of config.model"]
+    assert said == expected
 
 
 @pytest.mark.parametrize(

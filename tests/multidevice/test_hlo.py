@@ -1,7 +1,6 @@
 """What compiled programs send between eight devices, and what they keep on each."""
 
 import dataclasses
-import itertools
 import math
 import re
 
@@ -92,17 +91,17 @@ def language_model():
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("make", [vit_b, language_model])
 def test_memory_is_shared_out(make):
-    """MiB of arguments and temporaries of a step on a device, as 1, 2, 4, 8 share the state."""
+    """MiB of arguments and temporaries of a step on a device, alone and as one of eight."""
     (config, vocabulary, share), table = make(), []
     config.batch = config.eval.batch = 8
-    for fsdp in (1, 2, 4, 8):
+    for fsdp in (1, 8):
         _, program = compiled(config, 1, fsdp, devices=fsdp, vocabulary=vocabulary)
         found = program.memory_analysis()
         table.append((found.argument_size_in_bytes / 2**20, found.temp_size_in_bytes / 2**20))
         print(f"{config.name}: fsdp {fsdp}: {table[-1][0]:,.0f} + {table[-1][1]:,.0f} MiB")
     held, temporary = zip(*table, strict=True)
     for series in (held,) if vocabulary else (held, temporary):
-        assert all(after < share * before for before, after in itertools.pairwise(series))
+        assert series[1] < share**3 * series[0]
     if vocabulary:
         assert max(temporary) < 4.5 * vocabulary * 512 * 4 / 2**20
 

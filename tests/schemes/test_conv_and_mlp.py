@@ -92,9 +92,7 @@ def test_fixed_filters_restore_what_a_block_makes_unless_they_are_one():
     x = draws.normal(size=(side, side, rank)) @ draws.normal(size=(rank, width))
 
     def mixed(kernels):
-        per_channel = zip(
-            np.moveaxis(x, -1, 0), np.moveaxis(np.asarray(kernels), -1, 0), strict=True
-        )
+        per_channel = zip(*(np.moveaxis(a, -1, 0) for a in (x, np.asarray(kernels))), strict=True)
         return np.stack([scipy.signal.correlate2d(*one, "same").ravel() for one in per_channel], 1)
 
     target = mixed(draws.normal(size=(3, 3, width))) @ draws.normal(size=(width, 8))

@@ -50,10 +50,8 @@ def test_a_vit_starts_with_convolutions(vit):
         for role in attention:
             before = vit[f"block_{layer}"]["attention"][role]["bias"]
             np.testing.assert_array_equal(attention[role]["bias"], before)
-        np.testing.assert_array_equal(
-            new[f"block_{layer}"]["mlp"]["fc1"]["kernel"],
-            vit[f"block_{layer}"]["mlp"]["fc1"]["kernel"],
-        )
+        mlps = [tree[f"block_{layer}"]["mlp"]["fc1"]["kernel"] for tree in (new, vit)]
+        np.testing.assert_array_equal(*mlps)
     first, second = (products(new[f"block_{layer}"]["attention"])[0] for layer in range(2))
     assert np.abs(first - second).max() > 1e-3  # the noise is fresh in every layer
 
@@ -70,10 +68,9 @@ def test_value_and_out_are_those_of_mimetic(vit):
 def test_the_order_of_table_and_attention_does_not_matter(vit):
     """A table that comes after the attention is scaled after it was read."""
     attention = vit["block_0"]["attention"]
-    before = mimetic_jax.rewrite(KEY, {"m": attention, "pos_embed": vit["pos_embed"]}, Impulse())
-    after = mimetic_jax.rewrite(
-        KEY, {"m": attention, "z": {"pos_embed": vit["pos_embed"]}}, Impulse()
-    )
+    table = {"pos_embed": vit["pos_embed"]}
+    before = mimetic_jax.rewrite(KEY, {"m": attention, **table}, Impulse())
+    after = mimetic_jax.rewrite(KEY, {"m": attention, "z": table}, Impulse())
     np.testing.assert_array_equal(before["pos_embed"], after["z"]["pos_embed"])
     # Equal except for the LayerNorm's ε of 1e-5 against a variance of .02².
     for ours, theirs in zip(*map(products, (before["m"], after["m"])), strict=True):
@@ -130,9 +127,8 @@ def flax(arrays, family):
     }
     out = array("proj.weight").T.reshape(RELEASED_HEADS, D // RELEASED_HEADS, D)
     layer["out"] = {"kernel": out, "bias": array("proj.bias")}
-    return jax.tree.map(
-        jnp.asarray, {"block_0": {"attention": layer}, "pos_embed": array("pos_embed")}
-    )
+    tree = {"block_0": {"attention": layer}, "pos_embed": array("pos_embed")}
+    return jax.tree.map(jnp.asarray, tree)
 
 
 @pytest.fixture

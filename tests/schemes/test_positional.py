@@ -100,9 +100,8 @@ def test_logits_that_the_model_does_not_divide():
     params = {"a": initial(Attention(2, rotary=100.0), jnp.ones((1, 4, 16)))}
     divided = rewrite(KEY, params, PositionalHeads(100))["a"]
     whole = rewrite(KEY, params, PositionalHeads(100), rules=rules)["a"]
-    np.testing.assert_allclose(
-        whole["query"]["bias"] * math.sqrt(8), divided["query"]["bias"], rtol=1e-6
-    )
+    expected = divided["query"]["bias"]
+    np.testing.assert_allclose(whole["query"]["bias"] * math.sqrt(8), expected, rtol=1e-6)
     np.testing.assert_array_equal(whole["key"]["bias"], divided["key"]["bias"])
 
 
@@ -163,9 +162,8 @@ def test_layers_take_the_nearest_row():
     params = rewrite(KEY, initial(model(depth=6), TOKENS), scheme, rules=RULES)
     attention = params["block_5"]["attention"]
     query, key = (np.float64(attention[name]["bias"][1]) for name in ("query", "key"))
-    np.testing.assert_allclose(
-        logits(query, key, 24), law(DISTANCES, 5, 16, sharpness=2.0), atol=2e-5
-    )
+    expected = law(DISTANCES, 5, 16, sharpness=2.0)
+    np.testing.assert_allclose(logits(query, key, 24), expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("fields", [{}, {"bias_free": True}], ids=str)

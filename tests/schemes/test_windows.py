@@ -20,16 +20,8 @@ STD = {"microsoft": 0.02, "cifar": 1.0}
 @functools.cache
 def drawn(form, scan=False):
     """A Swin of twelve blocks, on 8x8 and on 4x4 tokens, with tables of the scale of its form."""
-    model = models.Swin(
-        num_classes=5,
-        form=form,
-        width=WIDTH,
-        depths=(2, 10),
-        downscaling=(2, 2),
-        head_dim=WIDTH // HEADS,
-        window=WINDOW,
-        scan=scan,
-    )
+    fields = {"width": WIDTH, "head_dim": WIDTH // HEADS, "window": WINDOW, "scan": scan}
+    model = models.Swin(5, form=form, depths=(2, 10), downscaling=(2, 2), **fields)
     return values.drawn(model, jnp.zeros((1, 2 * SIDE, 2 * SIDE, 3)), STD[form])
 
 
@@ -69,7 +61,6 @@ def test_mimetic_and_mean_shift_apply_in_every_stage():
         value, out = attention["value"]["kernel"], attention["out"]["kernel"]
         for product in np.einsum("ldhk,lhke->lde", value, out):
             np.testing.assert_allclose(product, -0.4 * np.eye(width), atol=1e-5)
-        np.testing.assert_array_equal(
-            attention["shared_bias"], params[stage]["blocks"]["attention"]["shared_bias"]
-        )
+        expected = params[stage]["blocks"]["attention"]["shared_bias"]
+        np.testing.assert_array_equal(attention["shared_bias"], expected)
         assert float(mlp["fc1"]["kernel"].mean()) == pytest.approx(0.5, abs=0.1)

@@ -28,21 +28,14 @@ from tests.typical import typical
 KEY = jax.random.key(0)
 SHAPES = {
     **kernels(24, 3, 3, 8),
-    "query_bias": (3, 8),
-    "out_bias": (24,),
-    "mlp_in": (24, 48),
-    "mlp_in_bias": (48,),
-    "mlp_out": (48, 24),
-    "token_in": (16, 64),
-    "token_out": (64, 16),
-    "depthwise": (5, 5, 24),
-    "relative_bias": (49, 4),
+    **{"query_bias": (3, 8), "out_bias": (24,), "mlp_in": (24, 48), "mlp_in_bias": (48,)},
+    **{"mlp_out": (48, 24), "token_in": (16, 64), "token_out": (64, 16)},
+    **{"depthwise": (5, 5, 24), "relative_bias": (49, 4)},
 }
-DRAWS = np.random.default_rng(0)
-BLOCK = Block.of(
-    {role: jnp.float32(DRAWS.normal(0.01, 0.1, shape)) for role, shape in SHAPES.items()}
-)
-POSITION = jnp.float32(DRAWS.normal(size=(16, 24)))
+RANDOM = np.random.default_rng(0)
+DRAWS = {role: RANDOM.normal(0.01, 0.1, shape) for role, shape in SHAPES.items()}
+BLOCK = Block.of({role: jnp.float32(array) for role, array in DRAWS.items()})
+POSITION = jnp.float32(RANDOM.normal(size=(16, 24)))
 PAIR = {role: {"kernel": BLOCK[role]} for role in ("query", "key")}
 
 
@@ -53,13 +46,6 @@ def blocks(count):
 def draw(scheme):
     new = scheme(KEY, BLOCK, Context(0, 2, POSITION, (4, 4)))
     return {role: np.asarray(array, np.float64) for role, array in new.items()}
-
-
-def heads_of(role, kernel):
-    """[heads, rows, columns]; an MLP kernel is one head."""
-    if role in ("query", "key", "value"):
-        return kernel.transpose(1, 0, 2)
-    return kernel if kernel.ndim == 3 else kernel[None]
 
 
 @typical(
@@ -87,11 +73,8 @@ def test_controls_of_every_scheme(like):
 @pytest.mark.parametrize("control", [NormMatched, Shuffled, Permuted])
 def test_a_role_of_a_control_draws_the_same_whatever_else_is_written(control):
     whole = draw(control(Mimetic()))
-    for like in (
-        Mimetic(alpha_vo=None, beta_vo=None),
-        Mimetic(alpha_qk=None, beta_qk=None),
-        Mimetic(zero_bias=False),
-    ):
+    halves = Mimetic(alpha_vo=None, beta_vo=None), Mimetic(alpha_qk=None, beta_qk=None)
+    for like in (*halves, Mimetic(zero_bias=False)):
         for role, array in draw(control(like)).items():
             np.testing.assert_array_equal(array, whole[role], err_msg=role)
 
@@ -261,9 +244,8 @@ def test_skipped_layers_of_a_stack_keep_every_bit(dtype, fused):
         for new in (rewritten(one), jax.jit(rewritten)(one)):
             for name in tree:
                 before, after = (np.asarray(t[name]["kernel"], np.float64) for t in (one, new))
-                np.testing.assert_array_equal(
-                    after[:2], before[:2].astype(new[name]["kernel"].dtype)
-                )
+                stored = before[:2].astype(new[name]["kernel"].dtype)
+                np.testing.assert_array_equal(after[:2], stored)
                 assert (after[2:] != before[2:]).any()
 
 

@@ -63,10 +63,7 @@ def test_arms_override_what_they_name(tiny):
         ({"together": 16, "batch": 8}, "arm bad sets together, which all arms"),
         (3, "arm bad is 3, not the fields that it overrides"),
         ({"scheme": ("mimetic",)}, "arm bad: 'mimetic' is not a scheme"),
-        (
-            {"scheme": ([Mimetic()],)},
-            "is not a scheme: give one such as Mimetic.*none inside another",
-        ),
+        ({"scheme": ([Mimetic()],)}, "is not a scheme: give one such as Mimetic.*none inside"),
         ({"scheme": (Mimetic,)}, r"arm bad: Mimetic is not a scheme: call it, Mimetic\(\)"),
     ],
 )
@@ -88,19 +85,14 @@ def test_an_arm_is_named_as_a_folder_can_be(tiny, name):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"optimizer.warmup": 12}, "12 warm-up steps don't fit 12"),
         ({"batch": 30}, "batch 30 is not divisible by 4 devices"),
         ({"eval.batch": 50}, "eval.batch 50 is not divisible by 4 devices"),
-        (
-            {"epochs": 1e9, "steps": 0, "optimizer.warmup": 0},
-            "epochs 1000000000.0 are 44,000,000,000 steps, more than",
-        ),
+        ({"epochs": 1e9, "steps": 0, "optimizer.warmup": 0}, "are 44,000,000,000 steps, more than"),
         ({"epochs": 1.0}, "give epochs or steps, not epochs 1.0 and steps 12"),
         ({"seeds": ()}, r"seeds \(\) must be different numbers, at least one"),
         ({"eval.every_epochs": 1.0}, "give eval.every .4 steps. or every_epochs"),
         ({"optimizer.warmup_epochs": 1.0}, "give optimizer.warmup .2 steps. or warmup_epochs"),
         ({"name": " "}, "name is empty: the workdir is runs/NAME"),
-        ({"optimizer.schedule": "triangle"}, "the triangle schedule takes no warm-up: 2 steps"),
         ({"label_smoothing": 0.1, "task": "text"}, "label_smoothing 0.1 is for images, not for t"),
     ],
 )
@@ -111,6 +103,7 @@ def test_checks(tiny, overrides, words):
 
 PLAIN = {"arms": {"default": {"scheme": ()}}}
 CLIPPED = {"arms": {"same": {"optimizer": {"clip": 1.0}}}}
+UNCLIPPED = {"arms": {"same": {"optimizer": {"clip": 0.0}}}}
 SINCOS = {"arms": {"default": {"scheme": (SinCos(),)}}}
 
 
@@ -122,11 +115,7 @@ SINCOS = {"arms": {"default": {"scheme": (SinCos(),)}}}
         ({}, {"batch": 16}, "batch is 32 there and 16 here"),
         # A field of 0 is another value than that of the comparison.
         (CLIPPED, {"arms": {"same": {}}}, None),
-        (
-            CLIPPED,
-            {"arms": {"same": {"optimizer": {"clip": 0.0}}}},
-            "arms.same.optimizer.clip is 1.0 there and 0.0 here",
-        ),
+        (CLIPPED, UNCLIPPED, "arms.same.optimizer.clip is 1.0 there and 0.0 here"),
         (CLIPPED, {"arms": {"same": {"scheme": ()}}}, "arms.same.scheme is [{"),
     ],
 )

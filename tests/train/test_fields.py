@@ -111,10 +111,7 @@ IMAGENET = {"data.name": "imagenet2012", "data.size": 8, "eval.batch": 8}
         ("images", {"data.classes": 5}, "data.classes 5: digits has 10 classes"),
         ("images", {"data.augment.crop": 100}, "crop 100 pads images of 8 pixels by more"),
         ("images", {"data.repeats": 3}, "data.repeats 3: repeated augmentation is for streamed"),
-        (
-            *("images", {"together": 4, **IMAGENET}),
-            "together 4 needs data that is held on the devices: imagenet2012 is streamed",
-        ),
+        ("images", {"together": 4, **IMAGENET}, "together 4 needs data that is held on the devic"),
         ("text", {"data.name": "ptb_wrod"}, "did you mean 'ptb_word'"),
         ("text", {"data.name": "ptb_word"}, "ptb_word needs the folder that holds it"),
     ],
@@ -183,6 +180,15 @@ def test_what_a_field_affects():
             assert differs == (what in field.affects), name
 
 
+def refusal(config: ConfigDict) -> str:
+    """What is said of a configuration that is refused, or nothing."""
+    try:
+        quiet(config)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
 OF_THE_LOOP = {"epochs", "eval.every", "eval.every_epochs", "optimizer.plateau"}
 """Fields that every task has, since the loop reads them and not the program."""
 
@@ -192,11 +198,13 @@ def test_a_field_is_used_by_a_task_or_refused(task):
     """One that only some tasks use would otherwise be accepted and ignored by the others."""
     config, read = changed(task, "steps", 10), set()
     program_of(Seen(config).noting(read), tasks.TASKS[task].describe(config), make_mesh())
+    ignored = []
     for name, field in schema(task).items():
         elsewhere = name.startswith(("data.", "model.", "mesh."))  # read by its data, model, mesh
         if "program" not in field.affects or elsewhere or name in read | OF_THE_LOOP:
             continue
         within = getattr(field.annotation, "__metadata__", (Range(),))[0]
         other = next(value for value in (0.5, 2, True, "other") if value in within)
-        with pytest.raises(InputError, match=name.rpartition(".")[2]):
-            quiet(changed(task, name, other))
+        if name.rpartition(".")[2] not in refusal(changed(task, name, other)):
+            ignored.append(name)
+    assert ignored == []

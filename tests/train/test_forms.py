@@ -45,6 +45,5 @@ def test_killed_and_resumed_is_the_same_to_the_last_bit(form, tmp_path):
         assert int(states[0].step) == 12
         jax.tree.map(np.testing.assert_array_equal, *states)
     again = resumed.table(tmp_path / "killed")
-    assert [arm.reached for arm in again.arms.values()] == [
-        arm.reached for arm in results.arms.values()
-    ]
+    expected = [arm.reached for arm in results.arms.values()]
+    assert [arm.reached for arm in again.arms.values()] == expected

@@ -92,7 +92,6 @@ def test_a_warm_start_takes_the_statistics_too(tmp_path):
     comparison = Comparison(config, say=said.append)
     state = initial_state(comparison.arms["run"], 0, said.append)
     jax.tree.map(np.testing.assert_array_equal, state.model_state, teacher.model_state)
-    np.testing.assert_array_equal(
-        state.params["Conv_0"]["kernel"], teacher.params["Conv_0"]["kernel"]
-    )
+    expected = teacher.params["Conv_0"]["kernel"]
+    np.testing.assert_array_equal(state.params["Conv_0"]["kernel"], expected)
     assert said == [f"starts from 6 of 8 parameters of {tmp_path}/runs/run/0"]

@@ -25,6 +25,7 @@ from mimetic_jax.train import Comparison
 from mimetic_jax.train.store import files
 from tests.forms import FORMS, LinenViT, NNXViT, vit_apply, vit_init
 from tests.images import class_folders
+from tests.training import quiet
 
 
 def arrays(name="dots"):
@@ -36,11 +37,7 @@ def arrays(name="dots"):
     return ImageDataset(name, images[:32], labels[:32], images[32:], labels[32:], 2)
 
 
-ONE = {
-    "num_classes": 1,
-    "train_labels": np.zeros(32, np.int32),
-    "test_labels": np.zeros(16, np.int32),
-}
+ONE = {"train_labels": np.zeros(32, np.int32), "test_labels": np.zeros(16, np.int32)}
 
 
 def tiny():
@@ -51,12 +48,8 @@ def tiny():
     return config
 
 
-def quiet(config, **own):
-    return Comparison(config, say=lambda line: None, **own)
-
-
-def comparison(**own):
-    return quiet(tiny(), **own)
+def comparison(config=None, **own):
+    return Comparison(config or tiny(), say=lambda line: None, **own)
 
 
 def test_arrays_and_a_module_make_a_table(tmp_path):
@@ -109,7 +102,7 @@ def test_arms_of_other_sizes_have_images_of_their_own(tmp_path):
     config = tiny()
     config.data.update(name="folder", dir=str(class_folders(tmp_path, 12)), size=6)
     config.arms, config.eval.batch = {"small": {}, "large": {"data": {"size": 12}}}, 2
-    arms = quiet(config, model=LinenViT(2, 8, 1)).arms
+    arms = comparison(config, model=LinenViT(2, 8, 1)).arms
     sides = {name: arm.source.load().image_shape[0] for name, arm in arms.items()}
     assert sides == {"small": 6, "large": 12}
 
@@ -117,7 +110,7 @@ def test_arms_of_other_sizes_have_images_of_their_own(tmp_path):
 def test_arms_of_other_batches_share_the_images_on_the_devices():
     config = tiny()
     config.arms = {"small": {"batch": 8}, "large": {"batch": 16}}
-    arms = quiet(config, data=arrays(), model=LinenViT(2, 8, 1)).arms
+    arms = comparison(config, data=arrays(), model=LinenViT(2, 8, 1)).arms
     assert arms["small"].program is not arms["large"].program
     assert arms["small"].on_device is arms["large"].on_device
 
@@ -128,16 +121,16 @@ def test_arms_of_equally_large_data_in_two_folders_have_each_its_own(text, words
     train = other / "ptb.train.txt"
     train.write_text(train.read_text().replace(" dog ", " cat ", 1))
     config.arms = {"one": {}, "other": {"data": {"dir": str(other)}}}
-    comparison = quiet(config)
-    comparison.load_data()
-    one, other = comparison.arms.values()
+    both = comparison(config)
+    both.load_data()
+    one, other = both.arms.values()
     assert one.program is other.program
     assert (one.on_device.train != other.on_device.train).any()
 
 
 def test_the_callers_config_stays_as_it_is():
     config = tiny()
-    quiet(config, data=arrays(), model=LinenViT(2, 8, 1))
+    comparison(config, data=arrays(), model=LinenViT(2, 8, 1))
     assert (config.data.name, config.model.name) == ("digits", "vit")
 
 
@@ -166,21 +159,15 @@ def own(**given):
     [
         (lambda: Comparison("images"), "the config is a str, not a ConfigDict"),
         (lambda: comparison().train(None), "workdir None is not a path"),
-        (own(data=dataclasses.replace(arrays(), **ONE)), "dots has one class"),
+        (own(data=dataclasses.replace(arrays(), num_classes=1, **ONE)), "dots has one class"),
         (own(data=arrays("cifar10")), "cifar10 is a known data set: give yours another name"),
         (own(data=arrays().train_images), "is an ImageDataset, not a ndarray"),
         (own(model=local()), "Local can't be imported: define it at the top of a module"),
-        (
-            own(model=WithFunction(2, nn.relu)),
-            "activation is .*, which no configuration can store",
-        ),
+        (own(model=WithFunction(2, nn.relu)), "activation is .*, which no configuration can store"),
         (own(model=nnx.Dropout(0.5)), r"the class Dropout, or functools.partial\(Dropout, …\)"),
         (own(model=(vit_init, lambda *x: x)), "<lambda> can't be imported"),
         (own(model=3), "a model of type int is not a Linen module, a class of modules or two"),
-        (
-            own(model=functools.partial(NNXViT, widht=3)),
-            "unknown field .*did you mean 'width'",
-        ),
+        (own(model=functools.partial(NNXViT, widht=3)), "unknown field .*did you mean 'width'"),
     ],
 )
 def test_bad_input_is_one_line(call, words):

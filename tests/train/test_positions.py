@@ -34,11 +34,7 @@ def test_the_constants_of_the_model_pass():
         (PositionalHeads(10_000, pairs="neighbors"), {}, "pairs='neighbors'"),
         (NormMatched(PositionalHeads(500)), {}, "base=500.0"),
         (Layers(PositionalHeads(10_000, offsets=(64,))), {}, "offset 64 is beyond the 64 tokens"),
-        (
-            PositionalHeads(10_000),
-            {"positions": "sinusoidal"},
-            "is for rotary positions, which model gpt doesn't have",
-        ),
+        (PositionalHeads(10_000), {"positions": "sinusoidal"}, "which model gpt doesn't have"),
     ],
 )
 def test_others_are_refused(scheme, fields, message):

@@ -219,11 +219,7 @@ def test_encoder_without_classifier(hugging_face, tmp_path):
 @pytest.mark.parametrize(
     ("alter", "sizes", "words"),
     [
-        (
-            lambda t: t.update({"vit.gamma": np.ones(3)}),
-            {},
-            r"vit.gamma of shape .* has no place",
-        ),
+        (lambda t: t.update({"vit.gamma": np.ones(3)}), {}, r"vit.gamma of shape .* has no place"),
         (lambda t: (t.clear(), t.update(a=np.ones(3))), {}, "is not a ViT of vit_jax, timm or"),
         (lambda t: t.update({"vit.layernorm.bias": np.ones(24, int)}), {}, "not floating point"),
         (lambda t: None, {"width": 30}, "24 columns, not a multiple of head width 10"),

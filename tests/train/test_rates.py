@@ -77,11 +77,9 @@ def test_a_ladder_is_traced_once_and_trains_as_a_program_of_one_rate(text, tmp_p
     config.rates = ()
     alone = Comparison(config, say=lambda line: None)
     alone.train(tmp_path / "alone")
-    states = [
-        each.restored(Run.of(workdir, "run", 0))
-        for each, workdir in ((stage, folder), (alone, tmp_path / "alone"))
-    ]
-    jax.tree.map(np.testing.assert_array_equal, *states)
+    found = stage.restored(Run.of(folder, "run", 0))
+    expected = alone.restored(Run.of(tmp_path / "alone", "run", 0))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 @pytest.mark.slow
@@ -115,11 +113,8 @@ def test_a_climb_ends_where_nothing_is_trained():
     scores = {("b", 2): [1, 2], ("b", 4): [3, 1], ("a", 2): [1]}
 
     def records(arm, rate):
-        values = scores.get((arm, rate), [])
-        return {
-            seed: Record(arm=arm, seed=seed, score="accuracy", value=value)
-            for seed, value in enumerate(values)
-        }
+        values, about = scores.get((arm, rate), []), {"arm": arm, "score": "accuracy"}
+        return {seed: Record(seed=seed, value=x, **about) for seed, x in enumerate(values)}
 
     search = rates.Search(rates.Ladder((2, 4), trials=(0, 1)), ["a", "b"], records)
     climb = search.climb()
@@ -140,9 +135,8 @@ def test_one_rate_is_no_trial(config, tmp_path):
 
 
 def test_what_gives_no_rate_is_one_line(config, tmp_path):
-    with pytest.raises(
-        InputError, match=r"arm default has no learning rate in .*1e-9, 1e-2 wasn't trained"
-    ):
+    words = r"arm default has no learning rate in .*1e-9, 1e-2 wasn't trained"
+    with pytest.raises(InputError, match=words):
         quiet(config).table(tmp_path)
     config.data.held_out = 0.1
     with pytest.raises(InputError, match=r"data.held_out 0.1 leaves no images to choose"):

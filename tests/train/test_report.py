@@ -12,21 +12,12 @@ from mimetic_jax.train.verdicts import ArmResult, compared, conclusions
 
 def runs(arm, curves, score="accuracy", **fields):
     """The runs of an arm by seed, of the curve of each."""
-    return ArmResult(
-        arm,
-        {
-            seed: Record(
-                arm=arm,
-                seed=seed,
-                score=score,
-                value=curve[-1][1],
-                curve=curve,
-                seconds=2.0,
-                **fields,
-            )
-            for seed, curve in enumerate(curves)
-        },
-    )
+    about = {"arm": arm, "score": score, "seconds": 2.0, **fields}
+    found = {
+        seed: Record(seed=seed, value=curve[-1][1], curve=curve, **about)
+        for seed, curve in enumerate(curves)
+    }
+    return ArmResult(arm, found)
 
 
 @pytest.fixture
@@ -158,11 +149,8 @@ def test_rows_are_flat_and_name_the_files(tmp_path):
     curve = [(0, 9.0), (10, 40.0)]
     arms = [runs("a", [curve, curve]), runs("b", [curve])]
     rows = results_of(tmp_path, arms).to_dicts()
-    assert [(row["arm"], row["seed"], row["value"]) for row in rows] == [
-        ("a", 0, 40.0),
-        ("a", 1, 40.0),
-        ("b", 0, 40.0),
-    ]
+    found = [(row["arm"], row["seed"], row["value"]) for row in rows]
+    assert found == [("a", 0, 40.0), ("a", 1, 40.0), ("b", 0, 40.0)]
     files = [f"{tmp_path}/runs/{run}/metrics.jsonl" for run in ("a/0", "a/1", "b/0")]
     assert [row["metrics"] for row in rows] == files
     values = [value for row in rows for value in row.values()]

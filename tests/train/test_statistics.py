@@ -6,17 +6,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from mimetic_jax.train import statistics
 from mimetic_jax.train.record import ACCURACY, BITS
-from mimetic_jax.train.statistics import (
-    ALIKE,
-    Spread,
-    by_choice,
-    paired_difference,
-    pooled_spread,
-    smallest_gain,
-    table_spread,
-    visible,
-)
+from mimetic_jax.train.statistics import paired_difference, pooled_spread, table_spread, visible
 from tests.typical import typical
 
 
@@ -66,7 +58,7 @@ def brown_forsythe(scores):
 def covered(scores, choice=0.0):
     """How often the interval of arm 0's difference to each other holds 0, by the stated rule."""
     count, arms, seeds = scores.shape
-    alike, shared = brown_forsythe(scores) >= ALIKE, pooled(scores)
+    alike, shared = brown_forsythe(scores) >= statistics.ALIKE, pooled(scores)
     freedom = np.where(alike, (arms - 1) * (seeds - 1), seeds - 1)
     by_images = np.random.default_rng(1).normal(0, math.sqrt(choice), count)
     for other in range(1, arms):
@@ -99,7 +91,7 @@ def test_a_table_has_the_spread_of_the_simulation(arms, seeds):
     for table, alike, deviation in zip(scores, *expected, strict=True):
         p, spread = table_spread(named(table))
         assert p == pytest.approx(alike)
-        assert (spread is not None) == (p >= ALIKE)
+        assert (spread is not None) == (p >= statistics.ALIKE)
         if spread:
             assert spread.freedom == (arms - 1) * (seeds - 1)
             assert spread.sd == pytest.approx(deviation)
@@ -117,7 +109,8 @@ def test_two_seeds_have_no_interval_of_their_own():
 
 def test_test_images_add_no_freedom():
     """Where they are all that varies, the interval is that of the seeds' few degrees of freedom."""
-    difference = paired_difference([1.0, 1.0, 1.001], [0.0] * 3, Spread(1e-4, 2), choice=1.0)
+    spread = statistics.Spread(1e-4, 2)
+    difference = paired_difference([1.0, 1.0, 1.001], [0.0] * 3, spread, choice=1.0)
     assert difference.high - 1 == pytest.approx(scipy.stats.t.ppf(0.975, 2), rel=1e-3)
     assert difference.few_examples
 
@@ -147,13 +140,10 @@ def test_networks_agree_on_the_hard_images():
     test, train = order[:360], order[360:]
     right = []
     for fields in ({"activation": "relu"}, {"activation": "tanh"}, {"learning_rate_init": 3e-3}):
-        every = [
-            networks.MLPClassifier((64,), max_iter=5, random_state=seed, **fields)
-            for seed in range(4)
-        ]
-        right.append(
-            [one.fit(images[train] / 16, labels[train]).predict(images[test] / 16) for one in every]
-        )
+        options = {"hidden_layer_sizes": (64,), "max_iter": 5, **fields}
+        every = (networks.MLPClassifier(random_state=seed, **options) for seed in range(4))
+        trained = [one.fit(images[train] / 16, labels[train]) for one in every]
+        right.append([one.predict(images[test] / 16) for one in trained])
     right = np.array(right) == labels[test]
     for ours, theirs in ((0, 1), (0, 2), (1, 2)):
         deltas = right[ours].astype(float) - right[theirs]
@@ -162,7 +152,7 @@ def test_networks_agree_on_the_hard_images():
         left = deltas - by_image - by_seed + deltas.mean()
         noise = (left**2).sum() / ((seeds - 1) * (count - 1))
         found = (by_image.var(ddof=1) - noise / seeds) / count
-        assert found < by_choice((right[ours].mean(), right[theirs].mean()), count) / 1.5
+        assert found < statistics.by_choice((right[ours].mean(), right[theirs].mean()), count) / 1.5
 
 
 def test_too_few_seeds_are_named_before_the_training():
@@ -175,7 +165,7 @@ def test_too_few_seeds_are_named_before_the_training():
 def test_the_smallest_gain_is_found_nine_times_of_ten(n, arms):
     """With a choice of test images that does as much as the seeds."""
     choice, random = 0.5 / n, np.random.default_rng(0)
-    gain, differences = smallest_gain(0.5, n, arms, choice), []
+    gain, differences = statistics.smallest_gain(0.5, n, arms, choice), []
     for scores in random.normal(0, 0.5, (300, arms, n)):
         scores[0] += gain + random.normal(0, choice**0.5)
         _, spread = table_spread(named(scores))

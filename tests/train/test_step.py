@@ -96,9 +96,8 @@ def task(fraction: float, shape: tuple[int, int, int], streamed: bool = False) -
 def test_images_of_the_models_size_are_cut_as_well():
     """Resize(10) and CenterCrop(8), written out in Pillow, within a level."""
     pixels = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 3), np.uint8)
-    resized = [
-        Image.fromarray(image).resize((10, 10), Image.Resampling.BICUBIC) for image in pixels
-    ]
+    size, method = (10, 10), Image.Resampling.BICUBIC
+    resized = (Image.fromarray(image).resize(size, method) for image in pixels)
     expected = np.stack([np.asarray(image)[1:9, 1:9] for image in resized])
     whole, streamed = task(1.0, (8, 8, 3)), task(0.8, (8, 8, 3), streamed=True)
     level = 1.01 / 255 / min(whole.info.std)

@@ -22,22 +22,11 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def streamed(tiny, folder):
     def config(**overrides):
-        settings = {
-            "data.name": "imagenet2012",
-            "data.dir": str(folder),
-            "data.classes": 2,
-            "data.size": 16,
-            "data.augment.crop": 0,
-            "data.augment.crop_scale": (0.3, 1.0),
-            "data.augment.flip": True,
-            "batch": 8,
-            "steps": 10,
-            "eval.batch": 8,
-            "log_every": 2,
-            "checkpoint_every": 4,
-            "model.patch": 8,
-        }
-        return tiny(**{**settings, **overrides})
+        data = {"name": "imagenet2012", "dir": str(folder), "classes": 2, "size": 16}
+        data |= {"augment.crop": 0, "augment.crop_scale": (0.3, 1.0), "augment.flip": True}
+        settings = {f"data.{name}": value for name, value in data.items()}
+        settings |= {"batch": 8, "steps": 10, "eval.batch": 8, "model.patch": 8}
+        return tiny(**settings | overrides)
 
     return config
 

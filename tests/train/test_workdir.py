@@ -51,9 +51,8 @@ def refused(call, workdir, name):
 
 
 def record_of(seed, curve=((0, 12.5), (12, 25.0))):
-    return Record(
-        arm="run", seed=seed, score="accuracy", value=curve[-1][1], curve=curve, seconds=1.5
-    )
+    about = {"arm": "run", "score": "accuracy", "seconds": 1.5}
+    return Record(seed=seed, value=curve[-1][1], curve=curve, **about)
 
 
 def finished_runs(comparison, workdir):

@@ -72,6 +72,9 @@ def test_the_picture_has_a_point_for_each_head():
     assert [len(axes.lines) for axes in both.axes] == [2, 2]
 
 
+ODD = {"query": {"kernel": np.ones((8, 2, 4))}, "key": {"kernel": np.ones((9, 2, 4))}}
+
+
 @pytest.mark.parametrize(
     ("tree", "words"),
     [
@@ -79,15 +82,7 @@ def test_the_picture_has_a_point_for_each_head():
         ({"qkv": {"kernel": np.ones((4, 12))}}, "no rule describes qkv/kernel"),
         (object(), "is not a tree of parameters"),
         ({role: {"kernel": np.full((4, 1, 4), np.nan)} for role in ("query", "key")}, "^attention"),
-        (
-            {
-                "layer": {
-                    "query": {"kernel": np.ones((8, 2, 4))},
-                    "key": {"kernel": np.ones((9, 2, 4))},
-                }
-            },
-            r"^layer: query \(8, 2, 4\) and key \(9, 2, 4\)",
-        ),
+        ({"layer": ODD}, r"^layer: query \(8, 2, 4\) and key \(9, 2, 4\)"),
     ],
 )
 def test_bad_input_is_one_line(tree, words):

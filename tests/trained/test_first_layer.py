@@ -53,13 +53,8 @@ def test_a_fresh_model_has_the_neighbors_of_its_text(counts):
     assert np.mean(after.shared) > 0.9
     assert "of the ten nearest neighbors" in str(found)
     assert not check(params, rules=RULES).tokens
-    permuted = rewrite(
-        jax.random.key(1),
-        params,
-        schemes.Permuted(schemes.Cooccurrence()),
-        rules=RULES,
-        counts=counts,
-    )
+    scheme = schemes.Permuted(schemes.Cooccurrence())
+    permuted = rewrite(jax.random.key(1), params, scheme, rules=RULES, counts=counts)
     (control,) = check(permuted, rules=RULES, counts=counts).tokens
     assert np.mean(control.shared) < 2 * before.chance
 
@@ -105,13 +100,10 @@ def test_patches_of_other_forms_have_no_spectrum():
 def test_the_picture_has_a_panel_of_each(counts):
     pytest.importorskip("matplotlib")
     random = np.random.default_rng(0)
-    params = {
-        "patch_embed": {"kernel": random.normal(size=(4 * 4 * 3, 8))},
-        "wte": {"embedding": random.normal(size=(V, 8))},
-    }
+    params = {"patch_embed": {"kernel": random.normal(size=(4 * 4 * 3, 8))}}
+    params["wte"] = {"embedding": random.normal(size=(V, 8))}
     found = check(params, counts=counts)
     assert len(found.plot_first_layer().axes) == 2
+    mlp = check({"fc1": {"kernel": np.ones((4, 8))}, "fc2": {"kernel": np.ones((8, 4))}})
     with pytest.raises(InputError, match="no patch embedding was seen"):
-        check(
-            {"fc1": {"kernel": np.ones((4, 8))}, "fc2": {"kernel": np.ones((8, 4))}}
-        ).plot_first_layer()
+        mlp.plot_first_layer()

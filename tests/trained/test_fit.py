@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mimetic_jax
-from mimetic_jax import InputError, Rule
+from mimetic_jax import InputError
 from mimetic_jax.command.expressions import parse_rules
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.schemes.mimetic import mimetic_language
@@ -102,24 +102,6 @@ def test_heads_that_disagree_have_large_errors():
     (found,) = mimetic_jax.fit(both)
     assert found.query_key.beta == pytest.approx(0, abs=0.1)
     assert found.query_key.beta_error == pytest.approx(0.7, abs=0.1)
-
-
-def test_stacked_and_fused_trees_fit_as_single_layers():
-    single = {f"block_{i}": {"attention": layer(48, 3, seed=i)} for i in range(3)}
-    single = mimetic_jax.rewrite(jax.random.key(0), single, Mimetic())
-    apart = mimetic_jax.fit(single)
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *single.values())
-    together = mimetic_jax.fit({"blocks": stacked})
-    assert [one.name for one in together] == [f"blocks/attention[{i}]" for i in range(3)]
-    assert [one.query_key for one in together] == [one.query_key for one in apart]
-    assert together.scheme == apart.scheme
-    first = single["block_0"]["attention"]
-    qkv = np.concatenate([first[role]["kernel"].reshape(48, -1) for role in ROLES[:3]], axis=1)
-    rules = (Rule("qkv/kernel", ROLES[:3], "d (three h k)"), Rule("proj/kernel", "out", "h k d"))
-    tree = {"attention": {"qkv": {"kernel": qkv}, "proj": first["out"]}}
-    (fused,) = mimetic_jax.fit(tree, rules=rules, num_heads=3)
-    assert fused.query_key == apart[0].query_key
-    assert fused.value_out == apart[0].value_out
 
 
 def test_scheme_gives_the_layers_again():

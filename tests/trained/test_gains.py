@@ -19,12 +19,7 @@ D, F, H, K = 48, 96, 4, 12
 AT = "model.layers.0."
 LLAMA = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
 GATED = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
-BERT = (
-    "attention.attention.query",
-    "attention.attention.key",
-    "attention.attention.value",
-    "attention.output.dense",
-)
+BERT = *(f"attention.attention.{n}" for n in ("query", "key", "value")), "attention.output.dense"
 
 
 def draw(*shape, seed=0):
@@ -101,6 +96,8 @@ def encoder(**fields):
 
 
 APART = {"before": (None, None)}
+FC = ("mlp.fc_in", "mlp.fc_out")
+GPT_J = tuple(f"attn.{name}_proj" for name in ("q", "k", "v", "out"))
 TOP, EMBEDDED = "../../layer_norm.weight", "../../layernorm_embedding.weight"
 MODELS = {
     "llama": llama(),
@@ -115,19 +112,11 @@ MODELS = {
     ),
     "phi": Model(AT, (*LLAMA[:3], "self_attn.dense"), DENSE, LN[:1], (0, 0)),
     "cohere": llama(LN[0], before=(0, 0)),
-    "gpt-j": Model(
-        "transformer.h.0.",
-        ("attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.out_proj"),
-        ("mlp.fc_in", "mlp.fc_out"),
-        ("ln_1.weight",),
-        before=(0, 0),
-    ),
+    "gpt-j": Model("transformer.h.0.", GPT_J, FC, ("ln_1.weight",), (0, 0)),
     "timm": timm(others={"attn.qkv.bias": (3 * D,)}),
     "deit iii": timm("gamma_1", "gamma_2", after=(2, 3)),
     "beit": Model(
-        "beit.encoder.layer.0.",
-        BERT,
-        ("intermediate.dense", "output.dense"),
+        *("beit.encoder.layer.0.", BERT, ("intermediate.dense", "output.dense")),
         ("layernorm_before.weight", "layernorm_after.weight", "lambda_1", "lambda_2"),
         after=(2, 3),
     ),
@@ -179,24 +168,16 @@ def test_products_are_those_that_the_model_computes(name):
     assert found.gated == (len(model.mlp) == 3)
 
 
+BARE, ALL = "of the kernels alone", "W_Q W_Kᵀ, W_V W_out, W_1 W_2"
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("llama", "W_Q W_Kᵀ, W_V W_out, up·down with the norm's gain"),
-        (
-            "olmo 2",
-            "W_Q W_Kᵀ of the kernels alone; W_V W_out, up·down with the scale after the layer",
-        ),
-        (
-            "bart",
-            "W_Q W_Kᵀ, W_V W_out, W_1 W_2 of the kernels alone; norms come after the sum and "
-            "multiply no product",
-        ),
-        (
-            "respost",
-            "W_Q W_Kᵀ, W_V W_out, W_1 W_2 of the kernels alone; unknown, not folded: "
-            "blocks.0.norm#.weight",
-        ),
+        ("olmo 2", f"W_Q W_Kᵀ {BARE}; W_V W_out, up·down with the scale after the layer"),
+        ("bart", f"{ALL} {BARE}; norms come after the sum and multiply no product"),
+        ("respost", f"{ALL} {BARE}; unknown, not folded: blocks.0.norm#.weight"),
     ],
 )
 def test_the_note_says_by_product_what_was_folded(name, words):
@@ -208,11 +189,8 @@ def test_the_note_says_by_product_what_was_folded(name, words):
 def test_gpt_1_has_gpt_2s_names_and_its_norms_after_the_sum():
     tree = {f"h.0.attn.{name}.weight": draw(D, n) for name, n in (("c_attn", 3 * D), ("c_proj", D))}
     tree |= vectors("h.0.", "ln_1.weight", "ln_2.weight")
-    value, out = (
-        np.float64(tree["h.0.attn.c_attn.weight"][:, 2 * D :]),
-        tree["h.0.attn.c_proj.weight"],
-    )
-    gain = tree["h.0.ln_1.weight"]
+    value = np.float64(tree["h.0.attn.c_attn.weight"][:, 2 * D :])
+    out, gain = tree["h.0.attn.c_proj.weight"], tree["h.0.ln_1.weight"]
     (second,) = check(tree, num_heads=H)
     assert second.value_out == pytest.approx(cosine(np.diag(gain) @ value @ out), abs=1e-6)
     first = check(tree | {"tokens_embed.weight": draw(9, D)}, num_heads=H)

@@ -89,9 +89,8 @@ def _coefficients(logits_HxTxT):
     rates = rates[rates >= SCHEME.slowest]
     offsets = np.array([offset for offset, _ in SCHEME.heads(H)])[:, None, None, None]
     bumps = np.cos((late[:, None, None] - late[:, None] - offsets) * rates).mean(axis=-1)
-    return (logits_HxTxT[:, late][:, :, late] * bumps).sum(axis=(1, 2)) / (bumps**2).sum(
-        axis=(1, 2)
-    )
+    common = (logits_HxTxT[:, late][:, :, late] * bumps).sum(axis=(1, 2))
+    return common / (bumps**2).sum(axis=(1, 2))
 
 
 @jax.jit

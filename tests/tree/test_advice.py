@@ -181,14 +181,9 @@ def test_one_call_is_all_that_a_scheme_needs_of_a_plain_tree(tree):
 def test_the_embedding_that_has_no_rule_is_named():
     rules = attention_rules(query="wq", key="wk", value="wv", out="wo", kernel="", flat=True)
     alone = {path: shape for path, shape in plain().items() if "mlp" not in path}
+    heads = {"num_heads": H, "num_kv_heads": H // 2}
     with pytest.raises(InputError, match=r'put embedding_rules\("tok_embed", "lm_head"\) in front'):
-        plan(
-            ones(alone),
-            PositionalHeads(10_000, channel=0),
-            rules=rules,
-            num_heads=H,
-            num_kv_heads=H // 2,
-        )
+        plan(ones(alone), PositionalHeads(10_000, channel=0), rules=rules, **heads)
 
 
 @pytest.mark.parametrize(("tree", "scheme", "kept"), OTHERS.values(), ids=OTHERS.keys())

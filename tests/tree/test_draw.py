@@ -156,9 +156,8 @@ def test_a_state_of_nnx_and_boxes():
     state = nnx.state(module, nnx.Param)
     real = nnx.MultiHeadAttention(H, D, decode=False, rngs=nnx.Rngs(0))
     initialize(real, KEY, Mimetic())
-    assert_equal(
-        nnx.to_pure_dict(draw(KEY, state, Mimetic())), nnx.to_pure_dict(nnx.state(real, nnx.Param))
-    )
+    drawn, written = draw(KEY, state, Mimetic()), nnx.state(real, nnx.Param)
+    assert_equal(nnx.to_pure_dict(drawn), nnx.to_pure_dict(written))
     boxed = jax.tree.map(lambda leaf: nn.Partitioned(leaf, (None,) * leaf.ndim), shapes())
     drawn = draw(KEY, boxed, Mimetic())
     assert isinstance(drawn["attention_0"]["query"]["kernel"], nn.Partitioned)
@@ -188,18 +187,14 @@ def test_a_scheme_is_an_argument_of_a_compiled_function():
     eager = rewrite(KEY, tree, (SinCos(), Mimetic()))
     for several in ((SinCos(), Mimetic()), [SinCos(), Mimetic()]):
         jitted = compiled(KEY, tree, several)
-        for found, right in zip(
-            of_layer(jitted["attention_0"]), of_layer(eager["attention_0"]), strict=True
-        ):
+        layers = (of_layer(tree["attention_0"]) for tree in (jitted, eager))
+        for found, right in zip(*layers, strict=True):
             np.testing.assert_allclose(found, right, atol=1e-5)
     keys = jax.random.split(KEY, 2)
     together = jax.vmap(rewrite, in_axes=(0, None, None))(keys, tree, NOISE)
-    alone = rewrite(keys[1], tree, NOISE)
-    jax.tree.map(
-        functools.partial(np.testing.assert_allclose, rtol=1e-6),
-        jax.tree.map(lambda leaf: leaf[1], together),
-        alone,
-    )
+    second = jax.tree.map(lambda leaf: leaf[1], together)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-6)
+    jax.tree.map(close, second, rewrite(keys[1], tree, NOISE))
 
 
 def test_rules_are_arguments_too():

@@ -139,9 +139,8 @@ def test_what_has_no_mlp_lacks_none_unless_it_is_asked_for():
 
 def test_the_last_kernel_of_a_gated_mlp_becomes_zero():
     """A scheme for two layers with a function between them leaves a gated MLP as it is."""
-    tree = ones(
-        layers(("mlp/fc1", "mlp/fc2")) | {f"Block_{i}/mlp/gate/kernel": (D, F) for i in (0, 1)}
-    )
+    gates = {f"Block_{i}/mlp/gate/kernel": (D, F) for i in (0, 1)}
+    tree = ones(layers(("mlp/fc1", "mlp/fc2")) | gates)
     words = r"finds no MLP: put (mlp_rules\(first=\"fc1\", second=\"fc2\", gate=\"gate\"\)) in"
     with pytest.raises(InputError, match=words) as refused:
         plan(tree, ZeroOut(mlp=True))
@@ -169,9 +168,8 @@ def test_layers_of_another_width_than_attention_are_no_mlp_of_it():
     tree |= {f"Block_{i}/Dense_0/kernel": (48, F) for i in (0, 1)}
     tree |= {f"Block_{i}/Dense_1/kernel": (F, 48) for i in (0, 1)}
     tree = {path: shape for path, shape in tree.items() if "bias" not in path}
-    with pytest.raises(
-        InputError, match=r"Dense_1/kernel of shape .* isn't as wide as the attention beside it, 32"
-    ):
+    words = r"Dense_1/kernel of shape .* isn't as wide as the attention beside it, 32"
+    with pytest.raises(InputError, match=words):
         plan(ones(tree), ZeroOut(mlp=True))
 
 
@@ -192,16 +190,10 @@ def test_attention_of_which_a_part_has_no_rule_is_refused(names):
 
 
 START = (SinCos(), Whitened(), ZeroOut(mlp=True), Mimetic())
-SCRATCH = layers(
-    ("grow", "shrink"),
-    "mixing",
-    of_attention=dict.fromkeys(("to_q", "to_k", "to_v", "to_o"), (D, D)),
-)
-CONVOLUTIONS = {
-    "tokenizer/kernel": (4, 4, 3, D),
-    "proj/weight": (D, 3, 4, 4),
-    "to_patch/kernel": (48, D),
-}
+SQUARE = dict.fromkeys(("to_q", "to_k", "to_v", "to_o"), (D, D))
+SCRATCH = layers(("grow", "shrink"), "mixing", of_attention=SQUARE)
+CONVOLUTIONS = {"tokenizer/kernel": (4, 4, 3, D), "proj/weight": (D, 3, 4, 4)}
+CONVOLUTIONS |= {"to_patch/kernel": (48, D)}
 
 
 @pytest.mark.parametrize("patch", CONVOLUTIONS)
@@ -222,10 +214,8 @@ def test_a_plan_has_the_last_writer_of_each_leaf():
     tree = ones(layers(("mlp/fc1", "mlp/fc2")) | {"pos_embed": (1, 16, D)})
     planned = plan(tree, (ZeroOut(mlp=True), MeanShift(), Mimetic()), grid=(4, 4))
     assert len(paths_of(planned)) == len(planned)
-    assert {write.role for write in planned if write.scheme == "ZeroOut"} == {
-        "mlp_out",
-        "mlp_out_bias",
-    }
+    zeros = {write.role for write in planned if write.scheme == "ZeroOut"}
+    assert zeros == {"mlp_out", "mlp_out_bias"}
     for first, second, listed in (
         (SinCos(), SinCos(scale=2.0), ["SinCos"]),
         (SinCos(), Impulse(), ["SinCos", "Impulse"]),
@@ -241,9 +231,7 @@ def test_a_plan_has_the_last_writer_of_each_leaf():
 def test_a_plan_says_which_covariance_is_taken():
     tree = ones({"patch_embed/kernel": (48, D)})
     [note] = plan(tree, Whitened()).notes
-    assert note.startswith(
-        "Whitened whitens a share of 0.2 of the components of patches of natural im"
-    )
+    assert note.startswith("Whitened whitens a share of 0.2 of the components of patches of nat")
     assert "covariance=weights.patch_covariance(images, patch), of images as the model gets" in note
     for scheme in (Whitened(share=1), NormMatched(Whitened(share=1))):
         [note] = plan(tree, scheme, covariance=weights.natural_covariance(4)).notes

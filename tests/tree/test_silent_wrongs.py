@@ -15,7 +15,7 @@ from mimetic_jax.initializers import identity_gauge
 from mimetic_jax.schemes import Impulse, Mimetic, Scheme, SinCos, Zero
 
 KEY = jax.random.key(0)
-D, H, K, L = 24, 2, 12, 3
+D, H, K = 24, 2, 12
 
 
 def attention(heads=H, groups=None, dtype=np.float32, width=D, head_dim=K):
@@ -39,6 +39,10 @@ def redefined(call, writes=frozenset({"query", "key"})):
     return dataclasses.dataclass(frozen=True)(type("Own", (Scheme,), members))()
 
 
+def pair(query, block):
+    return {"query": query, "key": block["key"]}
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -46,12 +50,12 @@ def redefined(call, writes=frozenset({"query", "key"})):
         (lambda block: dict(block), r"returns \['key', 'out', 'query', 'value'\], but"),
         (lambda block: None, "returns None, but its writes"),
         (
-            lambda block: {"query": block["query"][:1], "key": block["key"]},
-            r"returns query of shape \(1, 2, 12\), not \(24, 2, 12\)",
+            lambda block: pair(block["query"][:1], block),
+            r"query of shape \(1, 2, 12\), not",
         ),
         (
-            lambda block: {"query": block["query"] * jnp.nan, "key": block["key"]},
-            "returns query with values that are not finite",
+            lambda block: pair(block["query"] * jnp.nan, block),
+            "query with values that are not",
         ),
     ],
 )

@@ -57,9 +57,8 @@ def test_counts_are_those_of_two_loops_whatever_the_chunk(monkeypatch, window, d
     expected = counted(tokens, 30, window)
     for pairs in (7 * window, 2**20):
         monkeypatch.setattr(module, "_PAIRS", pairs)
-        np.testing.assert_allclose(
-            weights.cooccurrence(tokens, 30, window).toarray(), expected, atol=1e-9
-        )
+        found = weights.cooccurrence(tokens, 30, window).toarray()
+        np.testing.assert_allclose(found, expected, atol=1e-9)
     frequencies = np.bincount(tokens, minlength=30) / len(tokens)
     np.testing.assert_allclose(
         np.exp(weights.log_frequency(expected))[frequencies > 0],

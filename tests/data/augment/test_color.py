@@ -14,8 +14,6 @@ from mimetic_jax.data.augment import color, tables
 from tests.data.made import pictures
 from tests.typical import typical
 
-KEY = jax.random.key(5)
-
 
 def by_pillow(operation: Callable[[Image.Image], Image.Image], images: np.ndarray) -> np.ndarray:
     gray = images.shape[-1] == 1

@@ -161,21 +161,17 @@ def test_boxes_are_of_the_law_of_streamed_images(size, scale, ratio):
 @typical("interpolation", ["bicubic"], slow=["bilinear"])
 def test_a_resized_crop_is_pillows_crop_then_resize(interpolation):
     images, keys = pictures(), jax.random.split(KEY, 4)
-    out = jax.jit(
-        jax.vmap(
-            lambda key, image: geometry.resized_crop(
-                key, image, (32, 28), (0.2, 1), interpolation=interpolation
-            )
-        )
-    )(keys, images)
-    assert out.dtype == jnp.uint8
 
     @jax.jit
     @jax.vmap
-    def box(key):
-        return geometry.random_box(jax.random.split(key)[0], 40, 48, (0.2, 1), (3 / 4, 4 / 3))
+    def cropped(key, image):
+        size, scale = (32, 28), (0.2, 1)
+        box = geometry.random_box(jax.random.split(key)[0], 40, 48, scale, (3 / 4, 4 / 3))
+        return box, geometry.resized_crop(key, image, size, scale, interpolation=interpolation)
 
-    for place, image, ours in zip(np.stack(box(keys), axis=1), images, out, strict=True):
+    boxes, out = cropped(keys, images)
+    assert out.dtype == jnp.uint8
+    for place, image, ours in zip(np.stack(boxes, axis=1), images, out, strict=True):
         top, left, height, width = place.tolist()
         crop = Image.fromarray(image).crop((left, top, left + width, top + height))
         theirs = resized_by_pillow(crop, (32, 28), interpolation)

@@ -67,14 +67,10 @@ def test_products_are_gathers_and_scatters(monkeypatch):
     rng = np.random.default_rng(0)
     image = jnp.asarray(rng.integers(0, 256, (20, 24, 3)), jnp.float32)
     table = jnp.asarray(rng.integers(0, 256, (3, 256)), jnp.float32)
-    shared = table[:1]
 
     def every():
-        return [
-            tables.histogram(image),
-            tables.apply_table(image, table),
-            tables.apply_table(image, shared),
-        ]
+        applied = (tables.apply_table(image, one) for one in (table, table[:1]))
+        return [tables.histogram(image), *applied]
 
     expected = jax.jit(every)()
     monkeypatch.setattr(jax.lax, "platform_dependent", on_tpu)

@@ -2,15 +2,12 @@
 
 import functools
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mimetic_jax.data.files.class_folders import ClassFolders, FileSource
 from tests.data.made import refused, write
-
-Make = Callable[..., Path]
 
 
 @pytest.fixture

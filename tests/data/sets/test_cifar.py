@@ -71,11 +71,7 @@ def test_what_is_stored_is_read(tmp_path, name):
 
 
 def test_what_is_missing_is_named_with_its_origin(tmp_path):
-    origin = [
-        describe("cifar10").source,
-        "mimetic download cifar10 --data-dir=",
-        "tfds build cifar10 --file_format=",
-    ]
+    origin = [describe("cifar10").source, "mimetic download cifar10 --data-dir=", "tfds build cif"]
     refused(lambda: load_dataset("cifar10", None), "data_dir", *origin)
     searched = ["nowhere (no such folder)", "cifar10.npz", "cifar10/VERSION", *origin]
     refused(lambda: load_dataset("cifar10", str(tmp_path / "nowhere")), *searched)

@@ -44,7 +44,7 @@ def test_arrays_of_jax_are_arrays():
         ({"test_labels": np.array([0, 1, 3], np.int32)}, "from 0 to 3, expected 0 to 2"),
         (
             {"test_images": np.zeros((3, 4, 4, 2), np.uint8)},
-            r"test images have shape \(4, 4, 2\), train images \(4, 5, 2\)",
+            r"test images have shape \(4, 4, 2\), ",
         ),
         ({"test_labels": [0]}, r"^ImageDataset\.test_labels "),
         ({"num_classes": 0}, r"^ImageDataset\.num_classes "),
@@ -137,19 +137,10 @@ def test_a_record_is_complete(name):
     assert info.tfds or not info.streamed
 
 
-def test_a_record_prints_as_one_line():
-    expected = "cifar10, 50,000 train and 10,000 test images of (32, 32, 3), 10 classes"
-    assert str(describe("cifar10")) == expected
-
-
 def test_published_counts_of_each_class():
-    for name, per_class in {
-        "cifar10": (5_000, 1_000),
-        "cifar100": (500, 100),
-        "stl10": (500, 800),
-        "tiny_imagenet": (500, 50),
-        "food101": (750, 250),
-    }.items():
+    counts = {"cifar10": (5_000, 1_000), "cifar100": (500, 100), "stl10": (500, 800)}
+    counts |= {"tiny_imagenet": (500, 50), "food101": (750, 250)}
+    for name, per_class in counts.items():
         info = describe(name)
         assert (info.num_train, info.num_test) == tuple(n * info.num_classes for n in per_class)
 

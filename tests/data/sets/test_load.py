@@ -8,14 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mimetic_jax.data import (
-    ImageDataset,
-    StreamedDataset,
-    describe_own,
-    info_of,
-    load_dataset,
-    load_own,
-)
+from mimetic_jax import data as datasets
+from mimetic_jax.data import ImageDataset, StreamedDataset, describe_own, load_dataset, load_own
 from mimetic_jax.data.text.corpus import load_text
 from tests.data.made import refused
 
@@ -152,11 +146,9 @@ def test_every_folder_is_searched(tmp_path, place):
     assert (data.sizes, data.num_classes) == ((5, 1), 2)
     words = "holds 2 classes, expected 37: blue, red, ... (for a sample, set data.classes)"
     refused(lambda: load_dataset("oxford_iiit_pet", str(tmp_path)), words)
-    words = (
-        f"no imagenet2012 in {tmp_path / 'no'} (no such folder): looked for ",
-        "imagenet2012/VERSION/dataset_info.json (TFDS), imagenet2012/train/, train/; it comes from",
-    )
-    refused(lambda: load_dataset("imagenet2012", str(tmp_path / "no")), *words)
+    words = "imagenet2012/VERSION/dataset_info.json (TFDS), imagenet2012/train/, train/; it comes f"
+    searched = f"no imagenet2012 in {tmp_path / 'no'} (no such folder): looked for {words}"
+    refused(lambda: load_dataset("imagenet2012", str(tmp_path / "no")), searched)
 
 
 def test_a_file_is_unpacked_first(tmp_path):
@@ -174,7 +166,7 @@ def test_colors_of_arrays_are_those_of_float64_in_little_memory():
     labels = np.zeros(600, np.int32)
     tracemalloc.start()
     try:
-        info = info_of(ImageDataset("mine", images, labels, images[:1], labels[:1], 1))
+        info = datasets.info_of(ImageDataset("mine", images, labels, images[:1], labels[:1], 1))
         assert tracemalloc.get_traced_memory()[1] <= images.nbytes
     finally:
         tracemalloc.stop()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mimetic_jax.data.text import bpe
 from mimetic_jax.data.text.corpus import describe, load_text
-from tests.data.made import refused, write
+from tests.data.made import damage, refused, write
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -71,10 +71,7 @@ def test_it_learns_of_the_training_text_alone(cache):
 def test_a_damaged_cache_is_made_again(cache, how, share):
     right = bpe.encoded("a", TEXTS, 280)
     (path,) = cache.glob("*.npz")
-    content = bytearray(path.read_bytes())
-    place = int(share * len(content))
-    content[place : place + 4] = bytes(255 - byte for byte in content[place : place + 4])
-    path.write_bytes(content if how == "changed" else content[:place])
+    damage(path, how, share)
     for tokenizer in cache.glob("*.json"):
         tokenizer.write_text("{}")
     for said in (True, False):

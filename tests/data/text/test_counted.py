@@ -5,6 +5,7 @@ import pytest
 
 from mimetic_jax import weights
 from mimetic_jax.data.text import counted
+from tests.data.made import damage
 
 TOKENS = np.random.default_rng(0).integers(0, 50, 3000).astype(np.uint16)
 
@@ -24,9 +25,8 @@ def test_a_second_run_counts_nothing(kept, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(counted, "half_counts", None)
         again = counted.kept_counts(TOKENS.astype(np.int64), 60, 3, 20)
-    np.testing.assert_array_equal(
-        again.toarray(), weights.cooccurrence(TOKENS, 60, 3, contexts=20).toarray()
-    )
+    expected = weights.cooccurrence(TOKENS, 60, 3, contexts=20)
+    np.testing.assert_array_equal(again.toarray(), expected.toarray())
     assert not capsys.readouterr().err
     for other in [(TOKENS[1:], 60, 3, 20), (TOKENS, 61, 3, 20), (TOKENS, 60, 2, 20)]:
         counted.kept_counts(*other)
@@ -37,10 +37,7 @@ def test_a_second_run_counts_nothing(kept, monkeypatch, capsys):
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.99])
 @pytest.mark.parametrize("how", ["changed", "cut"])
 def test_a_damaged_file_is_reported_and_made_again(kept, capsys, how, share):
-    content = bytearray(kept.read_bytes())
-    place = int(share * len(content))
-    content[place : place + 4] = bytes(255 - byte for byte in content[place : place + 4])
-    kept.write_bytes(content if how == "changed" else content[:place])
+    damage(kept, how, share)
     for said in (True, False):
         counts = counted.kept_counts(TOKENS, 60, 3, 20)
         expected = weights.cooccurrence(TOKENS, 60, 3, contexts=20)

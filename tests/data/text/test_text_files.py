@@ -148,37 +148,22 @@ def test_titles_tell_no_splits(tmp_path):
 
 def test_which_files_of_a_folder_are_read(tmp_path):
     """Those below it and in capitals, too; nothing that a system has put there."""
-    write(
-        tmp_path,
-        {
-            "a.TXT": "".join(LINES[:50]),
-            "sub/b.txt": "".join(LINES[50:]),
-            "._a.txt": b"\0\5\x16\7\xb0",
-            ".a.txt": "hidden\n",
-            "__MACOSX/sub/b.txt": b"\xff",
-            "notes.pdf": "x",
-            "README": "x",
-        },
-    )
-    assert whole(tmp_path) == TEXT
+    files = {"a.TXT": "".join(LINES[:50]), "sub/b.txt": "".join(LINES[50:]), "notes.pdf": "x"}
+    files |= {"._a.txt": b"\0\5\x16\7\xb0", ".a.txt": "hidden\n", "README": "x"}
+    assert whole(write(tmp_path, files | {"__MACOSX/sub/b.txt": b"\xff"})) == TEXT
     said = str(describe("text_char", str(tmp_path)))
     assert said.endswith("left out: 2 (README, notes.pdf: no suffix of a text)")
 
 
 def test_source_code_is_a_text_and_its_names_tell_no_splits(tmp_path):
     """Nor are files of no bytes, of another encoding or of zeros read."""
-    write(
-        tmp_path,
-        {
-            "a/__init__.py": "",
-            "a/dev.py": "".join(LINES[:40]),
-            "a/test.py": "".join(LINES[40:70]),
-            "train/readme.MD": "".join(LINES[70:]),
-            "z/latin.py": "a\r\n# ä".encode("latin-1"),
-            "z/zeros.txt": "a\n\n\0b",
-        },
-    )
-    assert whole(tmp_path) == TEXT
+    files = {"a/dev.py": "".join(LINES[:40]), "a/test.py": "".join(LINES[40:70])}
+    files |= {
+        "train/readme.MD": "".join(LINES[70:]),
+        "z/zeros.txt": "a\n\n\0b",
+        "a/__init__.py": "",
+    }
+    assert whole(write(tmp_path, files | {"z/latin.py": "a\r\n# ä".encode("latin-1")})) == TEXT
     assert load_own("text_char", str(tmp_path)).notes == (
         "left out: 3 (a/__init__.py: empty; line 2 of z/latin.py: not UTF-8; "
         "line 3 of z/zeros.txt: a zero byte)"
@@ -186,8 +171,8 @@ def test_source_code_is_a_text_and_its_names_tell_no_splits(tmp_path):
 
 
 def test_three_named_texts_are_splits_beside_source_code(tmp_path):
-    write(tmp_path, {f"{split}.txt": LINES[n] for n, split in enumerate(SPLITS)})
-    write(tmp_path, {"prepare.py": "x\n" * 50})
+    files = {f"{split}.txt": LINES[n] for n, split in enumerate(SPLITS)}
+    write(tmp_path, files | {"prepare.py": "x\n" * 50})
     corpus = load_own("text_char", str(tmp_path))
     assert [written(corpus, split) for split in SPLITS] == LINES[:3]
     assert corpus.notes == "left out: 1 (prepare.py: no split in its name)"
@@ -236,9 +221,8 @@ def test_the_sizes_are_those_of_the_text(tmp_path):
     path = tmp_path / "a.txt"
     write(tmp_path, {"a.txt": TEXT})
     info, corpus = (call("text_word", str(path)) for call in (describe, load_own))
-    assert (info.num_train, info.num_valid, info.num_test) == tuple(
-        len(getattr(corpus, split)) for split in SPLITS
-    )
+    expected = tuple(len(getattr(corpus, split)) for split in SPLITS)
+    assert (info.num_train, info.num_valid, info.num_test) == expected
     assert (info.vocabulary, info.level) == (len(corpus.vocabulary), "word")
     write(tmp_path, {"a.txt": "".join(LINES[:50])})
     assert describe("text_word", str(path)).num_train < info.num_train

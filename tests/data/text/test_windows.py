@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mimetic_jax.data.text.windows import (
-    batchify,
-    eval_windows,
-    train_windows,
-    window,
-    windows_at,
-)
+from mimetic_jax.data.text import windows
+from mimetic_jax.data.text.windows import batchify, eval_windows, train_windows
 from tests.data.made import refused
 
 
@@ -43,7 +38,7 @@ def training_windows_are_the_references(length, valid, batch, more, rest):
     steps = reference(tokens, batch, length, valid)
     assert train_windows(len(tokens), batch, length, valid) == (len(steps), 0)
     rows = jnp.asarray(batchify(tokens, batch))
-    traced = jax.jit(functools.partial(window, length=length, valid=valid))
+    traced = jax.jit(functools.partial(windows.window, length=length, valid=valid))
     for index, (inputs, targets, context) in enumerate(steps):
         found_inputs, found_targets, weights = traced(rows, index * valid)
         assert found_inputs.shape == found_targets.shape == weights.shape == (batch, length)
@@ -91,7 +86,7 @@ def test_training_windows():
 
 def test_windows_at_their_starts():
     tokens = jnp.arange(10, 20, dtype=jnp.int32)
-    inputs, targets = windows_at(tokens, jnp.array([0, 7]), 4)
+    inputs, targets = windows.windows_at(tokens, jnp.array([0, 7]), 4)
     np.testing.assert_array_equal(inputs, [[10, 11, 12, 13], [17, 18, 19, 19]])
     np.testing.assert_array_equal(targets, [[11, 12, 13, 14], [18, 19, 19, 19]])
 

@@ -162,20 +162,15 @@ def test_another_process_keeps_it_until_it_is_killed(tmp_path):
     )
     try:
         assert holder.stdout.readline() == "held\n"
-        with (
-            pytest.raises(InputError, match=f"in use by process {holder.pid} "),
-            locked(tmp_path),
-        ):
+        words = f"in use by process {holder.pid} "
+        with pytest.raises(InputError, match=words), locked(tmp_path):
             pass
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
     for _ in range(2):  # and one at a time in a process, too
-        with (
-            locked(tmp_path),
-            pytest.raises(InputError, match=r"in use by process \d+ on"),
-            locked(tmp_path),
-        ):
+        words = r"in use by process \d+ on"
+        with locked(tmp_path), pytest.raises(InputError, match=words), locked(tmp_path):
             pass
 
 

@@ -72,9 +72,8 @@ def test_bfloat16_rounds_the_factors_of_products_only(chunk):
     assert [gradient.dtype for gradient in gradients] == [jnp.bfloat16, jnp.float32, jnp.float32]
     np.testing.assert_allclose(gradients[2], wanted[2], rtol=1e-4, atol=1e-5)
     for found, exact in zip(gradients[:2], wanted[:2], strict=True):
-        np.testing.assert_allclose(
-            found.astype(jnp.float32), exact, atol=2**-8 * np.abs(exact).max()
-        )
+        got = found.astype(jnp.float32)
+        np.testing.assert_allclose(got, exact, atol=2**-8 * np.abs(exact).max())
 
 
 def test_embedding_gradient_sums_chunks_in_float32():
