@@ -76,7 +76,8 @@ def test_links_lead_somewhere(path):
 
 def test_the_table_of_schemes_has_each():
     rows = re.findall(r"^\|.*\|$", (ROOT / "docs/schemes.md").read_text(), re.MULTILINE)
-    assert REGISTRY.keys() <= set(re.findall(r"\w+", " ".join(rows)))
+    ours = {name for name, kind in REGISTRY.items() if kind.__module__.startswith("mimetic_jax")}
+    assert ours <= set(re.findall(r"\w+", " ".join(rows)))
 
 
 def test_the_site_has_every_document():
