@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import operator
 import os
 import pathlib
 import subprocess
@@ -51,17 +52,14 @@ class Score:
         """(step, score) of each evaluation."""
         return [(step, self.scale * values[self.name]) for step, values in evaluations]
 
-    def value(self, evaluations: Evaluations) -> float:
-        """The score of a run: that of its last evaluation, or of the one that counts.
+    def counted(self, evaluations: Evaluations) -> Mapping[str, float]:
+        """The evaluation that counts for a run.
 
-        >>> BITS.value([(0, {"bpc": 4, "test_bpc": 5}), (9, {"bpc": 3, "test_bpc": 6})])
-        6.0
+        >>> BITS.counted([(0, {"bpc": 4, "test_bpc": 5}), (9, {"bpc": 3, "test_bpc": 6})])
+        {'bpc': 3, 'test_bpc': 6}
         """
-        counts = -1
-        if self.chosen_by:
-            chosen = [values[self.chosen_by] for _, values in evaluations]
-            counts = chosen.index(min(chosen))
-        return self.curve(evaluations)[counts][1]
+        every = [values for _, values in evaluations]
+        return min(every, key=operator.itemgetter(self.chosen_by)) if self.chosen_by else every[-1]
 
 
 ACCURACY = Score("accuracy", "accuracy %", scale=100.0)
@@ -136,6 +134,7 @@ class Record(Origin, Trained):
     Attributes:
         value: what it reached, in the units of tables.
         curve: (step, value) of every evaluation.
+        loss: that of the evaluation that counts, by which trials of texts choose a rate.
         examples: the number of examples of each evaluation.
         train_examples, classes: the numbers of images that it trained on and of their classes; 0
             for other data, and in lines that are older than these numbers.
@@ -169,13 +168,13 @@ class Record(Origin, Trained):
         >>> Record.of(ACCURACY, [last], Origin(), Trained(arm="default", seed=0)).value
         50.0
         """
-        steps, values = evaluations[-1]
+        counted = score.counted(evaluations)
         return cls(
             score=score.name,
-            value=score.value(evaluations),
+            value=score.scale * counted[score.name],
             curve=tuple(score.curve(evaluations)),
-            loss=values["loss"],
-            steps=steps,
+            loss=counted["loss"],
+            steps=evaluations[-1][0],
             **_given(origin, trained),
             **fields,
         )

@@ -12,7 +12,7 @@ from mimetic_jax import InputError
 from mimetic_jax.train import rates
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.record import Record
+from mimetic_jax.train.record import PERPLEXITY, Origin, Record, Trained
 from mimetic_jax.train.store.runs import Run
 from tests.training import killed, quiet
 
@@ -93,6 +93,19 @@ def test_an_arm_that_diverges_at_a_rate_takes_another(config, tmp_path):
     assert rates.goodness(run.record()) == -math.inf
     (tmp_path / "config.json").unlink()  # as if it had been stopped after the trials
     assert [folder for _, folder in quiet(config).stages(tmp_path)] == [tmp_path]
+
+
+def test_a_trial_that_overfits_counts_at_its_best_test_as_its_score_does():
+    """The higher rate is worse at the end, and better where its weights are kept."""
+    low = [(1, {"perplexity": 9.0, "test_perplexity": 9.1, "loss": math.log(9.0)})]
+    high = [(1, {"perplexity": 8.0, "test_perplexity": 8.1, "loss": math.log(8.0)})]
+    high.append((2, {"perplexity": 10.0, "test_perplexity": 10.1, "loss": math.log(10.0)}))
+    low, high = (
+        Record.of(PERPLEXITY, tests, Origin(), Trained(arm="default", seed=100))
+        for tests in (low, high)
+    )
+    assert (high.value, high.loss) == (8.1, math.log(8.0))
+    assert rates.goodness(high) > rates.goodness(low)
 
 
 def test_a_ladder_goes_down_until_something_trains():
