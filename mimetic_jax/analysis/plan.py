@@ -90,7 +90,7 @@ def _writes(plan: Plan | None) -> list[str]:
     return ["  writes:", *(f"  {row}" for row in str(plan).splitlines())]
 
 
-_GAINS = {41: 0.321, 100: 0.230, 400: 0.110, 1600: 0.042}
+_GAINS = {41: 0.321, 100: 0.230, 400: 0.100}
 """Nats per token that embeddings from counts gained in small models, by how many tokens the
 training saw for each of the vocabulary: docs/first_layer.md."""
 
