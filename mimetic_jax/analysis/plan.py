@@ -106,7 +106,8 @@ def _on_the_curve(arms: Mapping[str, Arm], plans: Mapping[str, Plan]) -> list[st
     measured = ", ".join(f"{gain:.3g} nats at {known}" for known, gain in _GAINS.items())
     return [
         f"a run sees {share:,.0f} tokens per token of the vocabulary: embeddings from counts "
-        f"gained {measured} in small models (docs/first_layer.md)"
+        f"gained {measured} in small models, of texts that were read once at most; on a small one "
+        "that was read eight times they lost (docs/first_layer.md)"
         for share in sorted(seen)
     ]
 
