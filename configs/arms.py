@@ -306,7 +306,9 @@ def first_layer() -> Arms:
 FIRST_LAYER = (
     "default",
     "log_p",
-    *(f"{c}counts_std_25" for c in ("norm_matched_", "permuted_", "")),
+    "norm_matched_counts_std_25",
+    "permuted_counts_std_25",
+    "counts_std_25",
 )
 """At the best σ of those that were tried where the output layer is the embedding."""
 

@@ -32,8 +32,8 @@ def get_config(
     divided in 90 %, 5 % and 5 %, at most 100,000 characters to test on: whole files of ten or more,
     else at line ends. Characters have added positions and arms.language: default,
     norm_matched_mimetic, mimetic. Other levels have rotary positions, RMSNorm, SwiGLU and
-    arms.first_layer: default, log_p, counts_std_25 and its controls. `init` takes
-    those of arms.positional, too.
+    arms.first_layer: default, log_p, counts_std_25 and its controls. `init` takes those of
+    arms.positional, too.
     """
     check_choice("level", level, LEVELS.values())
     config = short_text(width, depth, heads, steps, init if level == "char" else ())

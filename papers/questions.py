@@ -96,7 +96,7 @@ def _treebank(label: str, arms: Names, fields: Fields, steps: int = 400) -> Row:
 
 
 def _wikitext(steps: int) -> Row:
-    """WikiText-2 by byte pairs, tested on the first 400,000 characters of its test text."""
+    """WikiText-2 by byte pairs; its validation and test texts end at 400,000 characters."""
     arguments = {"level": "bpe", "vocab": 4096, **_GPT_64, "steps": steps}
     label = f"WikiText-2 by byte pairs (4,096), {steps:,} steps"
     return Row(label, arguments, arms=(*_LOG_P, "counts", *_TIED))
