@@ -40,7 +40,10 @@ SHORT: Fields = {
     "checkpoint_every": 200,
     "log_every": 50,
 }
-"""400 steps of 64 images: what a CPU trains in minutes."""
+"""400 steps of 64 images: what a CPU trains in a minute."""
+
+OWN_RATES = Ladder((1e-3, 2e-3, 4e-3), trials=(100,))
+"""Of rows that are scaled down."""
 
 
 def theirs(name: str, default: float, mimetic: float, score: float) -> Mapping[str, float]:
@@ -64,13 +67,15 @@ UNTRAINED = "not trained here"
 class Small:
     """How rows are scaled to what one CPU trains in minutes; `says` has it in words.
 
-    Arguments replace a row's, `times` has factors of them, and fields count after all others.
+    Arguments replace a row's, `times` has factors of them, and fields count after all others. With
+    a ladder each arm has its own rate, since that of a large model suits no arm of a small one.
     """
 
     arguments: Arguments = dataclasses.field(default_factory=dict)
     times: Mapping[str, float] = dataclasses.field(default_factory=dict)
     fields: Fields = dataclasses.field(default_factory=dict)
     says: str = ""
+    ladder: Ladder | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +160,13 @@ class Row:
         for name in small.times.keys() & arguments.keys():
             arguments[name] = max(1, round(arguments[name] * small.times[name]))
         arguments, fields = {**arguments, **small.arguments}, {**self.fields, **small.fields}
-        return dataclasses.replace(self, is_small=True, arguments=arguments, fields=fields)
+        return dataclasses.replace(
+            self,
+            is_small=True,
+            arguments=arguments,
+            fields=fields,
+            ladder=small.ladder or self.ladder,
+        )
 
 
 def _numbered(rows: tuple[Row, ...], table: str, small: Small | None) -> tuple[Row, ...]:
