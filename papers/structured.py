@@ -108,6 +108,7 @@ TABLES = {
             "CIFAR-10",
             {"data": "cifar10"},
             (92.29, 93.50, 94.67),
+            arms=(*_OF_MIMETIC, "permuted_impulse"),
             others=theirs("impulse in a course project", 89.12, 91.99, 92.47),
         ),
         _row(
