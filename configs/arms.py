@@ -126,6 +126,7 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
         "whitened_mimetic_zero_mlp": (positions, *whitened_zeros, mimetic),
         # Solved for random positions: those of sin and cos have too low a rank.
         "impulse": (_IMPULSE,),
+        "whitened_impulse_zero_mlp": (*whitened_zeros, _IMPULSE),
         # The paper doesn't say which positions these have.
         "t_fixup": (positions, s.TFixup()),
         "t_fixup_learned": (s.TFixup(),),

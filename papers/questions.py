@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from configs import cifar10_vit, rotary, text
+from configs import cifar10_vit, convnext_cifar, rotary, text
 from configs.arms import Names
 from papers.record import Arguments, Fields, Figure, Ladder, Row, Table
 
@@ -29,9 +29,8 @@ _LENGTHS = tuple(
     for e in _EPOCHS
 )
 
-_RECIPE = {
+_CROPPED = {
     "model.dtype": "float32",
-    "model.pool": "mean",
     "data.subset": 0.2,
     "data.augment.erase": 0.0,
     "batch": 128,
@@ -42,6 +41,8 @@ _RECIPE = {
     "log_every": 78,
     "max_dispatch": 26,
 }
+"""10,000 images of CIFAR-10, crop and flip."""
+_RECIPE = {**_CROPPED, "model.pool": "mean"}
 _IMAGES = "10,000 images of CIFAR-10, crop and flip, width 96, depth 6, mean pooling"
 
 
@@ -117,12 +118,18 @@ _WHITENED = (
     "mimetic_zero_mlp",
     "whitened_mimetic_zero_mlp",
 )
-_PARTS = (
+_OLD = (
     *("zero_mlp", "whitened_zero_mlp", "whitened_zero_mlp_noise"),
     *("norm_matched_whitened_zero_mlp", "permuted_whitened_zero_mlp"),
     *("norm_matched_whitened_mimetic_zero_mlp", "permuted_whitened_mimetic_zero_mlp"),
 )
 """Which parts of whitened_mimetic_zero_mlp gain, and whether more than their controls."""
+_PARTS = (
+    *("sincos", "impulse", "whitened", "zero_mlp"),
+    *(f"{control}whitened_zero_mlp" for control in _CONTROLS),
+    *(f"whitened_{attention}_zero_mlp" for attention in ("mimetic", "impulse")),
+    "whitened_zero_mlp_noise",
+)
 
 TABLES = {
     "first_scale": _on_text(
@@ -170,7 +177,7 @@ TABLES = {
         Row(
             "5,000 images, width 48, depth 2, 20 epochs",
             {"width": 48, "depth": 2, "heads": 2, "patch": 4, "epochs": 20, "randaugment": ""},
-            arms=(*_WHITENED, *_PARTS),
+            arms=(*_WHITENED, *_OLD),
             fields={
                 "data.subset": 0.1,
                 "optimizer.learning_rate": 3e-3,
@@ -184,6 +191,38 @@ TABLES = {
         seeds=tuple(range(5)),
         doubt="one rate for all arms of a row: in row 1 the default's best of 1e-3, 2e-3 and 4e-3 "
         "by one trial seed, in row 2 the best of league/long_images, with learned positions",
+    ),
+    "small_images": Table.of(
+        "a small vision transformer on 5,000 images of CIFAR-10, crop and flip, at own rates: "
+        "width 48, depth 2, 64 tokens, mean pooling, Flax's initialization; and a ConvNet",
+        cifar10_vit,
+        Row(
+            "ViT, 20 epochs",
+            {"width": 48, "depth": 2, "heads": 2, "patch": 4, "epochs": 20, "randaugment": ""},
+            arms=_PARTS,
+            fields={"model.pool": "mean", "model.base": "flax"},
+        ),
+        Row(
+            "ConvNeXt of as many parameters, 20 epochs",
+            {"epochs": 20},
+            arms=("default",),
+            fields={
+                "data.augment.randaugment": "",
+                **{"model.width": 48, "model.depth": 3, "model.patch": 4},
+            },
+            config=convnext_cifar,
+        ),
+        fields={
+            **_CROPPED,
+            "data.subset": 0.1,
+            "batch": 64,
+            "optimizer.schedule": "cosine",
+            "optimizer.warmup": 156,
+            "log_every": 312,
+        },
+        controls=(),
+        seeds=tuple(range(5)),
+        ladder=Ladder((1.5e-3, 3e-3, 6e-3), trials=(100,)),
     ),
     "bases": _on_images(
         f"three defaults with sin-cos positions, at own rates: {_IMAGES}, 64 tokens, 2 epochs",
