@@ -131,6 +131,23 @@ _PARTS = (
     "whitened_zero_mlp_noise",
 )
 
+_FEW = {
+    **_CROPPED,
+    "data.subset": 0.1,
+    "batch": 64,
+    "optimizer.schedule": "cosine",
+    "optimizer.warmup": 156,
+    "log_every": 312,
+    "eval.every": 312,
+}
+_RATES_OF_FEW = Ladder((1.5e-3, 3e-3, 6e-3), trials=(100,))
+_FEW_IMAGES = Row(
+    "ViT, 20 epochs",
+    {"width": 48, "depth": 2, "heads": 2, "patch": 4, "epochs": 20, "randaugment": ""},
+    arms=_PARTS,
+    fields={**_FEW, "model.pool": "mean", "model.base": "flax"},
+)
+
 TABLES = {
     "first_scale": _on_text(
         f"the scale of an embedding from counts, at own rates: {_TODAY}, Penn Treebank by words "
@@ -196,33 +213,21 @@ TABLES = {
         "a small vision transformer on 5,000 images of CIFAR-10, crop and flip, at own rates: "
         "width 48, depth 2, 64 tokens, mean pooling, Flax's initialization; and a ConvNet",
         cifar10_vit,
-        Row(
-            "ViT, 20 epochs",
-            {"width": 48, "depth": 2, "heads": 2, "patch": 4, "epochs": 20, "randaugment": ""},
-            arms=_PARTS,
-            fields={"model.pool": "mean", "model.base": "flax"},
-        ),
+        _FEW_IMAGES,
         Row(
             "ConvNeXt of as many parameters, 20 epochs",
             {"epochs": 20},
             arms=("default",),
             fields={
+                **_FEW,
                 "data.augment.randaugment": "",
                 **{"model.width": 48, "model.depth": 3, "model.patch": 4},
             },
             config=convnext_cifar,
         ),
-        fields={
-            **_CROPPED,
-            "data.subset": 0.1,
-            "batch": 64,
-            "optimizer.schedule": "cosine",
-            "optimizer.warmup": 156,
-            "log_every": 312,
-        },
         controls=(),
         seeds=tuple(range(5)),
-        ladder=Ladder((1.5e-3, 3e-3, 6e-3), trials=(100,)),
+        ladder=_RATES_OF_FEW,
     ),
     "bases": _on_images(
         f"three defaults with sin-cos positions, at own rates: {_IMAGES}, 64 tokens, 2 epochs",
@@ -257,6 +262,30 @@ TABLES = {
 }
 
 FIGURES = {
+    "training": Figure(
+        "a small vision transformer and a small language model over their trainings",
+        "curves",
+        rows=(
+            dataclasses.replace(
+                _FEW_IMAGES,
+                label="5,000 images of CIFAR-10",
+                arms=("sincos", "norm_matched_whitened_zero_mlp", "whitened_zero_mlp"),
+                config=cifar10_vit,
+                ladder=_RATES_OF_FEW,
+                seeds=tuple(range(5)),
+                runs_of=("questions/small_images", _FEW_IMAGES.label),
+            ),
+            dataclasses.replace(
+                _treebank(
+                    "Penn Treebank by words",
+                    (*_LOG_P, "counts_std_25"),
+                    {"eval.every": 50, "optimizer.learning_rate": 8e-3},
+                ),
+                config=text,
+            ),
+        ),
+        doubt="the rates are those that the arms chose in the tables",
+    ),
     "over_length": Figure(
         "accuracy over the length of a training",
         "sweep",
