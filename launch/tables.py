@@ -102,8 +102,10 @@ def side_by_side(row: Row, results: ResultStore, *, every: bool = False) -> Iter
         for arm in reached:
             if row.best or arm not in scores:
                 yield name, arm, "", *ours(arm)
-    for other, score in row.others.items():
-        yield name, other, printed(score)
+    if row.is_untrained:
+        yield name, ", ".join(row.others), ", ".join(map(printed, row.others.values()))
+    else:
+        yield from ((name, other, printed(score)) for other, score in row.others.items())
 
 
 def printed(score: float) -> str:

@@ -78,9 +78,9 @@ def _row(
 
 def _selected(label: str, *scores: float) -> Row:
     """A column of table 4: three lines, or the fourth alone."""
-    arms = _PRINTED if len(scores) == 3 else ("mixed",)
-    printed = zip(arms, scores, strict=True)
-    return Row(label, others={f"{arm}, {UNTRAINED}": score for arm, score in printed})
+    *first, last = _PRINTED if len(scores) == 3 else ("mixed",)
+    names = (*first, f"{last}, {UNTRAINED}")
+    return Row(label, others=dict(zip(names, scores, strict=True)))
 
 
 def _convmixer(
