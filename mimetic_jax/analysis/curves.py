@@ -105,16 +105,19 @@ def _rows(results: Sequence[ArmResult], epoch: float = 0.0) -> Iterator[list[obj
 def panel(axes: Any, title: str, results: Sequence[ArmResult], epoch: float = 0.0) -> None:
     """Draw the curves of arms into one panel: means as lines, standard deviations as bands.
 
-    With the steps of an `epoch` its axis has epochs.
+    With the steps of an `epoch` its axis has epochs. Scores of which lower is better begin at the
+    first test after training began: before it a perplexity, as large as the vocabulary, would leave
+    no height for the rest.
     """
+    score = results[0].score
     lines = style.line_styles(result.arm for result in results)
     for result in results:
         line = lines[result.arm]
         steps, mean, sd = spread(result)
+        steps, mean, sd = (of[steps >= (not score.higher)] for of in (steps, mean, sd))
         x = steps / (epoch or 1)
         axes.plot(x, mean, label=f"{result.arm} (n = {len(result.reached)})", **line)
         axes.fill_between(x, mean - sd, mean + sd, color=line["color"], alpha=0.2, linewidth=0)
-    score = results[0].score
     axes.set_title(title)
     axes.set_xlabel("epoch" if epoch else "training step")
     axes.xaxis.get_major_locator().set_params(integer=not epoch)

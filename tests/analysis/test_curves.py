@@ -92,6 +92,7 @@ def test_panel_names_arms_score_and_direction(images, text):
     assert (above.get_xlabel(), above.get_ylabel()) == ("training step", "accuracy %")
     assert below.get_ylabel() == "test bits/char (lower is better)"
     assert "digits" in above.get_title()
+    assert [axes.lines[0].get_xdata()[0] for axes in figure.axes] == [0, 10]
     figure.draw_without_rendering()
     for axes in figure.axes:  # no legend lies over bands
         assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
