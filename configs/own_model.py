@@ -16,11 +16,12 @@ from mimetic_jax.schemes import MeanShift, Mimetic
 def get_config(
     model: str = "vit", data: str = "digits", steps: int = 200, init: arms.Names = arms.ALL
 ) -> ConfigDict:
-    """Arguments: model ("vit", or package.module:Class), data, steps, init.
+    """Arguments: model, data, steps, init; a model is package.module:Class, or a name of `MODELS`.
 
     `init` is "all" for the arms default, mimetic and its noise, which change attention alone;
     "positions" for these and sincos, the last three with sin-cos values in a trainable position
-    table; "mlp" for default, mean_shift and its noise, which change the MLPs' first layers.
+    table; "mlp" for default, mean_shift and its noise, which change the MLPs' first layers;
+    "default" trains a model that no scheme fits.
     """
     config = default.default()
     config.update(name=f"own_model_{model.rpartition(':')[2]}", seeds=(0, 1, 2), steps=steps)

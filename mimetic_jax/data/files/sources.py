@@ -113,7 +113,7 @@ def load_all(
     """Load every image of sources into memory, by `eval_view`.
 
     Returns:
-        Of each source uint8 [N, s, s, 3] and labels int32 [N], and a note on images of other
+        Of each source uint8 [N, s, s, C] and labels int32 [N], and a note on images of other
         colors than RGB; "" for none.
 
     Raises:
@@ -129,13 +129,16 @@ def load_all(
 def _loaded(
     source: ImageSource, view: View, mapped: Map, colors: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    images = np.empty((len(source), view.size, view.size, 3), np.uint8)
+    images = np.empty((len(source), view.size, view.size, view.channels), np.uint8)
     labels = np.empty(len(source), np.int32)
 
     def load(index: int) -> str:
         data, labels[index] = source.read(index)
-        images[index] = eval_view(view, data, source.name(index))
-        return color(data)
+        pixels, name = eval_view(view, data, source.name(index)), source.name(index)
+        if view.channels == 1 and (pixels != pixels[..., :1]).any():
+            raise InputError(f"{name} has colors, and the images of this set are gray")
+        images[index] = pixels[..., : view.channels]
+        return color(data) if view.channels == 3 else ""
 
     colors.update(mapped(load, range(len(source))))
     return images, labels

@@ -33,6 +33,7 @@ class View:
         interpolation: that of crops: "bilinear", "bicubic", or "random" for either.
         upright: whether images are turned as their EXIF orientation says, as viewers show them.
             ImageFolder loaders, with which published accuracies were reached, ignore it.
+        channels: C of what is held in memory: 3, or 1 of a set whose images are all gray.
     """
 
     size: int
@@ -41,6 +42,7 @@ class View:
     ratio: tuple[float, ...] = (3 / 4, 4 / 3)
     interpolation: str = "bilinear"
     upright: bool = False
+    channels: int = 3
 
 
 def random_crop(

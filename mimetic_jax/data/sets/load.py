@@ -57,7 +57,9 @@ def load_dataset(
         train, test = read_arrays(path, info)
         return ImageDataset(name, *train, *test, info.num_classes)
     sources = _sources(info, root, (info.streamed and classes) or info.num_classes)
-    return sources if info.streamed else _in_memory(name, sources, View(info.image_shape[0]))
+    side, _, channels = info.image_shape
+    view = View(side, channels=channels)
+    return sources if info.streamed else _in_memory(name, sources, view)
 
 
 def describe_own(

@@ -87,6 +87,16 @@ def test_images_of_other_colors_are_counted(source, tmp_path):
     assert load_all(parts, View(5))[1] == "1 CMYK, 2 gray images are read as RGB"
 
 
+def test_a_set_of_gray_images_has_one_channel(source, tmp_path):
+    for path in tmp_path.glob("train/*/*.png"):
+        Image.new("L", (8, 8), 7).save(path)
+    ((images, _),), note = load_all([source], View(5, channels=1))
+    assert (images.shape, set(images.flat), note) == ((12, 5, 5, 1), {7}, "")
+    path = tmp_path / "train/class1/2.png"
+    Image.new("RGB", (8, 8), (7, 7, 9)).save(path)
+    refused(lambda: load_all([source], View(5, channels=1)), f"{path} has colors", "are gray")
+
+
 def test_contents_are_of_the_labels_and_the_order(source):
     labels = source.labels.copy()
     labels[3] = 2
