@@ -129,8 +129,9 @@ class ArmResult:
 
     def steps_to(self, target: ArmResult) -> list[int | None]:
         """First evaluated step that reaches the target's last score with the same seed."""
+        sign = 1 if self.score.higher else -1
         return [
-            self._step_to(seed, final)
+            next((x for x, y in self.runs[seed].curve if sign * (y - final) >= 0), None)
             for seed, final in sorted(target.reached.items())
             if seed in self.runs
         ]
@@ -145,11 +146,6 @@ class ArmResult:
         if len(means) < _TESTS or too_few(self.images, self.mean / self.score.scale):
             return False
         return means[-1] == (max if self.score.higher else min)(means)
-
-    def _step_to(self, seed: int, target: float) -> int | None:
-        sign = 1 if self.score.higher else -1
-        curve = self.runs[seed].curve
-        return next((step for step, value in curve if sign * (value - target) >= 0), None)
 
 
 def spread_rule(results: Iterable[ArmResult]) -> tuple[str, str] | None:
