@@ -22,7 +22,7 @@ from jax.experimental import topologies
 from mimetic_jax.base.chips import CHIPS, Target
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.extras import advice
-from mimetic_jax.base.times import duration
+from mimetic_jax.base.table import duration
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
