@@ -7,10 +7,9 @@ with the identity: `mimetic_kernels` gives the two initializers of such a layer.
 use `attention`, `rewrite`, or the layers in `linen` and `nnx`.
 
 A kernel is a matrix from inputs to outputs. As in `jax.nn.initializers`, `in_axis` and `out_axis`
-say which axes of an array of more dimensions are which, and `batch_axis` those along which kernels
-are stacked: the query's of shape [D, H, K] has in_axis=0 and out_axis=(1, 2), and out of shape
-[H, K, D] has in_axis=(0, 1) and out_axis=2. An axis that is in none of them is an InputError, and
-so are constants and shapes that don't fit.
+say which axes of an array of more dimensions are which: the query's of shape [D, H, K] has
+in_axis=0 and out_axis=(1, 2), and out of shape [H, K, D] has in_axis=(0, 1) and out_axis=2. An axis
+that is in neither is an InputError, and so are constants and shapes that don't fit.
 """
 
 from __future__ import annotations
@@ -127,7 +126,6 @@ def identity_gauge(
     out: bool = False,
     in_axis: Axes = -2,
     out_axis: Axes = -1,
-    batch_axis: Axes = (),
 ) -> Initializer:
     """Kernels for *unmodified* Flax attention: a fixed basis plus independent noise.
 
@@ -146,7 +144,7 @@ def identity_gauge(
     Args:
         scheme: gives α and β, which must be numbers with β_qk > 0; `Mimetic()` unless given.
         out: whether this is for the output projection (`out_kernel_init`), [H·K, D].
-        in_axis, out_axis, batch_axis: axes of the kernel; see the head of this module.
+        in_axis, out_axis: axes of the kernel; see the head of this module.
 
     Example:
         >>> value, out = (identity_gauge(out=out)(jax.random.key(out), (64, 64)) for out in (0, 1))
@@ -178,7 +176,7 @@ def identity_gauge(
         drawn = jax.random.normal(key, shape, jnp.float32) * (noise / math.sqrt(dim))
         return drawn + basis * jnp.eye(*shape)
 
-    return _of_matrices(draw, in_axis, out_axis, batch_axis)
+    return _of_matrices(draw, in_axis, out_axis)
 
 
 def mimetic_kernels(scheme: Mimetic | None = None) -> AttentionKernels:
@@ -206,7 +204,6 @@ def fused_query_key_value(
     base: Initializer | None = None,
     in_axis: Axes = -2,
     out_axis: Axes = -1,
-    batch_axis: Axes = (),
 ) -> Initializer:
     """A kernel [D, 3·H·K] that holds query, key and value, heads within each, in Linen and NNX.
 
@@ -217,7 +214,7 @@ def fused_query_key_value(
         num_heads: H.
         scheme: `Mimetic()` unless given.
         base: initializer of the value part [D, H·K]; LeCun normal unless given.
-        in_axis, out_axis, batch_axis: axes of the kernel; see the head of this module. One of shape
+        in_axis, out_axis: axes of the kernel; see the head of this module. One of shape
             [D, 3, H, K] has in_axis=0 and out_axis=(1, 2, 3).
 
     Example:
@@ -245,7 +242,7 @@ def fused_query_key_value(
         value = base(value_key, (dim, width), jnp.float32)
         return jnp.concatenate([*parts, value], axis=1)
 
-    return _of_matrices(draw, in_axis, out_axis, batch_axis)
+    return _of_matrices(draw, in_axis, out_axis)
 
 
 def mean_shift(
@@ -255,7 +252,6 @@ def mean_shift(
     per_input: bool = False,
     in_axis: Axes = -2,
     out_axis: Axes = -1,
-    batch_axis: Axes = (),
 ) -> Initializer:
     """A kernel for the first layer of an MLP: a base draw with a mean that isn't zero.
 
@@ -268,7 +264,7 @@ def mean_shift(
         per_input: a random mean per input (eq. 1) instead of one for the kernel (eq. 2). After a
             LayerNorm only this form changes the output at initialization: see
             `weights.mean_shift`.
-        in_axis, out_axis, batch_axis: axes of the kernel; see the head of this module.
+        in_axis, out_axis: axes of the kernel; see the head of this module.
 
     Example:
         >>> import flax.linen as nn
@@ -287,7 +283,7 @@ def mean_shift(
         shift_key = jax.random.fold_in(key, 1)
         return scheme(shift_key, Block.of({"mlp_in": kernel}), Context())["mlp_in"]
 
-    return _of_matrices(draw, in_axis, out_axis, batch_axis)
+    return _of_matrices(draw, in_axis, out_axis)
 
 
 def from_counts(
@@ -356,27 +352,21 @@ def _mimetic(scheme: Mimetic | None) -> Mimetic:
 
 
 def _of_matrices(
-    draw: Callable[[jax.Array, tuple[int, int]], jax.Array],
-    in_axis: Axes,
-    out_axis: Axes,
-    batch_axis: Axes,
+    draw: Callable[[jax.Array, tuple[int, int]], jax.Array], in_axis: Axes, out_axis: Axes
 ) -> Initializer:
     """An initializer of kernels, by their axes, from a draw of a matrix in float32."""
-    given = {"batch_axis": batch_axis, "in_axis": in_axis, "out_axis": out_axis}
+    given = {"in_axis": in_axis, "out_axis": out_axis}
 
     def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
         check_key(key)
         dtype = check_dtype(jnp.float32 if dtype is None else dtype, "dtype")
         shape = converted("the shape of a kernel", Annotated[tuple[int, ...], COUNT], shape)
-        batch, inputs, outputs = _axes(shape, given)
-        stacked, rows, columns = (
-            math.prod(shape[axis] for axis in axes) for axes in (batch, inputs, outputs)
-        )
-        check_room((1 + stacked, rows, columns))
-        keys = jax.random.split(key, stacked) if batch else [key]
-        matrices = jnp.stack([draw(one, (rows, columns)) for one in keys])
-        order = (*batch, *inputs, *outputs)
-        array = matrices.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
+        inputs, outputs = _axes(shape, given)
+        rows, columns = (math.prod(shape[axis] for axis in axes) for axes in (inputs, outputs))
+        check_room((2, rows, columns))
+        order = (*inputs, *outputs)
+        stored = [shape[axis] for axis in order]
+        array = draw(key, (rows, columns)).reshape(stored).transpose(np.argsort(order))
         array = in_dtype("the kernel", array, dtype)
         return array if out_sharding is None else constrained(array, out_sharding)
 
@@ -384,7 +374,7 @@ def _of_matrices(
 
 
 def _axes(shape: tuple[int, ...], given: Mapping[str, Axes]) -> list[tuple[int, ...]]:
-    """The axes of a kernel that are of the batch, inputs and outputs, counted from the first."""
+    """The axes of a kernel's inputs and of its outputs, counted from the first."""
     found = []
     for name, axes in given.items():
         several = axes if isinstance(axes, Sequence) else (axes,)
@@ -392,7 +382,7 @@ def _axes(shape: tuple[int, ...], given: Mapping[str, Axes]) -> list[tuple[int, 
         text = f"{name} of a kernel of shape {shape}"
         found.append(tuple(axis % len(shape) for axis in converted(text, within, several)))
     order = [axis for axes in found for axis in axes]
-    if sorted(order) != list(range(len(shape))) or not (found[1] and found[2]):
+    if sorted(order) != list(range(len(shape))) or not all(found):
         named = ", ".join(f"{name}={axes}" for name, axes in given.items())
         raise InputError(
             f"{named} are not the axes of a kernel of shape {shape}, each once: one of shape "

@@ -1,12 +1,11 @@
 """What `--mode=compile` prints: whether a training step fits on hardware that isn't here.
 
 XLA compiles for TPUs and NVIDIA GPUs on any machine; nothing is executed. The numbers are JAX's own
-`memory_analysis()` and `cost_analysis()`. On the real hardware a profiler shows the rest.
+`memory_analysis()`. On the real hardware a profiler shows the rest.
 """
 
 from __future__ import annotations
 
-import collections
 import importlib.util
 import math
 import os
@@ -22,7 +21,7 @@ from jax.experimental import topologies
 from mimetic_jax.base.chips import CHIPS, Target
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.extras import advice
-from mimetic_jax.base.times import duration
+from mimetic_jax.base.table import duration
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
@@ -47,10 +46,6 @@ _LIBTPU_ENVIRONMENT = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it locks a chip, of which there is none
 }
-
-_COLLECTIVE = re.compile(
-    r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
-)
 
 _ADVICE = "try a smaller batch, --config.model.remat=True, or mesh.fsdp"
 
@@ -132,15 +127,6 @@ def describe(comparison: Comparison, target: Target) -> Iterator[str]:
             yield f"{text}\n  compiled in {duration(time.perf_counter() - began)}"
 
 
-def collectives(text: str) -> collections.Counter[str]:
-    """How many collectives of each kind a compiled program has, by its `as_text()`.
-
-    >>> collectives("%a = f32[8] all-reduce-start(%b)\\n%c = f32[8] all-reduce-done(%a)")
-    Counter({'all-reduce': 1})
-    """
-    return collections.Counter(_COLLECTIVE.findall(text))
-
-
 def _lowered(arm: Arm) -> jax.stages.Lowered:
     program, arrays, runs = arm.program, arm.program.feed.shapes(), arm.config.together
     lanes = () if runs == 1 else (runs,)
@@ -165,16 +151,8 @@ def _compiled(lowered: jax.stages.Lowered, target: Target) -> str:
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes
     held -= memory.alias_size_in_bytes
     needed, room = held + memory.temp_size_in_bytes, CHIPS[target.chip].memory
-    counts = collectives(compiled.as_text() or "")
-    lines = [
-        f"  {'fits' if needed <= room else f'does not fit; {_ADVICE}'}: a training step needs "
-        f"{needed / 1e9:.3g} of {room / 1e9:.0f} GB per device, {held / 1e9:.3g} of it state and "
-        "data",
-        "  collectives: " + (", ".join(f"{n} {kind}" for kind, n in counts.items()) or "none"),
-    ]
-    if "flops" in (cost := compiled.cost_analysis() or {}):  # not on GPUs
-        lines.append(
-            f"  XLA counts {cost['flops'] / 1e9:.3g} GFLOP and {cost['bytes accessed'] / 1e9:.3g} "
-            "GB moved, of each loop one turn"
-        )
-    return "\n".join(lines)
+    fits = "fits" if needed <= room else f"does not fit; {_ADVICE}"
+    return (
+        f"  {fits}: a training step needs {needed / 1e9:.3g} of {room / 1e9:.0f} GB per device, "
+        f"{held / 1e9:.3g} of it state and data"
+    )

@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from mimetic_jax.base.chips import CHIPS, Target
-from mimetic_jax.base.table import paragraph
-from mimetic_jax.base.times import duration
+from mimetic_jax.base.table import duration, paragraph
 from mimetic_jax.train import rates
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
@@ -45,7 +44,10 @@ def describe(comparison: Comparison, target: Target | None = None) -> str:
     lines += ["", "every arm" if len(by_arm) > 1 else "the run", *shared]
     for name in comparison.arms:
         own = [line for line in by_arm[name] if line not in shared]
-        own += _writes(plans.get(name))
+        if name in plans:
+            own += ["  writes:", *(f"  {row}" for row in str(plans[name]).splitlines())]
+        else:
+            own.append("  as the model draws it")
         lines += ["", f"arm {name}", *own]
     return "\n".join(paragraph(line, "      ") for line in lines)
 
@@ -81,13 +83,6 @@ def _lines(arm: Arm) -> list[str]:
         f"{program.steps * flops:.3g} in a run",
         memory,
     ]
-
-
-def _writes(plan: Plan | None) -> list[str]:
-    """What the schemes of an arm write, if it has any."""
-    if plan is None:
-        return ["  as the model draws it"]
-    return ["  writes:", *(f"  {row}" for row in str(plan).splitlines())]
 
 
 _GAINS = {41: 0.321, 100: 0.230, 400: 0.100}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import dataclasses
 import json
 import pathlib
 from collections import defaultdict
@@ -16,7 +15,8 @@ import jax
 from mimetic_jax.analysis import curves, starts
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
-from mimetic_jax.schemes import Scheme, from_dict
+from mimetic_jax.schemes import from_dict
+from mimetic_jax.schemes.base import call_of
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import from_json, recorded_arms
 from mimetic_jax.train.rates import format_rate
@@ -186,22 +186,7 @@ def _override(value: Any) -> str:
         every = [from_dict(scheme) for scheme in (value if isinstance(value, list) else [value])]
     except InputError:  # no scheme, or one of a module that isn't imported here
         return json.dumps(value, ensure_ascii=False)
-    return " then ".join(map(_call, every)) or "as the model draws them"
-
-
-def _call(scheme: Scheme) -> str:
-    """The call that makes a scheme, without what it leaves at its default.
-
-    >>> from mimetic_jax.schemes import Mimetic, NormMatched
-    >>> _call(NormMatched(Mimetic(beta_vo=-0.2)))
-    'NormMatched(like=Mimetic(beta_vo=-0.2))'
-    """
-    own = [
-        f"{field.name}={_call(value) if isinstance(value, Scheme) else repr(value)}"
-        for field in dataclasses.fields(scheme)
-        if (value := getattr(scheme, field.name)) != field.default
-    ]
-    return f"{type(scheme).__name__}({', '.join(own)})"
+    return " then ".join(map(call_of, every)) or "as the model draws them"
 
 
 def _origins(results: Sequence[ArmResult]) -> list[str]:

@@ -12,8 +12,7 @@ import jax
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.table import paragraph
-from mimetic_jax.base.times import duration
+from mimetic_jax.base.table import duration, paragraph
 from mimetic_jax.data.files.sources import UnreadableImages
 from mimetic_jax.train import rates
 from mimetic_jax.train.arm import Arm

@@ -1,7 +1,8 @@
-"""Text tables, and tuples that print as one."""
+"""Text tables, tuples that print as one, and lengths of time in words."""
 
 from __future__ import annotations
 
+import datetime
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeVar
@@ -50,6 +51,19 @@ def paragraph(text: str, indent: str = "  ", width: int = WIDTH) -> str:
     return textwrap.fill(
         text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
+
+
+def duration(seconds: float) -> str:
+    """A length of time, as minutes from two of them on.
+
+    >>> duration(75.3), duration(1080), duration(9000)
+    ('75 s', '18 min', '2:30:00 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{datetime.timedelta(seconds=round(seconds))} h"
 
 
 def _wrapped(rows: Sequence[Sequence[str]], column: int) -> Iterator[Sequence[str]]:

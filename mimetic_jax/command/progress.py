@@ -10,7 +10,7 @@ from typing import Any
 from tqdm import tqdm
 
 from mimetic_jax.base.extras import need
-from mimetic_jax.base.times import duration
+from mimetic_jax.base.table import duration
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run

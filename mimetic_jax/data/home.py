@@ -24,12 +24,8 @@ SPLITS = {
 }
 """The split that a name of a file or folder means, in lower case."""
 
-INSTALLED = {
-    "digits": "comes with scikit-learn",
-    "python_docs": "comes with Python",
-    **dict.fromkeys(("copying", "associative"), "is drawn from a key"),
-}
-"""Data sets that are read from no folder, and where they come from."""
+INSTALLED = {"digits": "scikit-learn", "python_docs": "Python"}
+"""Data sets that are read from no folder, and what they come with."""
 
 _MOST_NAMED = 10  # files: more are counted
 _CHUNK = 2**22  # bytes read at once: the strings of a chunk take about twenty times its size
@@ -97,7 +93,7 @@ class NotUTF8(InputError):
         self.line = line
 
 
-def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Iterator[str]:
+def parts_of(path: Path, clean: Callable[[str], str] = str) -> Iterator[str]:
     """Yield the text of a file, without a byte order mark, in parts that end at a line end.
 
     It is UTF-8. Line ends are those of any system: CR LF and CR become LF.
@@ -245,8 +241,8 @@ def check_unused(name: str, data_dir: str | None, own: str) -> None:
     """
     if data_dir:
         raise InputError(
-            f"data.dir {data_dir} is not used: {name} {INSTALLED[name]}; for data of your own set "
-            f"data.name to {own}"
+            f"data.dir {data_dir} is not used: {name} comes with {INSTALLED[name]}; for data of "
+            f"your own set data.name to {own}"
         )
 
 

@@ -27,11 +27,6 @@ def depthwise_conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
     >>> depthwise_conv(jnp.arange(4.0).reshape(1, 1, 4, 1), shift).ravel().tolist()
     [1.0, 2.0, 3.0, 0.0]
     """
-    if kernel.ndim != 3 or kernel.shape[0] != kernel.shape[1] or kernel.shape[2] != x.shape[-1]:
-        raise InputError(
-            f"filters of shape {kernel.shape} are not [k, k, {x.shape[-1]}], for inputs of "
-            f"{x.shape[-1]} channels"
-        )
     kernel = kernel.astype(x.dtype)
     # Chosen while the program is lowered, so that a program compiled here for a TPU is a TPU's.
     return jax.lax.platform_dependent(x, kernel, cpu=_product, default=_grouped)

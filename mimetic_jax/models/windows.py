@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.attention import Attention
 
 
@@ -52,8 +51,6 @@ class WindowAttention(Attention):
     def __call__(self, x: jax.Array, shift: int | jax.Array | None = None) -> jax.Array:
         """[B, h, w, D] from [B, h, w, D]; `shift` may be traced, and None or 0 is no shift."""
         rows, columns = x.shape[1:3]
-        if rows % self.window or columns % self.window:
-            raise InputError(f"window {self.window} does not divide the {rows}x{columns} grid")
         if not isinstance(shift, jax.Array) and not shift:
             return self.around(self.attend, x)
         attend = functools.partial(self.attend, mask=self._neighbors(rows, columns, shift))

@@ -346,6 +346,21 @@ def name_of(scheme: Scheme) -> str:
     return f"{name}({name_of(inner)})" if isinstance(inner, Scheme) else name
 
 
+def call_of(scheme: Scheme, always: tuple[str, ...] = ()) -> str:
+    """The call that makes a scheme, without its defaults but for fields that begin so.
+
+    >>> from mimetic_jax.schemes import Mimetic, NormMatched
+    >>> call_of(NormMatched(Mimetic(beta_vo=-0.2)))
+    'NormMatched(like=Mimetic(beta_vo=-0.2))'
+    """
+    fields = [
+        f"{field.name}={call_of(value) if isinstance(value, Scheme) else repr(value)}"
+        for field in dataclasses.fields(scheme)
+        if (value := getattr(scheme, field.name)) != field.default or field.name.startswith(always)
+    ]
+    return f"{type(scheme).__name__}({', '.join(fields)})"
+
+
 def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
     """Those of query, key, value and out among the roles of a block; none if there is only one.
 

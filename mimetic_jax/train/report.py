@@ -19,7 +19,7 @@ from mimetic_jax.train.store import files
 from mimetic_jax.train.store.claim import Claim, check_fingerprint
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run
-from mimetic_jax.train.verdicts import COMPARED, DEFAULT, ArmResult, compared, spread_rule
+from mimetic_jax.train.verdicts import COMPARED, ArmResult, compared, spread_rule
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -73,7 +73,7 @@ class Results:
         """Write `table.md`, and the numbers of every seed as `summary.json`; may raise OSError."""
         results = list(self.arms.values())
         if is_first() and results:
-            records = [_record(result, self.arms) for result in results]
+            records = list(map(_record, results))
             files.write(self.workdir / "summary.json", json.dumps(records, indent=2) + "\n")
             files.write(self.workdir / "table.md", f"{self}\n")
 
@@ -91,28 +91,15 @@ def table(results: Sequence[ArmResult]) -> str:
 
 
 def grid(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
-    """The lines of a table of results, its head first.
-
-    The steps to the default's score are left out if they tell nothing (`is_target`).
-    """
+    """The lines of a table of results, its head first."""
     if not results:
         return []
-    score = results[0].score
-    columns = {
-        "arm": [result.arm for result in results],
-        score.label: [result.mean_and_sd() for result in results],
-        "n": [str(len(result.reached)) for result in results],
-        **dict(
-            zip(COMPARED, zip(*(result.compared() for result in results), strict=True), strict=True)
-        ),
-    }
-    default = next((result for result in results if result.arm == DEFAULT), None)
-    if default and default.is_target():
-        columns["steps to default's score"] = [
-            mean_step(result.steps_to(default)) for result in results
-        ]
-    columns["train s"] = [f"{result.mean_seconds:.1f}" for result in results]
-    return trimmed(list(columns), zip(*columns.values(), strict=True))
+    head = ("arm", results[0].score.label, "n", *COMPARED, "train s")
+    rows = [
+        (x.arm, x.mean_and_sd(), str(len(x.reached)), *x.compared(), f"{x.mean_seconds:.1f}")
+        for x in results
+    ]
+    return trimmed(head, rows)
 
 
 def trimmed(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
@@ -148,7 +135,7 @@ def _shows(results: Sequence[ArmResult]) -> str:
     return visible(score, sd, seeds, len(results), tests, share)
 
 
-def _record(result: ArmResult, arms: Mapping[str, ArmResult]) -> dict[str, Any]:
+def _record(result: ArmResult) -> dict[str, Any]:
     score, by_arm = result.score, {result.baselines[x]: y for x, y in result.differences.items()}
     return {
         "arm": result.arm,
@@ -158,14 +145,4 @@ def _record(result: ArmResult, arms: Mapping[str, ArmResult]) -> dict[str, Any]:
         score.name: result.reached,
         "seconds": result.mean_seconds,
         "differences": {arm: dataclasses.asdict(difference) for arm, difference in by_arm.items()},
-        "steps_to": {arm: result.steps_to(arms[arm]) for arm in by_arm},
     }
-
-
-def mean_step(steps: Sequence[int | None]) -> str:
-    """The mean step of those that got there."""
-    reached = [step for step in steps if step is not None]
-    if not reached:
-        return "never"
-    some = "" if len(reached) == len(steps) else f" ({len(reached)} of {len(steps)} seeds)"
-    return f"{np.mean(reached):.0f}{some}"

@@ -278,15 +278,6 @@ _HOPELESS = 10.0
 """Points: test images that show no smaller gains aren't worth a training."""
 
 
-def too_few(images: int, share: float) -> bool:
-    """Whether test images, of which a share is classified rightly, can't show what one looks for.
-
-    >>> too_few(36, 0.5), too_few(1000, 0.5)
-    (True, False)
-    """
-    return bool(images) and _by_images(images, share) > _HOPELESS
-
-
 def _by_images(images: int, share: float) -> float:
     """The smallest gain in points that test images show, however many seeds there are."""
     return 100 * smallest_gain(0.0, 10**9, choice=by_choice((share, share), images))
@@ -324,8 +315,7 @@ def visible(
             f"{seeds} seeds of {arms} arms detect gains above {gain} standard deviations of a "
             "run's score with 90 % power; how much runs vary is known once there are some"
         )
-    if sd is None and too_few(images, share):
-        lowest = _by_images(images, share)
+    if sd is None and (lowest := _by_images(images, share)) > _HOPELESS:
         needed = float(f"{images * (lowest / _OF_INTEREST) ** 2:.1e}")
         return (
             f"{images:,} test images can't answer this: they detect no gain below "

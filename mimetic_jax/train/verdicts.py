@@ -18,7 +18,6 @@ from mimetic_jax.train.statistics import (
     holm,
     paired_difference,
     table_spread,
-    too_few,
 )
 
 DEFAULT = "default"
@@ -32,9 +31,6 @@ BASELINES = (DEFAULT, POSITIONS, *CONTROLS)
 
 COMPARED = (*(f"Δ {name} [95 % CI]" for name in BASELINES), "verdict")
 """Columns of every table: an arm's differences, and what they say."""
-
-_TESTS = 6
-"""How often an arm must be tested, its start included, that steps to its score tell something."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,30 +122,6 @@ class ArmResult:
         """The variance of a difference by the choice of the test images, which all seeds share."""
         shares = [result.mean / self.score.scale for result in (self, other)]
         return self.score.scale**2 * by_choice(shares, self.images)
-
-    def steps_to(self, target: ArmResult) -> list[int | None]:
-        """First evaluated step that reaches the target's last score with the same seed."""
-        return [
-            self._step_to(seed, final)
-            for seed, final in sorted(target.reached.items())
-            if seed in self.runs
-        ]
-
-    def is_target(self) -> bool:
-        """Whether the steps to its last score tell something: it was tested often enough, on enough
-        images, and the mean of its seeds is best at their last test. Otherwise others pass that
-        score on their way up."""
-        curves = [dict(run.curve) for run in self.runs.values()]
-        steps = sorted(set.intersection(*map(set, curves)))
-        means = [float(np.mean([curve[step] for curve in curves])) for step in steps]
-        if len(means) < _TESTS or too_few(self.images, self.mean / self.score.scale):
-            return False
-        return means[-1] == (max if self.score.higher else min)(means)
-
-    def _step_to(self, seed: int, target: float) -> int | None:
-        sign = 1 if self.score.higher else -1
-        curve = self.runs[seed].curve
-        return next((step for step, value in curve if sign * (value - target) >= 0), None)
 
 
 def spread_rule(results: Iterable[ArmResult]) -> tuple[str, str] | None:

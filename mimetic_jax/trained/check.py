@@ -12,7 +12,7 @@ from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.table import Listing, aligned, paragraph
 from mimetic_jax.rules import paths
 from mimetic_jax.trained.first_layer import Neighbors, Spectrum, neighbors, spectrum
-from mimetic_jax.trained.pairs import Layer, LayerNorms, LayerPairs, Pair, layer_pairs
+from mimetic_jax.trained.pairs import LayerNorms, LayerPairs, Pair, layer_pairs
 from mimetic_jax.trained.picture import alignments_figure, first_layer_figure, heads_figure
 from mimetic_jax.trained.positional import HeadReader, LayerHeads, Turning, heads_table
 from mimetic_jax.tree.layers import views
@@ -27,17 +27,7 @@ Of heads that are noise, one in 16,000 is beyond.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Aligned(Layer):
-    dim: int
-
-    @property
-    def noise(self) -> float:
-        """The standard deviation of the alignment of independent noise: 1 / D."""
-        return 1 / self.dim
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerCheck(_Aligned, LayerNorms):
+class LayerCheck(LayerNorms):
     """How closely the products of one layer are aligned with the identity.
 
     Attributes:
@@ -59,6 +49,7 @@ class LayerCheck(_Aligned, LayerNorms):
         folded, negative, post_norm, unknown: see `LayerNorms`.
     """
 
+    dim: int
     query_key: tuple[float, ...]
     value_out: float | None
     mlp: float | None = None
@@ -67,6 +58,11 @@ class LayerCheck(_Aligned, LayerNorms):
     units: float | None = None
     positive: float | None = None
     value_out_by_head: tuple[float, ...] = ()
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the alignment of independent noise: 1 / D."""
+        return 1 / self.dim
 
 
 class _Product(NamedTuple):
@@ -323,8 +319,7 @@ def _checked(layer: LayerPairs) -> LayerCheck:
     first = layer.mlp.left[0] if layer.gate is None and layer.mlp else layer.gate
     units, positive = _units(layer.mlp) if layer.mlp else (None, None)
     return LayerCheck(
-        layer.path,
-        layer.index,
+        **{field.name: getattr(layer, field.name) for field in dataclasses.fields(LayerNorms)},
         dim=next(pair.left.shape[1] for pair in layer.pairs.values()),
         query_key=alignments.get("query_key", ()),
         value_out=value_out,
@@ -334,10 +329,6 @@ def _checked(layer: LayerPairs) -> LayerCheck:
         units=units,
         positive=positive,
         value_out_by_head=alignments.get("by_head", ()),
-        folded=layer.folded,
-        negative=layer.negative,
-        post_norm=layer.post_norm,
-        unknown=layer.unknown,
     )
 
 

@@ -15,6 +15,7 @@ from mimetic_jax.base.table import Listing, aligned
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.rules import paths
 from mimetic_jax.schemes import CorrelatedMLP, Interpolated, Mimetic, PositionalHeads, Scheme
+from mimetic_jax.schemes.base import call_of
 from mimetic_jax.trained.pairs import Layer, Pair, layer_pairs
 from mimetic_jax.trained.positional import HeadReader, Turning, fitted, stands_out
 from mimetic_jax.tree.advice import part_of, without
@@ -102,7 +103,7 @@ class Fit(Listing[LayerFit]):
             schemes = self.schemes
         except InputError as error:
             return f"{self.table()}\n{error}"
-        lines = [self.table(), ", ".join(map(_call, schemes))]
+        lines = [self.table(), ", ".join(call_of(scheme, _CONSTANTS) for scheme in schemes)]
         if self.constant_parts and not self.positional:
             lines.append(
                 "query and key have parts that don't depend on the token: with rotary positions "
@@ -196,17 +197,6 @@ def _interpolated(values: Sequence[float]) -> Any:
     """With 4 digits; of one layer the number."""
     rounded = tuple(float(f"{value:.4g}") for value in values)
     return Interpolated(rounded) if len(rounded) > 1 else rounded[0]
-
-
-def _call(scheme: Scheme) -> str:
-    """The scheme as it is typed, with the constants that were read."""
-    default = {field.name: field.default for field in dataclasses.fields(scheme)}
-    fields = [
-        f"{name}={value!r}"
-        for name, value in vars(scheme).items()
-        if name.startswith(_CONSTANTS) or value != default[name]
-    ]
-    return f"{type(scheme).__name__}({', '.join(fields)})"
 
 
 def fit(

@@ -130,11 +130,6 @@ def layer_pairs(tree: Tree, every: Iterable[View], *, effective: bool) -> Iterat
         yield _read(tree, parts, effective)
 
 
-def _location(parts: Mapping[str, View]) -> Layer:
-    path, index, _ = next(iter(parts.values()))  # of the attention, if there is one
-    return Layer(path, index)
-
-
 def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
     scaled: dict[str, Pair] = {}
     around: dict[str, np.ndarray] = {}  # gains and scales
@@ -172,10 +167,10 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
     if "by_head" in scaled:
         scaled["value_out"] = _sum(scaled["by_head"])
     gains = [array for role, array in around.items() if role.endswith("_gain")]
-    at = _location(parts)
+    path, index, _ = next(iter(parts.values()))  # of the attention, if there is one
     return LayerPairs(
-        at.path,
-        at.index,
+        path,
+        index,
         **scaled,
         gate=gate,
         biases=biases,

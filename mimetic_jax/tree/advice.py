@@ -213,8 +213,8 @@ def hint(tree: Tree, scheme: Scheme | None = None) -> str:
 def _finds(tree: Tree, scheme: Scheme, rules: Sequence[Rule]) -> bool:
     """Whether the scheme would write anything by other rules."""
     try:
-        blocks = tree.by_rules(rules).blocks
-        return any(roles_to_write(scheme, roles) for roles in blocks.values())
+        other = Tree(tree.params, rules, tree.heads["h"], tree.heads["g"])
+        return any(roles_to_write(scheme, roles) for roles in other.blocks.values())
     except InputError:
         return False
 

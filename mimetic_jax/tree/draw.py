@@ -57,7 +57,7 @@ def in_order(tree: Tree, schemes: Iterable[Scheme], given: Context) -> list[Appl
     """
     applied = []
     for scheme in schemes:
-        seen = tree.seen_by(scheme)
+        seen = tree.with_read_only() if scheme.gated else tree
         applied.append((scheme, seen, checked_match(seen, scheme)))
     for earlier, later in itertools.combinations(applied, 2):
         _check_not_undone(earlier, later, given, [name_of(scheme) for scheme, *_ in applied])

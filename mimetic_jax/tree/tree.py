@@ -18,7 +18,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import shown
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import ROLES, Rule, search
-from mimetic_jax.schemes import Block, Scheme
+from mimetic_jax.schemes import Block
 from mimetic_jax.tree.label import check_unscaled, label, of_optimizer, scaled_elsewhere
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.tied import tie
@@ -101,19 +101,11 @@ class Tree:
             if not (self.found_rules or zoo.has_rule(rule)) and not {*rule.roles}.isdisjoint(roles)
         )
 
-    def by_rules(self, rules: Sequence[Rule]) -> Tree:
-        """The same parameters, described by other rules."""
-        return Tree(self.params, rules, self.heads["h"], self.heads["g"])
-
     def with_leaves(self, leaves: list[Any]) -> Self:
         """The tree with other values of its leaves."""
         other = copy.copy(self)
         other.leaves = leaves
         return other
-
-    def seen_by(self, scheme: Scheme) -> Self:
-        """The tree with gated MLPs among its blocks, if the scheme writes them."""
-        return self.with_read_only() if scheme.gated else self
 
     def with_read_only(self) -> Self:
         """The tree with the leaves that only `check` reads among its blocks."""

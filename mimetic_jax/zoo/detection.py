@@ -29,9 +29,7 @@ def best_table(shapes: _Shapes, tables: Mapping[str, Sequence[Rule]]) -> str | N
     as much in other ways, or attention that the best doesn't, are an error.
     """
     leaves = tuple(shapes)
-    described_by = _described_by(
-        leaves, tuple((name, tuple(rules)) for name, rules in tables.items())
-    )
+    described_by = {name: _described(leaves, tuple(rules)) for name, rules in tables.items()}
     most = max(map(len, described_by.values()))
     if not most:
         return None
@@ -76,21 +74,11 @@ def _agree(rule: Rule | None, other: Rule | None) -> bool:
     return (rule.role, rule.layout, rule.undivided) == (other.role, other.layout, other.undivided)
 
 
-@functools.lru_cache(maxsize=8)  # trees: plan, rewrite and check ask for the same one
-def _described_by(
-    leaves: _Leaves, tables: tuple[tuple[str, tuple[Rule, ...]], ...]
-) -> Mapping[str, Mapping[str, Rule]]:
-    """What each table describes, but for norms, embeddings and what no scheme writes."""
-    return {
-        name: _described(
-            leaves, [x for x in rules if not (x.of_norm or x.of_first_layer or x.read_only)]
-        )
-        for name, rules in tables
-    }
-
-
-def _described(leaves: _Leaves, rules: Sequence[Rule]) -> Mapping[str, Rule]:
-    """The leaves that the rules describe; none without two kernels that are drawn together."""
+@functools.lru_cache(maxsize=256)  # of some trees: plan, rewrite and check ask for the same one
+def _described(leaves: _Leaves, rules: tuple[Rule, ...]) -> Mapping[str, Rule]:
+    """The leaves that the rules describe, but for norms, embeddings and what no scheme writes; none
+    without two kernels that are drawn together."""
+    rules = tuple(x for x in rules if not (x.of_norm or x.of_first_layer or x.read_only))
     rule_of = {}
     beside = frozenset(path for path, _ in leaves)
     for path, shape in leaves:

@@ -46,14 +46,10 @@ def _attention(
 _STACK = r"(?:^|/)layers(?:/layers_\d)?$"
 
 
-def _norms(
-    made: Callable[..., tuple[Rule, ...]], *names: str, plus_one: bool = False
-) -> tuple[Rule, ...]:
+def _norms(made: Callable[..., tuple[Rule, ...]], *names: str) -> tuple[Rule, ...]:
     """`gains` or `scales`; a stack has its layers along axis 1."""
-    return (
-        *made(*names, layout="d l", within=_STACK, plus_one=plus_one),
-        *made(*names, within=r"layers_\d+$", plus_one=plus_one),
-    )
+    stacked = made(*names, layout="d l", within=_STACK)
+    return *stacked, *made(*names, within=r"layers_\d+$")
 
 
 # Those of Gemma 2's pairs of layers stand beside two attentions, and are left out.

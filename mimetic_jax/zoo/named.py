@@ -95,7 +95,7 @@ def named_rules(params: Any, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> t
         for (path, shape), axes in zip(shapes, each, strict=True)
         if axes and len(axes) == len(shape) and _AXES.keys() >= {*axes}
     ]
-    places = {array: names.layer_of(array.path) for array in arrays}
+    places = {array: names.layer_of(array.path)[::2] for array in arrays}  # block and kind
     present = {array.path for array in arrays}
     norms = {array: find_rule(array.path, _NORMS, present) for array in arrays}
     layers = {array: layer for array in arrays if (layer := _layer_of_mlp(array))}
@@ -129,7 +129,7 @@ def _rule(
     return Rule(path, role, " ".join(axes), within=within, exclude=CROSS_ATTENTION, **options)
 
 
-def _attention(array: _Array, block: str, name: str, kind: str) -> Rule | None:
+def _attention(array: _Array, block: str, kind: str) -> Rule | None:
     heads = {"h", "g", "q"} & set(array.axes)
     if "k" not in array.axes or not (heads or kind in ("key", "value")):
         return None
@@ -164,9 +164,7 @@ def _layer_of_mlp(array: _Array) -> tuple[str, str] | None:
     return None
 
 
-def _other(
-    array: _Array, block: str, name: str, kind: str, norm: tuple[Rule, str] | None
-) -> Rule | None:
+def _other(array: _Array, block: str, kind: str, norm: tuple[Rule, str] | None) -> Rule | None:
     """The rule of a table of positions or tokens, a bias of the output, a gain or a scale."""
     if array.of_layer == {"n", "d"}:
         return Rule(numbered(array.path), "position", " ".join(array.axes))

@@ -56,7 +56,6 @@ def test_a_step_fits_or_not(memory, verdict, monkeypatch):
     images = 1797 * 64  # fewer of them train
     assert state < 1e9 * float(held) < state + images
     assert float(held) < float(needed)
-    assert "collectives: none" in text
 
 
 @pytest.mark.slow

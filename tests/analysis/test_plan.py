@@ -9,7 +9,7 @@ from configs import text
 from mimetic_jax import InputError
 from mimetic_jax.analysis import plan, timing
 from mimetic_jax.base.chips import Target
-from mimetic_jax.base.times import duration
+from mimetic_jax.base.table import duration
 from mimetic_jax.train.loop import evaluation_every
 from tests.analysis.networks import small
 from tests.training import quiet

@@ -7,7 +7,6 @@ import pytest
 
 from mimetic_jax import InputError, weights
 from mimetic_jax.analysis.attention import attention_maps
-from mimetic_jax.analysis.offsets import by_offset
 from mimetic_jax.analysis.reachable import equal_factors, reachable
 from tests.analysis.networks import drawn
 
@@ -41,5 +40,3 @@ def test_what_has_no_map_is_refused():
     images = jnp.zeros((1, 8, 8, 3))
     with pytest.raises(InputError, match=r"^model mixer has no attention layer"):
         attention_maps(*drawn("mixer", images, width=8, depth=1, patch=4), images)
-    with pytest.raises(InputError, match=r"^maps of 13 tokens have no 4x4 grid$"):
-        by_offset(np.full((2, 13, 13), 1 / 13), (4, 4))

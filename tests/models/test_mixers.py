@@ -9,7 +9,6 @@ import pytest
 from flax import traverse_util
 from scipy.signal import correlate2d
 
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.models import ConvMixer, ConvNeXt, Mixer, depthwise
 from mimetic_jax.models.depthwise import Depthwise, depthwise_conv
 from tests.golden import convolutions
@@ -114,11 +113,3 @@ def test_the_layer_has_the_parameters_of_flaxs_own_and_computes_in_its_dtype():
     shapes = {name: leaf.shape for name, leaf in variables["params"].items()}
     assert shapes == {"kernel": (5, 5, 1, 4), "bias": (4,)}
     assert layer.apply(variables, jnp.ones((1, 8, 8, 4))).dtype == jnp.bfloat16
-
-
-def test_filters_that_fit_no_input_are_refused():
-    x, kernel = _case(8, 8, 3)
-    with pytest.raises(InputError, match=r"\(3, 3, 3\) are not \[k, k, 2\].* 2 channels"):
-        depthwise_conv(x[..., :2], kernel)
-    with pytest.raises(InputError, match=r"\(2, 3, 3\) are not"):
-        depthwise_conv(x, kernel[:2])

@@ -58,23 +58,6 @@ def test_gains_over_sin_cos_positions_have_a_column():
     assert shown["mimetic"].startswith("+5.00")
 
 
-def test_steps_to_the_default_only_where_they_tell_something():
-    """Not if it is past its best, tested a few times alone, or on a few images."""
-
-    def has_steps(between=30, tests=5, images=0):
-        curves = [[*((step, between) for step in range(tests)), (tests, x)] for x in (60, 61, 62)]
-        default, arm = (runs(name, curves, examples=images) for name in ("default", "arm"))
-        return "steps to default's score" in table([default, arm])
-
-    assert has_steps()
-    assert has_steps(images=1000)
-    assert not has_steps(between=66)
-    assert not has_steps(tests=4)
-    assert not has_steps(images=28)
-    less = runs("default", [[*((step, 9) for step in range(5)), (20, 3)]] * 3, BITS.name)
-    assert less.is_target()
-
-
 @pytest.mark.parametrize(
     ("differences", "verdict"),
     [
@@ -131,10 +114,7 @@ def test_summary(results, tmp_path):
     assert mimetic["accuracy_sd"] == pytest.approx(np.std([80, 79, 84], ddof=1))
     assert mimetic["n"] == 3
     assert mimetic["differences"]["norm_matched_mimetic"]["mean"] == pytest.approx(9.0)
-    assert mimetic["steps_to"]["default"] == [10, 10, 10]
-    assert rows["slow"]["steps_to"]["default"] == [None]
     assert (workdir / "table.md").read_text() == f"{text}\n"
-    assert "| never " in text
     assert cells(results) == {
         "default": ["", "", ""],
         "norm_matched_mimetic": ["+11.00 [+7.18, +14.82]", "", "better"],
@@ -171,7 +151,6 @@ def test_a_score_of_which_less_is_better():
     text = table([default, arm])
     assert "| arm     | 81.00 ± 1.00    | 3" in text
     assert cells([default, arm])["arm"] == ["-10.00 [-12.48, -7.52]", "better"]
-    assert arm.steps_to(default) == [10, 10, 10]
 
 
 def test_a_score_says_how_many_digits_it_is_shown_with():

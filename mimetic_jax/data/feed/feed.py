@@ -127,14 +127,13 @@ class HeldFeed(Feed):
     def _of_tests(self, test_sums: TestSums, variables: Any, tests: dict[str, Any]) -> Sums:
         found: Sums = {}
         for prefix, (test, *batches) in tests.items():
-            of_batch = functools.partial(self._of_batch, test_sums, variables, test)
+
+            def of_batch(numbers: jax.Array, weights: jax.Array, test: Any = test) -> Sums:
+                return test_sums(variables, self.test_examples(test, numbers), weights)
+
             sums = self.over_batches(of_batch, *batches)
             found |= {prefix + name: value for name, value in sums.items()}
         return found
-
-    def _of_batch(self, test_sums: TestSums, variables: Any, test: Any, *batch: jax.Array) -> Sums:
-        numbers, weights = batch
-        return test_sums(variables, self.test_examples(test, numbers), weights)
 
     def _batches(self, numbers: np.ndarray, weights: np.ndarray) -> tuple[jax.Array, jax.Array]:
         """Numbers [S, B] and weights [S, B, ...] of batches, every batch sharded."""

@@ -38,11 +38,9 @@ def make_mesh(
     """
     devices = jax.devices() if devices is None else devices
     count, fixed = len(devices), fsdp * tensor
-    sizes = f"data {data} x fsdp {fsdp} x tensor {tensor}"
-    if min(fsdp, tensor) < 1 or (data < 1 and data != -1):
-        raise InputError(f"mesh axes must be positive (data may be -1): {sizes}")
     rows = count // fixed if data == -1 else data
     if rows * fixed != count:
+        sizes = f"data {data} x fsdp {fsdp} x tensor {tensor}"
         raise InputError(f"a mesh of {sizes} doesn't fit {count} devices")
     axes = {"data": rows, "fsdp": fsdp, "tensor": tensor}
     # Auto axes: GSPMD propagates from the few shardings we state.

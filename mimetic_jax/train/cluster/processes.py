@@ -40,12 +40,8 @@ def join(
             raise InputError(f"coordinator {coordinator!r} is not HOST:PORT")
         if not 0 <= process_id < num_processes:
             raise InputError(f"process_id {process_id} is not one of {num_processes} processes")
-    # JAX waits for five minutes unless given a number, without a message.
-    timeout = int(os.environ.get("MIMETIC_JOIN_SECONDS", "300"))
     try:
-        jax.distributed.initialize(
-            coordinator, num_processes, process_id, initialization_timeout=timeout
-        )
+        jax.distributed.initialize(coordinator, num_processes, process_id)
     except (RuntimeError, ValueError) as error:
         raise InputError(f"couldn't join the other processes ({error_text(error)})") from error
 

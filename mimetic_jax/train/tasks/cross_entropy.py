@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.cluster.mesh import BATCH
 
 
@@ -44,13 +43,8 @@ def token_losses(
     >>> [round(float(loss), 4) for loss in losses]  # log 4
     [1.3863, 1.3863, 1.3863]
     """
-    (tokens, width), (vocab, rows) = hidden.shape, embedding.shape
-    if rows != width or bias.shape != (vocab,) or targets.shape != (tokens,):
-        raise InputError(
-            f"hidden {hidden.shape}, embedding {embedding.shape}, bias {bias.shape} and targets "
-            f"{targets.shape} don't fit [T, D], [V, D], [V] and [T]"
-        )
-    local = functools.partial(_local_losses, max_chunk=max(1, chunk_bytes // (4 * vocab)))
+    max_chunk = max(1, chunk_bytes // (4 * len(embedding)))
+    local = functools.partial(_local_losses, max_chunk=max_chunk)
     if mesh is None:
         return local(hidden, embedding, bias, targets)
     # Its derivative sums gradients of replicated arguments over the devices.

@@ -1,11 +1,24 @@
-"""The score over a number that runs differ in, such as γ, b, epochs, or the share of the data."""
+"""The papers' figures, drawn from networks and results: a function per kind of figure.
+
+Each function takes PATH first, without a suffix, writes PATH.png and PATH.csv, the plotted numbers
+with a header and one observation per line, and returns the two paths. It raises InputError if
+matplotlib isn't installed. Layers count from 1.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from mimetic_jax.analysis import style
+from mimetic_jax.analysis import (
+    attention,
+    curves,
+    offsets,
+    population,
+    products,
+    reachable,
+    style,
+)
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.verdicts import ArmResult
@@ -15,7 +28,7 @@ _DASHES = ("--", "-.", ":")
 Lines = dict[str, list[tuple[float, ArmResult]]]
 
 
-def draw(
+def sweep(
     path: AnyPath,
     results: Sequence[ArmResult],
     *,
@@ -25,7 +38,7 @@ def draw(
     lines: Collection[str] = (),
     log: bool = False,
 ) -> list[AnyPath]:
-    """Draw the score over a number, mean ± sd over seeds.
+    """Draw the score over a number that runs differ in, mean ± sd over seeds.
 
     Args:
         series: the number of each arm, per panel and line: {panel: {line: {arm: number}}}.
@@ -88,3 +101,15 @@ def _of_rows(
             if result.row in numbers:
                 boards[title][result.arm].append((numbers[result.row], result))
     return boards
+
+
+DRAW: dict[str, Callable[..., list[AnyPath]]] = {
+    "products": products.draw,
+    "attention_maps": attention.draw,
+    "reachable": reachable.draw,
+    "impulse_maps": offsets.draw,
+    "covariance": population.draw,
+    "curves": curves.draw,
+    "sweep": sweep,
+}
+"""Functions by the names that `papers` gives them."""
