@@ -1,4 +1,4 @@
-r"""Command line: train, compare, plan, compile or analyze a configuration.
+r"""Command line: train, evaluate, compare, plan, compile or analyze a configuration.
 
     python main.py --config=configs/digits_vit.py
     python main.py --config=configs/cifar10_vit.py:width=96,patch=8 --config.data.dir=DIR \

@@ -29,7 +29,7 @@ def main(monkeypatch, own_flags):
     ("arguments", "words"),
     [
         ([DIGITS, "--config.optimiser.eps=1"], "did you mean 'optimizer'"),
-        ([DIGITS, "--mode=trian"], "train|compare|plan|fields|compile|analyze"),
+        ([DIGITS, "--mode=trian"], "train|eval|compare|plan|fields|compile|analyze"),
         ([DIGITS, "--mode=compile"], "and --target, such as h200"),
         ([DIGITS, "--mode=plan", "--tensorboard=DIR"], "--tensorboard is for train, not for plan"),
         ([DIGITS, "--mode=analyze", "--what=product"], "products; did you mean 'products'?"),

@@ -18,6 +18,7 @@ train the arms of a configuration    mimetic train digits_vit
   with its arguments and fields      mimetic train digits_vit:depth=2 --config.batch=64
   on data of a folder                mimetic train cifar10_vit --data-dir=DIR
 say what train would do              mimetic plan my_config.py
+test the newest checkpoints          mimetic eval digits_vit
 make the table again                 mimetic compare digits_vit
 draw what was trained                mimetic analyze digits_vit --what=products
 compile for other hardware           mimetic compile digits_vit --target=v5e:2x2

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mimetic_jax.train.store.files import AnyPath
     from mimetic_jax.train.store.runs import Run
 
-MODES = ("train", "compare", "plan", "fields", "compile", "analyze")
+MODES = ("train", "eval", "compare", "plan", "fields", "compile", "analyze")
 ANALYSES = {
     "products": "W_Q W_K^T and W_V W_out of each arm, at the start and trained",
     "attention": "where layers look, at the start and trained",
@@ -43,9 +43,9 @@ _MODE = flags.DEFINE_enum(
     "mode",
     "train",
     MODES,
-    "train: train the runs that aren't finished, then print the table; compare: rebuild the table; "
-    "plan: what train would do, and how long; fields: what the config says; compile: for --target, "
-    "on any machine; analyze: draw --what.",
+    "train: train the runs that aren't finished, then print the table; eval: test the newest "
+    "checkpoints; compare: rebuild the table; plan: what train would do, and how long; fields: "
+    "what the config says; compile: for --target, on any machine; analyze: draw --what.",
 )
 _TARGET = flags.DEFINE_string(
     "target",
@@ -147,6 +147,8 @@ def main(argv: Sequence[str]) -> None:
     trained = comparison.at_own_rates(workdir)
     if _MODE.value == "compare":
         print(trained.table(workdir))
+    elif _MODE.value == "eval":
+        print(trained.evaluate(workdir))
     else:
         analysis = importlib.import_module(f"mimetic_jax.analysis.{_WHAT.value}")
         print(analysis.analyze(trained, workdir))

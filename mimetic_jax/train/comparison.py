@@ -346,8 +346,7 @@ class Comparison:
         """
         if self.config.rates:
             return self.at_own_rates(workdir).table(workdir)
-        claim = self.checked_claim(workdir)
-        Claim.of(path_of(workdir))  # there must be one
+        claim = self._trained(workdir)
         if changed := self.changed(workdir):
             self.say(changed)
         results = Results.of(path_of(workdir), claim)
@@ -356,6 +355,23 @@ class Comparison:
         except OSError as error:
             self.say(f"the table isn't written into {workdir}: {error.strerror or error}")
         return results
+
+    def evaluate(self, workdir: AnyPath | str) -> str:
+        """Test scores of every run's newest checkpoint, computed anew.
+
+        Raises:
+            InputError: nothing was trained there, or on other data.
+        """
+        self._trained(workdir)
+        self.claim_with_data(workdir)
+        runs, lines = self.runs(workdir), {}
+        for run, state in self.states(runs):
+            lines[run] = f"{run}: no checkpoint"
+            if state is not None:
+                arm = self.arms[run.arm]
+                (scores,) = arm.program.evaluate(state.variables, arm.on_device)
+                lines[run] = f"{run}, step {int(state.step)}: {scores.text}"
+        return "\n".join(lines[run] for arm in self.arms for run in runs if run.arm == arm)
 
     def restored(self, run: Run) -> TrainState | None:
         """The state of a run's newest checkpoint, if it has any."""
@@ -411,6 +427,12 @@ class Comparison:
                 "--workdir"
             )
         return ours
+
+    def _trained(self, workdir: AnyPath | str) -> Claim:
+        """The claim of a workdir that must have one, of this configuration."""
+        claim = self.checked_claim(workdir)
+        Claim.of(path_of(workdir))
+        return claim
 
     def _arm(self, name: str, config: ConfigDict, source: ArmData) -> Arm:
         """The arm, checked; arms that differ in start and rate alone share a program."""

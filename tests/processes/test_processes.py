@@ -23,6 +23,11 @@ def test_two_processes_train_as_one(machine, data, losses, tmp_path, kind):
     assert len(steps) == len(other) == (24 if kind == "streamed" else 6)
     np.testing.assert_allclose(other, steps, rtol=1e-5)
     np.testing.assert_allclose(other_tested, tested, rtol=1e-5)
+    # One process reads the newest checkpoint of two, and evaluates it to the same numbers.
+    flags = machine.flags(kind, tmp_path / "2x4", data[kind])
+    machine.run(1, 8, [*flags, "--mode=eval"])
+    shown = f"{np.exp(tested[-1]):.3f}" if kind == "text" else f"{tested[-1]:.4f}"
+    assert shown in machine.output()
 
 
 @pytest.mark.parametrize("kind", ["text", "streamed"])

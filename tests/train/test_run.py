@@ -17,7 +17,7 @@ from mimetic_jax.train import program as programs
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.report import table
 from mimetic_jax.train.store.runs import Run
-from tests.training import killed, quiet, trained, unclocked
+from tests.training import evaluations, killed, quiet, trained, unclocked
 from tests.typical import typical
 
 DROPPED = {"model.dropout": 0.2, "model.drop_path": 0.1}
@@ -68,15 +68,20 @@ def test_arms_share_data_and_what_their_schemes_leave(tiny):
 
 def test_another_config_is_refused_before_anything_is_written(tiny, workdir):
     before = (workdir / "config.json").read_text()
-    for call in ("train", "table"):
+    for call in ("train", "table", "evaluate"):
         with pytest.raises(InputError, match="batch is 32 there and 16 here"):
             getattr(quiet(tiny(batch=16)), call)(workdir)
     assert (workdir / "config.json").read_text() == before
 
 
-def test_a_workdir_without_a_training_has_no_table(tiny, tmp_path):
-    with pytest.raises(InputError, match=r"nothing was trained in .*elsewhere"):
-        quiet(tiny()).table(tmp_path / "elsewhere")
+def test_evaluate_gives_the_recorded_accuracy(tiny, workdir, tmp_path):
+    last = evaluations(Run.of(workdir, "run", 0))[-1]
+    comparison = quiet(tiny())
+    assert f"{100 * last['eval_accuracy']:5.2f} %" in comparison.evaluate(workdir)
+    assert "run seed 1: no checkpoint" in quiet(tiny(seeds=(0, 1))).evaluate(workdir)
+    for call in (comparison.evaluate, comparison.table):
+        with pytest.raises(InputError, match=r"nothing was trained in .*elsewhere"):
+            call(tmp_path / "elsewhere")
 
 
 def test_a_loss_that_is_not_finite_stops_its_run_only(tiny, tmp_path):
@@ -142,8 +147,9 @@ def test_other_data_are_neither_tested_nor_trained_on(tiny, workdir):
     metrics.rewrite(line for line in metrics.read() if line["step"] <= 8)  # as if it was killed
     before = comparison.arms["run"].source.fingerprint
     comparison.arms["run"].source.fingerprint = "0123456789abcdef"
-    with pytest.raises(InputError, match=r"with other data \(fingerprint .* there, 0123"):
-        attention.analyze(comparison, workdir)
+    for call in (comparison.evaluate, lambda workdir: attention.analyze(comparison, workdir)):
+        with pytest.raises(InputError, match=r"with other data \(fingerprint .* there, 0123"):
+            call(workdir)
     assert "products drawn" in products.analyze(comparison, workdir)  # of weights alone
     for place in ("workdir", "a checkpoint in"):
         words = rf"{place} .* with other data \(fingerprint {before} there, 0123"
@@ -187,7 +193,9 @@ def test_a_group_is_read_whichever_arm_is_left_out(tiny, tmp_path):
     config = tiny(together=2, scheme=())
     config.arms = {"first": {}, "second": {"scheme": (Mimetic(),)}}
     quiet(config).train(tmp_path)
+    whole = quiet(config).evaluate(tmp_path).splitlines()
     del config.arms["first"]
+    assert quiet(config).evaluate(tmp_path) == whole[1]
     assert "products drawn" in products.analyze(quiet(config), tmp_path)
 
 

@@ -193,7 +193,7 @@ def test_a_checkpoint_of_another_config_is_not_continued(tiny, stopped):
     claim = json.loads(path.read_text())
     path.unlink()
     other = quiet(tiny(batch=16))
-    for call in (other.train, other.table):
+    for call in (other.train, other.table, other.evaluate):
         with pytest.raises(InputError, match="has runs, but not their config"):
             call(str(stopped))
     assert not path.exists()
