@@ -13,7 +13,7 @@ import os
 import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Remote:
         gives: for an archive that must be unpacked, what it unpacks to; else "".
         arrays: makes the arrays to store as `gives` of the folder that an archive is unpacked in;
             None if `gives` is what it unpacks to.
+        unpacked: checksums of the files to make arrays of, by their path below the data folder: if
+            they are there already, nothing is downloaded.
     """
 
     url: str
@@ -42,6 +44,7 @@ class Remote:
     folder: str = ""
     gives: str = ""
     arrays: Callable[[Path], dict[str, np.ndarray]] | None = None
+    unpacked: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -87,14 +90,34 @@ def cifar_arrays(folder: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def _cifar(name: str, file: str, md5: str) -> tuple[Remote, ...]:
+def _cifar(name: str, file: str, md5: str, unpacked: dict[str, str]) -> tuple[Remote, ...]:
     url = f"https://www.cs.toronto.edu/~kriz/{file}"
-    return (Remote(url, md5, gives=f"{name}.npz", arrays=cifar_arrays),)
+    return (Remote(url, md5, gives=f"{name}.npz", arrays=cifar_arrays, unpacked=unpacked),)
 
 
 REMOTE = {
-    "cifar10": _cifar("cifar10", "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
-    "cifar100": _cifar("cifar100", "cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),
+    "cifar10": _cifar(
+        "cifar10",
+        "cifar-10-python.tar.gz",
+        "c58f30108f718f92721af3b95e74349a",
+        {
+            "cifar-10-batches-py/data_batch_1": "c99cafc152244af753f735de768cd75f",
+            "cifar-10-batches-py/data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+            "cifar-10-batches-py/data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+            "cifar-10-batches-py/data_batch_4": "634d18415352ddfa80567beed471001a",
+            "cifar-10-batches-py/data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+            "cifar-10-batches-py/test_batch": "40351d587109b95175f43aff81a1287e",
+        },
+    ),
+    "cifar100": _cifar(
+        "cifar100",
+        "cifar-100-python.tar.gz",
+        "eb9058c3a382ffc7106e4002c42a8d85",
+        {
+            "cifar-100-python/train": "16019d7e3df5f24257cddd939b257f8d",
+            "cifar-100-python/test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+        },
+    ),
     "tiny_imagenet": _archive(
         "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
         "90528d7ca1a48142e341f4ef8d21d0de",
@@ -114,8 +137,30 @@ REMOTE = {
 
 
 def hint(name: str, data_dir: str | None) -> str:
-    """The command that downloads a data set, for errors; "" if there is none."""
-    return f"mimetic download {name} --data-dir={data_dir or 'DIR'}" if name in REMOTE else ""
+    """The command that downloads a data set, for errors; "" if there is none.
+
+    It makes the arrays of published files where they are unpacked, which need no network.
+    """
+    if name not in REMOTE:
+        return ""
+    root, there = _unpacked(name, Path(data_dir or "DIR"))
+    read = f" (reads the files of {there})" if there else ""
+    return f"mimetic download {name} --data-dir={root}{read}"
+
+
+def unpacked_in(folder: Path) -> str:
+    """The data set whose published files are unpacked in a folder; "" if there is none."""
+    return next((name for name in REMOTE if _unpacked(name, folder)[1]), "")
+
+
+def _unpacked(name: str, folder: Path) -> tuple[Path, str]:
+    """The folder that holds the published files' own folder, and the name of that, if it is there.
+
+    The folder may be their own.
+    """
+    names = {Path(path).parent.name for remote in REMOTE[name] for path in remote.unpacked or ()}
+    root = folder.parent if folder.name in names else folder
+    return root, next((name for name in names if (root / name).is_dir()), "")
 
 
 def download(name: str, data_dir: str) -> Path:
@@ -142,14 +187,21 @@ def _fetch(remote: Remote, root: Path) -> None:
     with tempfile.TemporaryDirectory(dir=root, prefix=".unpacks_") as folder:
         unpacker = pooch.Unzip if remote.name.endswith(".zip") else pooch.Untar
         try:
-            pooch.retrieve(
-                remote.url,
-                f"md5:{remote.md5}",
-                fname=remote.name,
-                path=root / ("downloads" if remote.gives else remote.folder),
-                processor=unpacker(extract_dir=folder) if remote.gives else None,
-                progressbar=sys.stderr.isatty(),
-            )
+            if remote.unpacked and all(
+                (root / path).is_file() and pooch.file_hash(str(root / path), alg="md5") == md5
+                for path, md5 in remote.unpacked.items()
+            ):
+                for place in {Path(path).parent for path in remote.unpacked}:
+                    (Path(folder) / place).symlink_to((root / place).resolve())
+            else:
+                pooch.retrieve(
+                    remote.url,
+                    f"md5:{remote.md5}",
+                    fname=remote.name,
+                    path=root / ("downloads" if remote.gives else remote.folder),
+                    processor=unpacker(extract_dir=folder) if remote.gives else None,
+                    progressbar=sys.stderr.isatty(),
+                )
             if remote.arrays:
                 arrays: dict[str, Any] = remote.arrays(Path(folder))
                 np.savez(Path(folder) / remote.gives, **arrays)

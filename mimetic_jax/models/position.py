@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.weights.rotary import rotary_rates
 
 
@@ -29,7 +30,10 @@ def resample(
         prefix: rows in front that belong to no patch and stay as they are: 1 with a class token.
 
     Returns:
-        [1, prefix + h·w, D], in the table's dtype.
+        [1, prefix + h·w, D], in the table's dtype; the same values if the grids are equal.
+
+    Raises:
+        InputError: if the table is not one of prefix + h·w rows, or the wanted grid is empty.
 
     Example:
         >>> resample(jnp.ones((1, 5, 3)), (2, 2), (4, 4), prefix=1).shape
@@ -38,9 +42,19 @@ def resample(
     Reference: timm, layers/pos_embed.py.
     """
     table = jnp.asarray(table)
+    (h, w), (new_h, new_w) = grid_from, grid_to
+    if table.ndim != 3 or table.shape[:2] != (1, prefix + h * w):
+        raise InputError(
+            f"a position table of shape {table.shape} does not hold {prefix} rows and a {h}x{w} "
+            "grid"
+        )
+    if new_h < 1 or new_w < 1:
+        raise InputError(f"the grid {new_h}x{new_w} is empty")
+    if (h, w) == (new_h, new_w):
+        return table
     width = table.shape[-1]
-    patches = table[0, prefix:].astype(jnp.float32).reshape(*grid_from, width)
-    patches = jax.image.resize(patches, (*grid_to, width), "cubic", antialias=True)
+    patches = table[0, prefix:].astype(jnp.float32).reshape(h, w, width)
+    patches = jax.image.resize(patches, (new_h, new_w, width), "cubic", antialias=True)
     patches = patches.reshape(1, -1, width).astype(table.dtype)
     return jnp.concatenate([table[:, :prefix], patches], axis=1)
 

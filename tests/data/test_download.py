@@ -13,6 +13,7 @@ import pytest
 
 from mimetic_jax.data import download, load_dataset
 from mimetic_jax.data.download import REMOTE, Remote
+from mimetic_jax.data.sets.load import load_own
 from mimetic_jax.data.text.corpus import load_text
 from tests.data.made import refused
 
@@ -142,3 +143,30 @@ def test_the_command_line_and_the_errors_name_each_other(server, tmp_path, capsy
     for load, name in ((load_dataset, "tiny_imagenet"), (load_text, "wikitext2")):
         command = f"mimetic download {name} --data-dir={tmp_path}"
         refused(lambda load=load, name=name: load(name, str(tmp_path)), command)
+
+
+@pytest.mark.parametrize("given", ["", "cifar-10-batches-py"])
+def test_an_unpacked_archive_is_named_with_the_command_that_reads_it(tmp_path, given):
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    command = f"mimetic download cifar10 --data-dir={tmp_path} (reads the files of cifar-10-"
+    refused(lambda: load_dataset("cifar10", str(tmp_path / given)), command)
+    words = f"the files of cifar10: {command}"
+    refused(lambda: load_own("folder", str(tmp_path / given), 32), words)
+
+
+def test_files_that_are_unpacked_already_are_not_downloaded(server, tmp_path):
+    """With the published checksums alone: pickles of somebody else are never read."""
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside/file").write_bytes(b"12")
+
+    def get(md5):
+        options = {"gives": "t.npz", "arrays": arrays, "unpacked": {"inside/file": md5}}
+        server("thing.tar.gz", tar(), "0" * 32, **options)
+        download.download("thing", str(tmp_path))
+
+    refused(lambda: get("0" * 32), "can't download")
+    assert server.asked
+    server.asked.clear()
+    get(hashlib.md5(b"12").hexdigest())
+    assert not server.asked
+    np.testing.assert_array_equal(np.load(tmp_path / "t.npz")["x"], [49, 50])

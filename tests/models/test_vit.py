@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
+from mimetic_jax import InputError
 from mimetic_jax.models import ViT, resample
 from mimetic_jax.models.layers import Dropout
 from mimetic_jax.models.vit import Block
@@ -135,3 +136,16 @@ def test_a_class_token_the_same_grid_and_half_precision():
     found = resample(half, (3, 3), (6, 6))
     assert found.dtype == jnp.bfloat16
     np.testing.assert_array_equal(found, exact)
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid_to", "prefix", "words"),
+    [
+        ((1, 9, 4), (2, 2), 1, r"\(1, 9, 4\) does not hold 1 rows and a 3x3 grid"),
+        ((9, 4), (2, 2), 0, r"\(9, 4\) does not hold"),
+        ((1, 9, 4), (0, 2), 0, "the grid 0x2 is empty"),
+    ],
+)
+def test_bad_input(shape, grid_to, prefix, words):
+    with pytest.raises(InputError, match=words):
+        resample(jnp.zeros(shape), (3, 3), grid_to, prefix)

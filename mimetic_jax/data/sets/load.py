@@ -9,7 +9,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
-from mimetic_jax.data.download import hint
+from mimetic_jax.data.download import hint, unpacked_in
 from mimetic_jax.data.files import array_record
 from mimetic_jax.data.files.class_folders import ClassFolders
 from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
@@ -159,10 +159,18 @@ def _own_path(name: str, data_dir: str | None) -> Path:
 
 
 def _own_folders(path: Path, name: str) -> ClassFolders:
-    tree = ClassFolders(path)
-    # Files that stream may be too many to compare their bytes.
-    tree.count_once(_inode if name == "folder_streamed" else None)
-    return tree
+    try:
+        tree = ClassFolders(path)
+        # Files that stream may be too many to compare their bytes.
+        tree.count_once(_inode if name == "folder_streamed" else None)
+        return tree
+    except InputError as error:
+        if name := unpacked_in(path):
+            raise InputError(
+                f"{error}, but the files of {name}: {hint(name, str(path))}, and train with "
+                f"--config.data.name={name}"
+            ) from error
+        raise
 
 
 def _inode(file: Path) -> Hashable:
