@@ -288,11 +288,21 @@ def _published(paper: str, results: ResultStore) -> str:
             lines += side_by_side(row, results)
             if base := _base(row, results):
                 bases[base] = None
+    if never := [row for row in rows if not (row.is_untrained or results.trained(row))]:
+        said.append(f"Never trained here, in any size: {_listed(never)}.")
     if bases:
         said.append(f"The default is {' or '.join(bases)} initialization.")
     said += filter(None, [remarks(rows, results)])
     table = markdown(trimmed(HEAD, lines))
     return "\n".join([table, "", *said] if said else [table])
+
+
+def _listed(rows: Iterable[Row]) -> str:
+    """Rows by the name of their table: "table1 1, 3; table2 1"."""
+    numbers = defaultdict[str, list[str]](list)
+    for row in rows:
+        numbers[row.table.partition("/")[2]].append(str(row.number))
+    return "; ".join(f"{table} {', '.join(of)}" for table, of in numbers.items())
 
 
 def listing(results: ResultStore) -> Iterator[str]:
