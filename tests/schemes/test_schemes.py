@@ -135,29 +135,20 @@ CORRELATED, LARGE = schemes.CorrelatedMLP(), schemes.ImpulseBias(kernel_size=5)
     [
         (lambda: Interpolated(()), "are not one or more finite numbers"),
         (lambda: drawn(schemes.ConvMimetic(), depthwise=(3, 5, 4)), r"\(3, 5, 4\)"),
-        (
-            lambda: drawn(CORRELATED, mlp_in=(3, 4), mlp_out=(3, 4)),
-            r"mlp_out \(3, 4\) are not \[",
-        ),
+        (lambda: drawn(CORRELATED, mlp_in=(3, 4), mlp_out=(3, 4)), r"mlp_out \(3, 4\) are not \["),
         (lambda: drawn(LARGE, relative_bias=(9, 10)), "offset of 2 doesn't fit a window of 2x2"),
         (lambda: drawn(schemes.ImpulseBias(), relative_bias=(10, 2)), r"\(10, 2\) are not \["),
         (lambda: drawn(schemes.ImpulseBias(), shared_bias=(7, 5)), r"\(7, 5\) are not"),
         (lambda: schemes.from_dict({"scheme": "Mimetik"}), "did you mean 'Mimetic'"),
         (lambda: schemes.from_dict({"scheme": "_Kernels"}), "unknown scheme '_Kernels'"),
         (lambda: schemes.from_dict({"scheme": "Mimetic", "alfa_qk": 1}), "did you mean 'alpha_qk'"),
-        (
-            lambda: schemes.from_dict({"scheme": "ConstantBias"}),
-            "missing a required argument",
-        ),
+        (lambda: schemes.from_dict({"scheme": "ConstantBias"}), "missing a required argument"),
         (lambda: schemes.to_dict(Mimetic(beta_vo=abs)), "Mimetic.beta_vo is a function"),
         (lambda: Mimetic(alpha_qk=-1), r"alpha_qk -1 is not a finite number of [^,]* 1,000,000 \("),
         (lambda: Mimetic(alpha_vo=None), "alpha_vo=None and beta_vo=-0.4"),
         (lambda: Mimetic().writes(frozenset({"query", "value"})), "only query was found"),
         (lambda: drawn(SinCos(), position=(7, 8)), "7 positions"),
-        (
-            lambda: type("X", (Scheme,), {"by_depth": 1}),
-            "X defines by_depth: name it depends",
-        ),
+        (lambda: type("X", (Scheme,), {"by_depth": 1}), "X defines by_depth: name it depends"),
     ],
 )
 def test_bad_input(call, words):

@@ -49,14 +49,8 @@ def pair(query, block):
         (lambda block: {"query": block["query"]}, r"returns \['query'\], but its writes"),
         (lambda block: dict(block), r"returns \['key', 'out', 'query', 'value'\], but"),
         (lambda block: None, "returns None, but its writes"),
-        (
-            lambda block: pair(block["query"][:1], block),
-            r"query of shape \(1, 2, 12\), not",
-        ),
-        (
-            lambda block: pair(block["query"] * jnp.nan, block),
-            "query with values that are not",
-        ),
+        (lambda block: pair(block["query"][:1], block), r"query of shape \(1, 2, 12\), not"),
+        (lambda block: pair(block["query"] * jnp.nan, block), "query with values that are not"),
     ],
 )
 def test_what_a_users_scheme_returns_is_checked(call, words):
