@@ -13,6 +13,7 @@ import mimetic_jax
 from mimetic_jax import InputError, block_key, initializers
 from mimetic_jax.nnx import initialize
 from mimetic_jax.schemes import Layers, Mimetic, NormMatched, Permuted, Scheme, SinCos
+from tests.models.values import initial
 from tests.products import of_layer as products
 from tests.products import query_key
 
@@ -47,7 +48,7 @@ def test_param_pytree_knows_depth_and_groups():
 )
 def test_the_stock_layer_loads_the_param_pytree(scheme, use_bias):
     layer = nn.MultiHeadDotProductAttention(num_heads=2, use_bias=use_bias)
-    stock = layer.init(KEY, X)["params"]
+    stock = initial(layer, X)
     params = initializers.attention(scheme, use_bias=use_bias)(block_key(KEY, ""), 64, 2)
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, stock)
     expected = layer.apply({"params": mimetic_jax.rewrite(KEY, stock, scheme)}, X)
