@@ -234,8 +234,7 @@ def test_the_sweep_is_around_zero():
 
 
 @pytest.mark.parametrize(
-    ("spec", "std"),
-    [("cifar_mlp_vit", 0.0417), ("imagenet_mlp", 0.02), ("convnext_cifar", 0.0361)],
+    ("spec", "std"), [("cifar_mlp_vit", 0.0417), ("imagenet_mlp", 0.02), ("convnext_cifar", 0.0361)]
 )
 def test_the_constant_bias_is_as_large_as_the_shift(spec, std):
     """Both of b standard deviations of the kernel that the model really draws."""

@@ -13,6 +13,7 @@ import mimetic_jax
 from mimetic_jax import InputError, block_key, initializers
 from mimetic_jax.nnx import initialize
 from mimetic_jax.schemes import Layers, Mimetic, NormMatched, Permuted, Scheme, SinCos
+from tests.models.values import initial
 from tests.products import of_layer as products
 from tests.products import query_key
 
@@ -47,7 +48,7 @@ def test_param_pytree_knows_depth_and_groups():
 )
 def test_the_stock_layer_loads_the_param_pytree(scheme, use_bias):
     layer = nn.MultiHeadDotProductAttention(num_heads=2, use_bias=use_bias)
-    stock = layer.init(KEY, X)["params"]
+    stock = initial(layer, X)
     params = initializers.attention(scheme, use_bias=use_bias)(block_key(KEY, ""), 64, 2)
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, stock)
     expected = layer.apply({"params": mimetic_jax.rewrite(KEY, stock, scheme)}, X)
@@ -185,17 +186,11 @@ def shift_along(in_axis, out_axis):
     [
         (lambda: GAUGE(Mimetic(beta_qk=-0.7)), "beta_qk > 0, not -0.7"),
         (lambda: GAUGE(Mimetic(beta_vo=(0.1, 0.2))), r"beta_vo \(0.1, 0.2\) is not a f"),
-        (
-            lambda: ATTENTION(LAST)(KEY, 64, 2, num_layers=12),
-            "Layers.* skips layer 0 of 12: use",
-        ),
+        (lambda: ATTENTION(LAST)(KEY, 64, 2, num_layers=12), "Layers.* skips layer 0 of 12: use"),
         (lambda: ATTENTION(Copied())(KEY, 64, 2), "existing out, and there is none: use rewrite"),
         (lambda: ATTENTION((SinCos(), Mimetic())), r"\(SinCos.* is not a scheme that draws query"),
         (lambda: GAUGE()(KEY, (8, 2, 4)), r"in_axis=-2, out_axis=-1 are not the axes of a kernel"),
-        (
-            lambda: shift_along(0, (1, 3))(KEY, (8, 2, 4)),
-            r"out_axis of .*\[1\] 3 is not an int",
-        ),
+        (lambda: shift_along(0, (1, 3))(KEY, (8, 2, 4)), r"out_axis of .*\[1\] 3 is not an int"),
         (lambda: shift_along((0, 1), (1, 2))(KEY, (8, 2, 4)), "each once"),
         (lambda: initializers.fused_query_key_value(5)(KEY, (8, 24)), r"5 heads.*\(8, 24\)"),
     ],

@@ -70,11 +70,3 @@ def assert_refused(code: object, out: str, err: str, words: str) -> None:
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert words in err
-
-
-def test_a_config_plans(main, capsys):
-    config = "configs/cifar10_vit.py:width=24,depth=1,patch=8,init=positive"
-    with pytest.raises(SystemExit) as ended:
-        main(f"--config={config}", "--mode=plan")
-    assert not ended.value.code
-    assert "FLOPs per step" in capsys.readouterr().out

@@ -329,22 +329,6 @@ def test_a_state_dict_without_torch_says_what_to_do(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_the_real_attention_attends_to_itself():
-    """By the module's own forward pass: W_Q W_Kᵀ close to I makes the diagonal the largest."""
-    torch = pytest.importorskip("torch")
-    attention = torch.nn.MultiheadAttention(64, 2, batch_first=True, bias=False)
-    torch.manual_seed(0)
-    x = 64**0.5 * torch.nn.functional.normalize(torch.randn(1, 10, 64), dim=-1)
-    named = torch.nn.ModuleDict({"self_attn": attention})
-    mimetic_torch.initialize(named, KEY, Mimetic(alpha_qk=0.0, beta_qk=1.0), num_heads=2)
-    _, maps = attention(x, x, x, average_attn_weights=True)
-    assert (maps[0].argmax(-1) == torch.arange(10)).all()
-    value, out = attention.in_proj_weight[128:], attention.out_proj.weight
-    assert float((out @ value).diagonal().mean()) == pytest.approx(-0.4, abs=0.05)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("around", [{"epoch": 7, "state_dict": None}, {"model": None}, None])
 def test_a_checkpoint_keeps_what_is_around_its_state_dict(around, tmp_path):
     torch = pytest.importorskip("torch")

@@ -46,10 +46,7 @@ BASES = [
     ({"model_type": "smollm3", "rope_theta": 5e6}, (5e6, 5e6, 5e6, None)),
     ({"model_type": "smollm3", "rope_theta": 5e6, "no_rope_layers": [1, 0]}, (5e6, None)),
     ({"model_type": "cohere2", "rope_theta": 5e4}, (5e4, 5e4, 5e4, None)),
-    (
-        {**EXAONE4, "sliding_window_pattern": "LLLG", "layer_types": [LOCAL, GLOBAL]},
-        (1e6, None),
-    ),
+    ({**EXAONE4, "sliding_window_pattern": "LLLG", "layer_types": [LOCAL, GLOBAL]}, (1e6, None)),
     ({**EXAONE4, "sliding_window": None}, (1e6,)),
     ({"model_type": "gpt2"}, ()),
 ]

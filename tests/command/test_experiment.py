@@ -26,8 +26,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"def get_config(\n", b"\xff\xfe\x00\x01", b"def get_config(): return 1 / 0\n"],
+    "content", [b"", b"def get_config(\n", b"\xff\xfe\x00\x01", b"def get_config(): return 1 / 0\n"]
 )
 def test_a_file_that_is_no_config_is_named(tmp_path, content):
     (tmp_path / "odd.py").write_bytes(content)

@@ -84,11 +84,7 @@ def examples(images: np.ndarray, labels: np.ndarray) -> list[tuple[bytes, int]]:
 
 
 def prepare(
-    named: str,
-    root: Path,
-    size: int = 32,
-    num_classes: int = 10,
-    version: str = "3.0.2",
+    named: str, root: Path, size: int = 32, num_classes: int = 10, version: str = "3.0.2"
 ) -> Path:
     """A data set under any name, written by a builder of TFDS's that needs no TensorFlow."""
     import tensorflow_datasets as tfds

@@ -1,6 +1,5 @@
 """Threads change neither results nor, afterward, the BLAS limit; freed memory is kept."""
 
-import importlib.metadata
 import platform
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 from mimetic_jax.host import cores as cores_module
-from mimetic_jax.host import memory
 from mimetic_jax.host.cores import concurrency, cores, limited_blas, on_cores
 
 
@@ -106,17 +104,3 @@ def test_pages_of_a_step_are_faulted_in_once():
     returned, kept = map(int, said.split())
     assert returned >= 10 * 18
     assert kept <= returned / 5
-
-
-@pytest.mark.parametrize(
-    ("chosen", "plugins", "expected"),
-    [("cpu", ["xla_cuda12"], True), ("cuda,cpu", [], False), ("", ["xla_cuda12"], False)],
-)
-def test_an_accelerator_is_known_without_starting_one(monkeypatch, chosen, plugins, expected):
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: plugins)
-    before = jax.config.jax_platforms
-    jax.config.update("jax_platforms", chosen)
-    try:
-        assert memory._computes_on_cpu() is expected
-    finally:
-        jax.config.update("jax_platforms", before)

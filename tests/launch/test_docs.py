@@ -131,13 +131,10 @@ def test_a_table_fits_a_page():
             assert len(row) <= 400, f"{path.name}: {row[:80]}"
 
 
-def test_a_row_that_was_trained_both_ways_is_shown_as_printed(results):
+def test_a_table_names_its_default_and_has_rows_that_were_trained_both_ways_as_printed(results):
     page = shown.filled("<!-- table: attention -->\n<!-- end -->", results)
     assert re.search(r"1\. 96/6/3 .* 84\.75 → 87\.90 \| 88\.33 ± 0\.08 \(2\)", page)
     assert "Ours of table1 are scaled down" not in page
-
-
-def test_tables_name_what_their_default_is(results):
     page = shown.filled("<!-- table: questions/large -->\n<!-- end -->", results)
     assert "The default is PyTorch's initialization" in page
 

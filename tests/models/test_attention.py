@@ -13,6 +13,7 @@ from jax.ad_checkpoint import print_saved_residuals
 from mimetic_jax import InputError
 from mimetic_jax.models import Attention, attention
 from mimetic_jax.models.low_memory import add_table, gelu, layer_norm
+from tests.models.values import drawn
 
 KEY = jax.random.key(0)
 NORMAL = nn.initializers.normal(0.5)
@@ -44,9 +45,8 @@ def test_initial_values_are_the_stock_layers_bit_for_bit(kernel_init):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_formula_in_float64(causal):
-    layer = Attention(3, NORMAL, NORMAL, causal=causal)
-    x = inputs()
-    variables = layer.init(KEY, x)
+    layer, x = Attention(3, causal=causal), inputs()
+    variables = {"params": drawn(layer, x)}
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), variables["params"])
     query, key, value = (
         np.einsum("bnd,dhk->bhnk", x, p[name]["kernel"]) + p[name]["bias"][:, None]
@@ -57,12 +57,13 @@ def test_formula_in_float64(causal):
         logits = np.where(np.tri(7), logits, -np.inf)
     heads = np.einsum("bhnm,bhmk->bhnk", scipy.special.softmax(logits, axis=-1), value)
     expected = np.einsum("bhnk,hkd->bnd", heads, p["out"]["kernel"]) + p["out"]["bias"]
-    np.testing.assert_allclose(layer.apply(variables, x), expected, rtol=1e-4, atol=1e-4)
+    found = jax.jit(layer.apply)(variables, x)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_without_qkv_bias():
-    layer = Attention(3, bias_init=NORMAL, qkv_bias=False)
-    params = layer.init(KEY, inputs())["params"]
+    layer = Attention(3, qkv_bias=False)
+    params = drawn(layer, inputs())
     assert [name for name, leaves in params.items() if "bias" in leaves] == ["out"]
     zero = {name: {"bias": jnp.zeros((3, 8))} | params[name] for name in params if name != "out"}
     expected = Attention(3).apply({"params": params | zero}, inputs())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-from mimetic_jax import InputError, Rule, mlp_rules, plan, rewrite, schemes
+from mimetic_jax import Rule, mlp_rules, rewrite, schemes
 from mimetic_jax.models.gpt import GPT
 from tests.models.values import drawn
 from tests.typical import typical
@@ -116,14 +116,6 @@ def test_formula_in_float64(positions, modern):
     found = apply(variables, x, method="logits", **fields)
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, logits, rtol=1e-3, atol=1e-3)
-
-
-def test_schemes_leave_a_gated_mlp_as_it_is():
-    params = noisy(**MODERN)["params"]
-    for scheme in (schemes.mimetic_language(), schemes.TFixup()):
-        assert {write.path.split("/")[1] for write in plan(params, scheme)} == {"attention"}
-    with pytest.raises(InputError, match="MeanShift matches nothing"):
-        plan(params, schemes.MeanShift())
 
 
 def test_rules_of_ones_own_describe_a_gated_mlp():

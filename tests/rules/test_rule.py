@@ -13,12 +13,9 @@ from flax import nnx
 
 import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
-from mimetic_jax.command.expressions import parse_rules
 from mimetic_jax.rules import paths
-from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.schemes import MeanShift, Mimetic
 from tests.models.values import initial
-from tests.zoo.cases import ones
 
 KEY = jax.random.key(3)
 D, H, K = 16, 2, 8
@@ -88,17 +85,6 @@ def test_within_keeps_the_block_where_it_is():
     jax.tree.map(np.testing.assert_array_equal, part["decoder"], tree["decoder"])
 
 
-def test_a_rule_without_a_role_says_that_a_layer_is_no_attention():
-    tree = {"attn": stock(), "mamba": {"in_proj": {"kernel": jnp.zeros((D, 64))}}}
-    with pytest.raises(InputError, match=r"describes mamba/in_proj/kernel") as refused:
-        mimetic_jax.plan(tree, Mimetic())
-    advice = str(refused.value).rpartition("rules=")[2]
-    assert mimetic_jax.plan(tree, Mimetic(), rules=parse_rules(advice))
-    rules = (Rule("mamba/in_proj/.*", ()), *FLAX)
-    assert mimetic_jax.plan(tree, Mimetic(), rules=rules).untouched == ("mamba/in_proj/kernel",)
-    assert len(mimetic_jax.check(tree, rules=rules)) == 1
-
-
 @pytest.mark.parametrize(
     "name", ["cross_attention", "encoder_attn", "CrossAttention_0", "EncDecAttention", "MAPHead_0"]
 )
@@ -125,24 +111,6 @@ def test_the_first_of_several_layers_may_have_no_number():
     np.testing.assert_allclose(alignments, [1, 2, 3, 4], rtol=1e-5)
     found = mimetic_jax.fit(new).scheme
     np.testing.assert_allclose(found.beta_qk.values, [1, 2, 3, 4], rtol=1e-3)
-
-
-def test_within_leaves_out_the_rest_whatever_its_names():
-    names = dict(zip(("query", "key", "value", "out"), (f"{x}_proj" for x in "qkvo"), strict=True))
-    rules = attention_rules(**names, flat=True, within="^encoder/")
-    leaves = {f"{name}/kernel": (D, D) for name in names.values()}
-    tree = ones({f"{side}/0/{n}": s for n, s in leaves.items() for side in ("encoder", "decoder")})
-    [(path, _, _)] = mimetic_jax.blocks(tree, rules=rules, num_heads=H)
-    assert path == "encoder/0"
-
-
-def test_the_table_that_fits_is_named():
-    tree = ones({f"model/layers/0/self_attn/{x}_proj/kernel": (D, D) for x in "qkvo"})
-    planned = mimetic_jax.plan(tree, Mimetic(), num_heads=H)
-    assert planned == mimetic_jax.plan(tree, Mimetic(), rules=zoo.HUGGING_FACE, num_heads=H)
-    assert str(planned).startswith("rules: zoo.HUGGING_FACE\n")
-    assert mimetic_jax.plan({"attn": stock()}, Mimetic()).table is None
-    assert zoo.detect(ones({"mlp/kernel": (D, D)})) is None
 
 
 def test_half_of_the_names_are_stock_ones():
@@ -200,11 +168,6 @@ def test_only_boxes_hide_the_name_of_their_value():
     for leaf in (array, *boxes):
         named, _ = paths.flatten({"attn": Kernels(leaf, leaf)})
         assert [path for path, _ in named] == ["attn/key", "attn/value"]
-
-
-def test_the_root_is_no_layer():
-    assert paths.family("") == ""
-    assert paths.family("0") == paths.family("11") != ""
 
 
 def test_a_bias_beside_a_kernel_that_a_rule_describes_is_no_gate():

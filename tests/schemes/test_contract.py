@@ -33,6 +33,7 @@ TYPICAL = (
     *(schemes.MeanShift(0.1, per_input=True), schemes.SinCos(), schemes.TFixup(), schemes.Zero()),
 )
 """Each way to draw; the arrays of the others come from functions of `weights`, tested there."""
+LOOPED = (POSITIONAL, Mimetic())
 RARE = (
     *(POSITIONAL, schemes.PositionalHeads(10_000, channel=1), schemes.ConstantBias(0.1)),
     *(schemes.ConvFilters("impulse"), schemes.ConvMimetic(), schemes.Cooccurrence()),
@@ -205,7 +206,7 @@ def test_through_rewrite_alone_and_for_several_keys_at_once(scheme):
     assert {leaf.dtype for leaf in half.values()} == {jnp.dtype("bfloat16")}
 
 
-@typical("scheme", [POSITIONAL], slow=[s for s in EVERY if s != POSITIONAL])
+@typical("scheme", LOOPED, slow=[scheme for scheme in EVERY if scheme not in LOOPED])
 def test_stacked_layers_alone_and_in_a_program(scheme):
     """As `nn.scan` stacks them: a traced stack is drawn in a loop over its layers."""
     before = {

@@ -5,10 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 import mimetic_jax
-from mimetic_jax import InputError, Rule, initializers, plan, rewrite, schemes, weights
+from mimetic_jax import InputError, Rule, initializers, plan, rewrite, weights
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.gpt import RULES as OF_GPT
 from mimetic_jax.models.vit import ViT
@@ -48,25 +47,6 @@ def test_the_law_and_log_p_are_written_and_nothing_else():
     shapes = jax.eval_shape(lambda: params)
     written = plan(shapes, (Unigram(), Cooccurrence()), rules=RULES, counts=COUNTS)
     assert [write.path for write in written] == ["b", "embedding"]
-
-
-def test_every_door_gives_the_same_rows():
-    expected = rewritten(PARAMS, Cooccurrence())["embedding"]
-    traced = jax.jit(lambda key, params: rewrite(key, params, Cooccurrence(), **OPTIONS))
-    np.testing.assert_allclose(traced(KEY, PARAMS)["embedding"], expected, atol=1e-6)
-    half = {name: leaf.astype("bfloat16") for name, leaf in PARAMS.items()}
-    assert rewritten(half, Cooccurrence())["embedding"].dtype == jnp.bfloat16
-
-    class Model(nnx.Module):
-        def __init__(self):
-            self.embed = nnx.Embed(V, D, rngs=nnx.Rngs(0))
-
-    model = Model()
-    rules = (Rule("embed/embedding", "embedding", "t d"),)
-    params = {"embed": {"embedding": model.embed.embedding[...]}}
-    mimetic_jax.nnx.initialize(model, KEY, Cooccurrence(), rules=rules, counts=COUNTS)
-    same = rewritten(params, Cooccurrence(), rules)["embed"]["embedding"]
-    np.testing.assert_array_equal(model.embed.embedding[...], same)
 
 
 OPTIONS = {"rules": RULES, "counts": COUNTS}
@@ -189,8 +169,3 @@ def test_a_plan_says_that_an_embedding_is_too_small_for_its_rows_to_last():
     for params in (large, jax.eval_shape(lambda: PARAMS)):
         assert not plan(params, Cooccurrence(), **OPTIONS).notes
     jax.jit(lambda params: plan(params, Cooccurrence(), **OPTIONS) and 0)(PARAMS)
-
-
-def test_an_embedding_that_no_rule_describes():
-    with pytest.raises(InputError, match="Cooccurrence"):
-        rewrite(KEY, {"words": jnp.ones((V, D))}, schemes.Cooccurrence(), counts=COUNTS)

@@ -3,6 +3,7 @@
 Other conventions of rotary positions are in tests/zoo/test_rotary.py.
 """
 
+import functools
 import math
 
 import jax
@@ -55,7 +56,7 @@ def test_what_the_model_computes_has_the_law():
     params = rewrite(KEY, initial(module, x), scheme)
     for name in ("query", "key"):
         params[name]["kernel"] = jnp.zeros_like(params[name]["kernel"])
-    ours = module.apply({"params": params}, x)
+    ours = jax.jit(module.apply)({"params": params}, x)
     values = np.einsum("bnd,dhk->bnhk", x, params["value"]["kernel"])
     expected = np.zeros((10, 32))
     for head, offset in enumerate((1, 3)):
@@ -76,7 +77,8 @@ def test_the_channel_stays_constant():
         for layer_of in (block["attention"]["out"], block["mlp"]["fc2"]):
             assert not layer_of["kernel"][..., 0].any()
             assert not layer_of["bias"][0].any()
-    hidden = module.apply({"params": params}, TOKENS, capture_intermediates=True)
+    apply = jax.jit(functools.partial(module.apply, capture_intermediates=True))
+    hidden = apply({"params": params}, TOKENS)
     stream = hidden[1]["intermediates"]["block_1"]["__call__"][0][0]
     assert float(np.ptp(stream[..., 0])) < 1e-5
 
@@ -120,7 +122,7 @@ def test_offsets_on_a_grid(offset):
     attention["out"]["kernel"] = jnp.eye(32)[None]
     layer = Attention(num_heads=1, rotary=100.0, grid=(5, 5))
     tokens = jnp.zeros((1, 26, 32)).at[0, 1:].set(jnp.eye(25, 32))
-    weight = layer.apply({"params": attention}, tokens)[0, 1:, :25]
+    weight = jax.jit(layer.apply)({"params": attention}, tokens)[0, 1:, :25]
     distances = np.stack(np.divmod(np.arange(25), 5), axis=1)
     distances = np.float64(distances[:, None] - distances[None])
     rates = 100.0 ** (-np.arange(8) / 8)  # all above .05: slower ones than that have no part

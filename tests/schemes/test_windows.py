@@ -19,9 +19,9 @@ STD = {"microsoft": 0.02, "cifar": 1.0}
 
 @functools.cache
 def drawn(form, scan=False):
-    """A Swin of twelve blocks, on 8x8 and on 4x4 tokens, with tables of the scale of its form."""
+    """A Swin of six blocks, on 8x8 and on 4x4 tokens, with tables of the scale of its form."""
     fields = {"width": WIDTH, "head_dim": WIDTH // HEADS, "window": WINDOW, "scan": scan}
-    model = models.Swin(5, form=form, depths=(2, 10), downscaling=(2, 2), **fields)
+    model = models.Swin(5, form=form, depths=(2, 4), downscaling=(2, 2), **fields)
     return values.drawn(model, jnp.zeros((1, 2 * SIDE, 2 * SIDE, 3)), STD[form])
 
 
@@ -38,7 +38,7 @@ def test_offsets_go_by_head_or_by_block(scan):
     for form in TABLES:
         before = drawn(form, scan)
         after = rewrite(KEY, before, ImpulseBias(strength=3.0))
-        expected = offsets(3, 12)
+        expected = offsets(3, 6)
         pairs = zip(tables(form, before), tables(form, after), strict=True)
         for layer, (old, new) in enumerate(pairs):
             changed = np.argwhere(new - old > 1.0)

@@ -49,7 +49,7 @@ def tiny():
 
 
 def comparison(config=None, **own):
-    return Comparison(config or tiny(), say=lambda line: None, **own)
+    return quiet(config or tiny(), **own)
 
 
 def test_arrays_and_a_module_make_a_table(tmp_path):

@@ -8,6 +8,8 @@ from mimetic_jax import InputError
 from mimetic_jax.schemes import Layers, NormMatched, PositionalHeads
 from mimetic_jax.train.comparison import Comparison
 
+GRID = PositionalHeads(100, offsets=((0, 8),), axes=2)
+
 
 def comparison(scheme, task="text", **fields):
     config = rotary.get_config(width=32, depth=2, heads=2, init=("default",))
@@ -35,14 +37,9 @@ def test_the_constants_of_the_model_pass():
         (NormMatched(PositionalHeads(500)), {}, "base=500.0"),
         (Layers(PositionalHeads(10_000, offsets=(64,))), {}, "offset 64 is beyond the 64 tokens"),
         (PositionalHeads(10_000), {"positions": "sinusoidal"}, "which model gpt doesn't have"),
+        (GRID, {"task": "images"}, "offset 8 is beyond the 8 tokens"),
     ],
 )
 def test_others_are_refused(scheme, fields, message):
     with pytest.raises(InputError, match=message):
         comparison(scheme, **fields)
-
-
-def test_offsets_beyond_a_grid():
-    scheme = PositionalHeads(100, offsets=((0, 8),), axes=2)
-    with pytest.raises(InputError, match="offset 8 is beyond the 8 tokens"):
-        comparison(scheme, "images")

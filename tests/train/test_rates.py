@@ -58,7 +58,8 @@ def test_an_arm_trains_at_the_best_of_the_rates_it_tried(config, tmp_path):
 
 def test_a_ladder_is_traced_once_and_trains_as_a_program_of_one_rate(text, tmp_path):
     """Three trials or more, and what is compared, also after a kill."""
-    config, traces, dispatch = text(rates=(1e-3, 1e-2)), [], Program.dispatch
+    config, traces = text(rates=(1e-3, 1e-2), steps=8, **{"eval.every": 0}), []
+    dispatch = Program.dispatch
     config.optimizer.update(warmup_from=1e-4, final=1e-5)
 
     def traced(self, *arguments):

@@ -1,3 +1,5 @@
+"""A step of training and of testing, by NumPy: the loss, the batch, and what goes along."""
+
 import dataclasses
 import functools
 
@@ -8,11 +10,15 @@ import optax
 import pytest
 from PIL import Image
 
+from configs.default import model
 from mimetic_jax import InputError, data
 from mimetic_jax.train import step as steps
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.state import TrainState
+from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.images import ImageTask
-from tests.training import tiny
+from tests.training import evaluations, quiet, tiny, trained
 from tests.typical import typical
 
 SGD = optax.sgd(1.0)
@@ -33,6 +39,13 @@ def digits_task(**overrides):
     return ImageTask(tiny(**{"data.augment.crop": 0, "model.patch": 4} | overrides), DIGITS)
 
 
+def with_statistics(**overrides):
+    """Of a model with running averages and a counter of its own."""
+    config = tiny(scheme=(), **{"optimizer.warmup": 0} | overrides)
+    config.model = model("tests.plugged:TinyBatchNorm")
+    return config
+
+
 @functools.cache
 def batch_of(task):
     return jax.jit(task.prepare)(jax.random.key(3), jnp.int32(0), (PIXELS, LABELS))
@@ -40,8 +53,10 @@ def batch_of(task):
 
 @functools.cache
 def initial(task):
-    params = jax.jit(task.init)(jax.random.key(0))["params"]
-    return TrainState(step=jnp.int32(0), params=params, opt_state=SGD.init(params))
+    variables = jax.jit(task.init)(jax.random.key(0))
+    params = variables.pop("params")
+    state = TrainState(step=jnp.int32(0), params=params, opt_state=SGD.init(params))
+    return state.replace(model_state=variables)
 
 
 def test_loss_is_cross_entropy_with_smoothed_labels():
@@ -132,3 +147,63 @@ def test_holes_are_mixed_or_whole():
     # An image's own hole and that of the image it is mixed with.
     np.testing.assert_array_equal(changed, hole | hole[::-1])
     np.testing.assert_array_equal(before == 0, hole & hole[::-1])
+
+
+@pytest.fixture(scope="module")
+def statistics():
+    """The task of a model with running averages, its first state and its batch."""
+    task = ImageTask(with_statistics(), DIGITS)
+    return task, initial(task), batch_of(task)
+
+
+def normalized(state, images):
+    """What enters the normalization, in float64."""
+    kernel = np.asarray(state.params["Conv_0"]["kernel"], np.float64)
+    images = np.pad(np.asarray(images, np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(1, 2))
+    return np.einsum("bhwcij,ijcd->bhwd", windows, kernel)
+
+
+def test_running_averages_are_of_the_batch(statistics):
+    task, state, batch = statistics
+    after, _ = make_train_step(task.loss, SGD)(state, batch, jax.random.key(4), 0.1)
+    found, x = after.model_state["batch_stats"]["BatchNorm_0"], normalized(state, batch[0])
+    np.testing.assert_allclose(found["mean"], 0.1 * x.mean((0, 1, 2)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found["var"], 0.9 + 0.1 * x.var((0, 1, 2)), rtol=1e-4)
+
+
+def test_the_average_has_parameters_statistics_and_the_last_count(statistics):
+    task, state, batch = statistics
+    step = make_train_step(task.loss, SGD, ema=0.75)
+    first, _ = step(state.replace(ema=state.variables), batch, jax.random.key(4), 0.1)
+    second, _ = step(first, batch, jax.random.key(4), 0.1)
+    *averaged, counters = (second.ema.pop(x) for x in ("params", "batch_stats", "counters"))
+    every = [[s.variables[x] for x in ("params", "batch_stats")] for s in (state, first, second)]
+    expected = jax.tree.map(lambda a, b, c: 0.75 * (0.75 * a + 0.25 * b) + 0.25 * c, *every)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), averaged, expected)
+    assert (int(counters["calls"]), second.ema) == (2, {})
+
+
+@pytest.mark.slow
+def test_evaluation_takes_the_running_averages(tmp_path):
+    comparison = quiet(with_statistics())
+    comparison.train(str(tmp_path))
+    arm, run = comparison.arms["run"], Run.of(tmp_path, "run", 0)
+    state = comparison.restored(run)
+    digits, task = data.load_dataset("digits"), arm.program.task
+    images = task.view(jnp.asarray(digits.test_images))
+    logits = task.model.module.apply(state.variables, images, train=False)
+    right = np.asarray(logits.argmax(-1)) == digits.test_labels
+    assert evaluations(run)[-1]["eval_accuracy"] == pytest.approx(right.mean())
+    assert int(state.model_state["counters"]["calls"]) == 12
+
+
+@pytest.mark.slow
+def test_a_warm_start_takes_the_statistics_too(tmp_path):
+    teacher = trained(with_statistics(), tmp_path)
+    said, config = [], with_statistics(init_from=f"{tmp_path}/runs/run/0", steps=1)
+    state = initial_state(Comparison(config, say=said.append).arms["run"], 0, said.append)
+    jax.tree.map(np.testing.assert_array_equal, state.model_state, teacher.model_state)
+    expected = teacher.params["Conv_0"]["kernel"]
+    np.testing.assert_array_equal(state.params["Conv_0"]["kernel"], expected)
+    assert said == [f"starts from 6 of 8 parameters of {tmp_path}/runs/run/0"]

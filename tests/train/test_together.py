@@ -83,7 +83,7 @@ def test_a_run_trained_with_others_is_the_run_alone(kind, request, tmp_path):
     config = request.getfixturevalue(kind)
     config.arms.default, config.arms.slow = {}, {"optimizer": {"learning_rate": 1e-4}}
     alone = trained(config, tmp_path / "alone")
-    config.together = 4
+    config.together = 2
     assert_close(trained(config, tmp_path / "together"), alone)
 
 

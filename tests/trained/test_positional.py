@@ -167,10 +167,7 @@ def test_gains_of_queries_and_keys_are_folded_in():
     assert left_out.positional[0].offsets != (2.0, 2.0)
     assert "q_norm" in left_out.note
     tensors["model.embed_tokens.weight"] = np.ones((4, 48), np.float32)
-    scheme, words = (
-        PositionalHeads(1e4, channel=0),
-        r"no rule describes .*[qk]_norm\.weight, on",
-    )
+    scheme, words = (PositionalHeads(1e4, channel=0), r"no rule describes .*[qk]_norm\.weight, on")
     bare = (Rule("embed_tokens/weight", "embedding", "t d"), *bare)
     for bias in (np.zeros(64, np.float32), None):
         with pytest.raises(InputError, match=words):

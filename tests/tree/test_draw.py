@@ -84,15 +84,6 @@ def test_the_arrays_of_rewrite_and_no_others(scheme):
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(drawn))
 
 
-def test_under_jit_the_products_are_those_of_the_eager_draw():
-    eager = draw(KEY, shapes(), Mimetic())
-    jitted = jax.jit(functools.partial(draw, shapes=shapes(), scheme=Mimetic()))(KEY)
-    assert jax.tree.structure(jitted) == jax.tree.structure(eager)
-    for layer in ("attention_0", "attention_1"):
-        for found, right in zip(of_layer(jitted[layer]), of_layer(eager[layer]), strict=True):
-            np.testing.assert_allclose(found, right, atol=1e-5)
-
-
 def test_values_are_needed_where_a_scheme_reads_them():
     tree = shapes()
     with pytest.raises(InputError, match="mlp_0/fc1/kernel is a shape without values"):

@@ -16,7 +16,6 @@ from mimetic_jax.tree.rewrite import rewrite_in_place
 from tests.models.values import initial
 from tests.noise import Noise
 from tests.products import of_layer as products
-from tests.products import query_key
 
 NOISE = Noise()
 
@@ -236,17 +235,6 @@ def test_modules_may_have_the_names_of_moments(name):
     assert f"head/{name}/query/kernel" in paths
 
 
-def test_layers_that_share_a_name_with_attention_are_unchanged():
-    tree = {"attn": stock(1)["layer_0"], "out": {"kernel": jnp.ones((4, 3)), "bias": jnp.ones(3)}}
-    tree["head"] = {"value": {"kernel": jnp.ones((4, 1))}}
-    new = mimetic_jax.rewrite(KEY, tree, Mimetic())
-    np.testing.assert_array_equal(new["out"]["kernel"], 1)
-    np.testing.assert_array_equal(new["head"]["value"]["kernel"], 1)
-    assert products(new["attn"])[1].diagonal().mean() < -0.3
-    del tree["out"]
-    assert [path for path, _, _ in mimetic_jax.blocks(tree)] == ["attn"]
-
-
 def test_blocks_of_groups_shapes_and_traces():
     kernels = {"query": {"kernel": jnp.ones((8, 4, 2))}, "key": {"kernel": jnp.ones((8, 2, 2))}}
     ((path, _, block),) = mimetic_jax.blocks(jax.eval_shape(lambda: kernels))
@@ -290,34 +278,6 @@ def test_the_program_of_a_stack_has_one_layer_whatever_their_number(scheme):
         return inside.lower(KEY, stacked(layers), scheme).as_text().count("\n")
 
     assert size(2) == size(24)
-
-
-def test_a_loop_over_layers_draws_what_each_layer_would_draw():
-    params = stacked(3)
-    inside = jax.jit(rewrite, static_argnums=2)(KEY, params, (Mimetic(), MeanShift()))
-    alone = rewrite(KEY, params, (Mimetic(), MeanShift()))
-    both = zip(mimetic_jax.blocks(inside), mimetic_jax.blocks(alone), strict=True)
-    for (_, _, ours), (_, _, theirs) in both:
-        for role in {"mlp_in", "mlp_out"} & set(ours):
-            np.testing.assert_allclose(ours[role], theirs[role], atol=1e-6)
-        if "query" in ours:
-            found, expected = (query_key(one["query"], one["key"]) for one in (ours, theirs))
-            np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_a_scheme_that_hides_its_dependence_on_depth_fails_in_a_loop():
-    @dataclasses.dataclass(frozen=True)
-    class Hidden(Scheme):
-        def writes(self, roles):
-            return roles & {"mlp_in"}
-
-        def draw(self, key, block, context):
-            return {
-                "mlp_in": jnp.zeros(block.shapes["mlp_in"]) if context.layer else block["mlp_in"]
-            }
-
-    with pytest.raises(jax.errors.TracerBoolConversionError):
-        jax.jit(lambda key: rewrite(key, stacked(2), Hidden()))(KEY)
 
 
 @pytest.mark.parametrize(

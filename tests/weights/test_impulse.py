@@ -8,12 +8,7 @@ import scipy.special
 from mimetic_jax import InputError
 from mimetic_jax.schemes import Context, ImpulseMixing
 from mimetic_jax.weights import impulse, sincos_2d
-from mimetic_jax.weights.impulse import (
-    impulse_matrices,
-    impulse_query_key,
-    offsets,
-    random_offsets,
-)
+from mimetic_jax.weights.impulse import impulse_matrices, impulse_query_key, offsets, random_offsets
 from tests.products import query_key
 from tests.schemes.blocks import ones
 

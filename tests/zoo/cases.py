@@ -335,6 +335,11 @@ def norms(names: str, where=BEFORE, leaf="scale", marks=()) -> dict[str, str]:
     return found | dict.fromkeys((f"/{mark}/{leaf}" for mark in marks), "")
 
 
+def gains(names: str, where=BEFORE, marks=()) -> dict[str, str]:
+    """The norms of PyTorch."""
+    return norms(names, where, "weight", marks)
+
+
 def without(names: str, prefix="", shape=(D, D)) -> dict[str, tuple[int, ...]]:
     """Leaves that must stay."""
     return {f"{prefix}{name}": shape for name in names.split()}
@@ -440,7 +445,7 @@ T5 = "layer/0/SelfAttention/*"
 TIMM = {
     "attention": joined("attn/qkv", "attn/proj"),
     "mlp": out_in("mlp/fc1", "mlp/fc2"),
-    "norms": norms("norm1 norm2", leaf="weight"),
+    "norms": gains("norm1 norm2"),
     "bias": "bias",
 }
 EXPERT = {
@@ -490,7 +495,7 @@ LEVANTER = Case(
     torch_layers("*_proj")
     | {"q_proj/weight": "td,gukd->tguk", "o_proj/weight": "thk,dhk->td"}
     | dict.fromkeys(("k_proj/weight", "v_proj/weight"), "td,gkd->tgk"),
-    norms=norms(LLAMA, leaf="weight"),
+    norms=gains(LLAMA),
     others=without("mlp/gate_proj/weight mlp/up_proj/weight", shape="fd")
     | {"mlp/down_proj/weight": "df"},
     bias="bias",
@@ -526,7 +531,7 @@ CASES = {
             "",
             layers("*", ("c_attn", "c_proj"), ("td,dshk->tshk", HEADS[-1]), "weight"),
             mlp=in_out("mlp/c_fc", "mlp/c_proj", "weight"),
-            norms=norms("ln_1 ln_2", leaf="weight"),
+            norms=gains("ln_1 ln_2"),
             position=("embeddings/position_embeddings/weight", "nd"),
             bias="bias",
             **HALIAX,
@@ -574,14 +579,14 @@ CASES = {
     "bonsai_qwen3_vl": hugging_face(
         "model/language_model/layers/{}/self_attn",
         layers("*_proj", "qkvo", FLAT),
-        norms=norms(LLAMA, leaf="weight"),
+        norms=gains(LLAMA),
         others={"/model/visual/blocks/{}/attn/qkv/kernel": (F, 3 * F)},
         **WIDE,
     ),
     "bonsai_llada": hugging_face(
         "blocks/{}",
         layers("*", ("q_proj", "k_proj", "v_proj", "attn_out"), FLAT),
-        norms=norms("attn_norm ff_norm", leaf="weight"),
+        norms=gains("attn_norm ff_norm"),
         others={"ff_proj/kernel": (D, F)},
         **GROUPED,
     ),
@@ -696,42 +701,33 @@ CASES = {
     "torchvision": pytorch(
         "encoder/layers/encoder_layer_{}/self_attention",
         {"in_proj_weight": "td,wd->tw", "out_proj/weight": "tq,dq->td"},
-        norms=norms("ln_1 ln_2", leaf="weight"),
+        norms=gains("ln_1 ln_2"),
         position=("encoder/pos_embedding", "1nd"),
     ),
     "llama": pytorch(
-        "model/layers/{}/self_attn",
-        torch_layers("*_proj"),
-        norms=norms(LLAMA, leaf="weight"),
-        **WIDE,
+        "model/layers/{}/self_attn", torch_layers("*_proj"), norms=gains(LLAMA), **WIDE
     ),
     "phi3": pytorch(
-        "model/layers/{}/self_attn",
-        joined("qkv_proj", "o_proj"),
-        norms=norms(LLAMA, leaf="weight"),
-        **WIDE,
+        "model/layers/{}/self_attn", joined("qkv_proj", "o_proj"), norms=gains(LLAMA), **WIDE
     ),
     "modernbert": pytorch(
-        "layers/{}/attn", joined("Wqkv", "Wo"), norms=norms("attn_norm mlp_norm", leaf="weight")
+        "layers/{}/attn", joined("Wqkv", "Wo"), norms=gains("attn_norm mlp_norm")
     ),
     "vit_of_transformers_5": pytorch(
-        "vit/layers/{}/attention",
-        torch_layers("*_proj"),
-        norms=norms(VIT, leaf="weight"),
-        bias="bias",
+        "vit/layers/{}/attention", torch_layers("*_proj"), norms=gains(VIT), bias="bias"
     ),
     "whisper": pytorch(
         "decoder/layers/{}/self_attn",
         torch_layers("*_proj", QKV_OUT),
         mlp=out_in("fc1", "fc2"),
-        norms=norms(WHISPER, leaf="weight", marks=["decoder/layer_norm"]),
+        norms=gains(WHISPER, marks=["decoder/layer_norm"]),
         position=("decoder/embed_positions/weight", "nd"),
         others=without("encoder_attn/q_proj/weight encoder_attn/k_proj/weight"),
     ),
     "clip": pytorch(
         "text_model/encoder/layers/{}/self_attn",
         torch_layers("*_proj", QKV_OUT),
-        norms=norms("layer_norm1 layer_norm2", leaf="weight"),
+        norms=gains("layer_norm1 layer_norm2"),
         mlp=out_in("mlp/fc1", "mlp/fc2"),
         others=without(
             "self_attn/q_proj/weight mlp/fc1/weight mlp/fc2/weight",
@@ -751,14 +747,14 @@ CASES = {
     "gpt_neo": pytorch(
         "h/{}",
         torch_layers("attn/attention/*_proj", QKV_OUT),
-        norms=norms("ln_1 ln_2", leaf="weight"),
+        norms=gains("ln_1 ln_2"),
         bias="bias",
         undivided=True,
     ),
     "gpt_neox": pytorch(
         "layers/{}",
         joined("attention/query_key_value", "attention/dense"),
-        norms=norms(LLAMA, leaf="weight"),
+        norms=gains(LLAMA),
         others={"/embed_in/weight": (V, D)},
         heads_inside=True,
         bias="bias",
@@ -767,7 +763,7 @@ CASES = {
         "encoder/block/{}",
         torch_layers(T5),
         mlp=out_in("layer/1/DenseReluDense/wi", "layer/1/DenseReluDense/wo"),
-        norms=norms("layer/0/layer_norm layer/1/layer_norm", leaf="weight"),
+        norms=gains("layer/0/layer_norm layer/1/layer_norm"),
         others=without("q/weight o/weight", "/decoder/block/{}/layer/1/EncDecAttention/"),
         undivided=True,
         K=16,
@@ -775,7 +771,7 @@ CASES = {
     "jamba": pytorch(
         "layers/{}/self_attn",
         torch_layers("*_proj"),
-        norms=norms("input_layernorm pre_ff_layernorm", leaf="weight"),
+        norms=gains("input_layernorm pre_ff_layernorm"),
         others={"/layers/9/mamba/in_proj/weight": (F, D), "/layers/9/mamba/A_log": (F,)},
         **WIDE,
     ),

@@ -34,27 +34,30 @@ def test_names_that_are_common_elsewhere_are_no_attention(beside):
     assert written(stock("attention") | ones(beside)) == stock("attention").keys()
 
 
-CHANNELS = {"attn.qkv.weight": (3 * D, D), "attn.proj.weight": (D, D), "attn.proj.bias": (D,)}
+def fused(query_key_value, out):
+    """A layer in which query, key and value share a leaf."""
+    return {f"{query_key_value}.weight": (3 * D, D), f"{out}.weight": (D, D)}
+
+
+TIMM = fused("attn.qkv", "attn.proj")
+CHANNELS = TIMM | {"attn.proj.bias": (D,)}
+TORCH = {"in_proj_weight": (3 * D, D), "out_proj.weight": (D, D)}
 LLAMA = {f"self_attn.{name}_proj.weight": (D, D) for name in "qkvo"}
 MARKS = {
     "XCiT": (CHANNELS, {"attn.temperature": (H, 1, 1)}),
     "EdgeNeXt": (
-        {"xca.qkv.weight": (3 * D, D), "xca.proj.weight": (D, D), "xca.proj.bias": (D,)},
+        fused("xca.qkv", "xca.proj") | {"xca.proj.bias": (D,)},
         {"xca.temperature": (H, 1, 1)},
     ),
     "Kimi Linear": (LLAMA, {"self_attn.conv1d.weight": (3 * D, 1, 4)}),
     "gated delta net": (LLAMA, {"self_attn.A_log": (H,), "self_attn.b_proj.weight": (H, D)}),
     "gated linear attention": (LLAMA, {"self_attn.gk_proj.0.weight": (16, D)}),
     "MiniMax": (
-        {"self_attn.qkv_proj.weight": (3 * D, D), "self_attn.out_proj.weight": (D, D)},
+        fused("self_attn.qkv_proj", "self_attn.out_proj"),
         {"self_attn.output_gate.weight": (D, D)},
     ),
     "SigLIP's pooling": (
-        {
-            "head.attention.in_proj_weight": (3 * D, D),
-            "head.attention.in_proj_bias": (3 * D,),
-            "head.attention.out_proj.weight": (D, D),
-        },
+        {f"head.attention.{n}": x for n, x in (TORCH | {"in_proj_bias": (3 * D,)}).items()},
         {"head.probe": (1, 1, D)},
     ),
     "CaiT's class attention": (
@@ -78,39 +81,31 @@ def test_what_a_leaf_beside_it_marks_as_other_attention_stays(kernels, mark):
             plan(ones(marked), Mimetic(), num_heads=H)
 
 
-TIMM = {"attn.qkv.weight": (3 * D, D), "attn.proj.weight": (D, D)}
 BY_HEAD = r"(\(h three k\) d|by_head=True)"
+UNDIVIDED = "if its logits are divided by √K, or .*undivided=True"
 SHARED = {
     "TinyViT": ("stages.1.blocks.0.", TIMM | {"attn.norm.weight": (D,)}, BY_HEAD),
     "TinyViT in MobileSAM": ("layers.1.blocks.0.", TIMM | {"attn.norm.weight": (D,)}, BY_HEAD),
     "MaxViT": ("stages.0.blocks.0.attn_block.", TIMM, BY_HEAD),
     "CoAtNet": ("stages.2.blocks.0.", TIMM, BY_HEAD),
     "DaViT": ("stages.0.blocks.0.1.", TIMM | {"cpe1.proj.weight": (D, 1, 3, 3)}, BY_HEAD),
-    "SpeechBrain": (
-        "encoder.layers.0.mha_layer.",
-        {"in_proj_weight": (3 * D, D), "out_proj.weight": (D, D), "linear_pos.weight": (D, D)},
-        BY_HEAD,
-    ),
+    "SpeechBrain": ("encoder.layers.0.mha_layer.", TORCH | {"linear_pos.weight": (D, D)}, BY_HEAD),
     "SwissArmyTransformer": (
         "transformer.layers.0.attention.",
-        {"query_key_value.weight": (3 * D, D), "dense.weight": (D, D)},
+        fused("query_key_value", "dense"),
         BY_HEAD,
     ),
-    "gated attention": (
-        "layers.0.",
-        LLAMA | {"self_attn.g_proj.weight": (D, D)},
-        "if its logits are divided by √K, or .*undivided=True",
-    ),
+    "gated attention": ("layers.0.", LLAMA | {"self_attn.g_proj.weight": (D, D)}, UNDIVIDED),
     "GPTBigCode, or nanoGPT with biases": (
         "transformer.h.0.attn.",
-        {"c_attn.weight": (3 * D, D), "c_attn.bias": (3 * D,), "c_proj.weight": (D, D)},
+        fused("c_attn", "c_proj") | {"c_attn.bias": (3 * D,)},
         BY_HEAD,
     ),
     **{
         f"flaxformer by {mark}": (
             "encoder/layers_0/",
             {f"attention/{name}/kernel": shape for name, shape in STOCK.items()} | {mark: (H, 32)},
-            "if its logits are divided by √K, or .*undivided=True",
+            UNDIVIDED,
         )
         for mark in ("relpos_bias/rel_embedding", "pre_mlp_layer_norm/scale")
     },
@@ -178,8 +173,7 @@ def test_an_mlp_can_be_left_out():
 @pytest.mark.parametrize("part", ["visual", "audio_tower", "resampler", "vision_tower", "qformer"])
 def test_a_part_beside_text_stays(part):
     """It has a number of heads of its own, or is attention between two models."""
-    attention = "resblocks.0.attn."
-    layer = {f"{attention}in_proj_weight": (3 * D, D), f"{attention}out_proj.weight": (D, D)}
+    layer = {f"resblocks.0.attn.{name}": shape for name, shape in TORCH.items()}
     other = {f"{part}.{name}": shape for name, shape in layer.items()}
     assert written(ones(layer | other), num_heads=H) == layer.keys()
     with pytest.raises(InputError, match="left out by its name"):
@@ -188,8 +182,7 @@ def test_a_part_beside_text_stays(part):
 
 @pytest.mark.parametrize("prefix", ["", "0.", "mha.", "layer."])
 def test_attention_of_torch_has_any_name(prefix):
-    shapes = {"in_proj_weight": (3 * D, D), "in_proj_bias": (3 * D,), "out_proj.bias": (D,)}
-    shapes["out_proj.weight"] = (D, D)
+    shapes = TORCH | {"in_proj_bias": (3 * D,), "out_proj.bias": (D,)}
     layer = {prefix + name: shape for name, shape in shapes.items()}
     tree = ones(layer | {"mixer.out_proj.weight": (D, D)})
     assert written(tree, num_heads=H) == layer.keys()

@@ -118,8 +118,7 @@ def test_a_random_interpolation_is_one_of_the_two():
 # The last has many values halfway between two levels, where the last digit decides the rounding.
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize(
-    ("size", "off"),
-    [((23, 17), 0.01), ((40, 19), 0.01), ((57, 91), 0.01), ((60, 96), 0.25)],
+    ("size", "off"), [((23, 17), 0.01), ((40, 19), 0.01), ((57, 91), 0.01), ((60, 96), 0.25)]
 )
 def test_resizing_is_pillows(size, off, interpolation):
     images = pictures()

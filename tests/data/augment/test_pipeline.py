@@ -93,19 +93,6 @@ def test_randaugment_has_its_place_and_its_draws(first, monkeypatch):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.slow
-def test_everything_at_once():
-    policy = {"randaugment": "rand-m9-n1-mstd0.5-inc1", "interpolation": "bicubic"}
-    everything = Augmentation(size=12, crop_scale=(0.3, 1.0), flip=True, erase=0.5, **policy)
-    images, keys = pictures(8, 16, 20), example_keys(KEY, 0, 8)
-    out = np.asarray(augmented(everything, keys, images))
-    assert out.shape == (8, 12, 12, 3)
-    assert out.dtype == np.float32
-    assert (np.ptp(out, axis=(1, 2, 3)) > 1).all()
-    # The same program, so bit for bit.
-    np.testing.assert_array_equal(augmented(everything, keys[::-1], images[::-1]), out[::-1])
-
-
 def test_erasing_keeps_the_draws_of_the_others_also_in_mixed_images():
     images, keys = pictures(), example_keys(KEY, 0, COUNT)
     plain = Augmentation(crop=3, flip=True)

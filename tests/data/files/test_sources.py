@@ -54,16 +54,6 @@ def test_contents_are_of_every_image(source, tmp_path, changed):
     assert contents(source) == before
 
 
-def test_a_damaged_image_is_named(source, tmp_path):
-    path = tmp_path / "train/class1/2.png"
-    path.write_bytes(path.read_bytes()[:-20])
-    words = f"{path} can't be decoded (", "): mend or remove it"
-    refused(lambda: contents(source), *words)
-    path.write_bytes(b"<html>404</html>")
-    refused(lambda: contents(source), *words)
-    refused(lambda: load_all([source], View(5)), *words)
-
-
 def test_all_unreadable_images_are_named_at_once(source, tmp_path, monkeypatch):
     """Of every split, in order, whatever is wrong with each."""
     (tmp_path / "train/class2/0.png").write_bytes(b"")

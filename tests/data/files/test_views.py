@@ -251,8 +251,7 @@ POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"\xff\xd8\xff", b"<html>404</html>", b"\xff\xd8\xff\xe0" + bytes(50), POSTSCRIPT],
+    "data", [b"", b"\xff\xd8\xff", b"<html>404</html>", b"\xff\xd8\xff\xe0" + bytes(50), POSTSCRIPT]
 )
 def test_other_bytes_are_refused(data):
     assert jpeg_shape(data) is None

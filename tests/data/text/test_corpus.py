@@ -117,10 +117,6 @@ def test_python_without_documentation(monkeypatch):
     made.refused(lambda: text.describe("python_docs"), *words)
 
 
-def test_unknown_names(tmp_path):
-    refused("ptb_words", tmp_path, "unknown text 'ptb_words': ", "did you mean 'ptb_word'")
-
-
 def test_files_that_are_empty_or_not_utf_8(tmp_path, monkeypatch):
     made.write(tmp_path, WORDS)
     valid = tmp_path / VALID
