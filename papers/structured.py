@@ -173,9 +173,10 @@ TABLES = {
                     **_STEPS,
                     "model.width": 32,
                     "model.depths": (2, 2, 2, 2),
+                    "model.downscaling": (4, 2, 1, 1),
                 },
-                says="a third of the width, depths 2, 2, 2, 2, 400 steps of 64 images along a "
-                "cosine",
+                says="a third of the width, depths 2, 2, 2, 2, a grid of 8 x 8, then 4 x 4, 400 "
+                "steps of 64 images along a cosine",
                 ladder=OWN_RATES,
             ),
         ),
