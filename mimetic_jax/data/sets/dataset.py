@@ -92,13 +92,13 @@ class _Parts:
         return self.chosen(np.setdiff1d(np.arange(len(labels)), tested), tested)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ImageDataset(_Parts):
     """Train and test images with their labels, small enough to keep on the device.
 
     >>> images, labels = np.zeros((2, 4, 4, 1), np.uint8), np.array([0, 1], np.int32)
-    >>> ImageDataset("dots", images, labels, images, labels, 2).image_shape
-    (4, 4, 1)
+    >>> ImageDataset("dots", images, labels, images, labels, 2)
+    <dots: 2 train and 2 test images of (4, 4, 1), 2 classes>
 
     Args:
         name: name of the data set in configs and tables.
@@ -139,6 +139,13 @@ class ImageDataset(_Parts):
                 f"{self.name}: test images have shape {self.test_images.shape[1:]}, "
                 f"train images {self.image_shape}"
             )
+
+    def __repr__(self) -> str:
+        train, test = self.sizes
+        return (
+            f"<{self.name}: {train:,} train and {test:,} test images of {self.image_shape}, "
+            f"{self.num_classes} classes>"
+        )
 
     def _check_split(self, split: str, images: np.ndarray, labels: np.ndarray) -> None:
         if images.dtype != np.uint8 or images.ndim != 4 or 0 in images.shape:
