@@ -172,10 +172,11 @@ TABLES = {
                 fields={
                     **_STEPS,
                     "model.width": 32,
-                    "model.depths": (2, 2, 2, 2),
-                    "model.downscaling": (4, 2, 1, 1),
+                    "model.depths": (2, 2),
+                    "model.downscaling": (4, 2),
+                    "optimizer.warmup": 40,
                 },
-                says="a third of the width, depths 2, 2, 2, 2, a grid of 8 x 8, then 4 x 4, 400 "
+                says="a third of the width, two blocks on a grid of 8 x 8 and two of 4 x 4, 400 "
                 "steps of 64 images along a cosine",
                 ladder=OWN_RATES,
             ),

@@ -14,6 +14,7 @@ from tests.typical import typical
 @typical("speed", ["not slow"], slow=["slow"])
 def test_eight_devices(speed):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    flags += " --xla_cpu_collective_call_terminate_timeout_seconds=300"
     folder = pathlib.Path(__file__).parent / "multidevice"
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "-m", speed]
     done = subprocess.run(

@@ -45,7 +45,9 @@ class Machine:
             free.bind(("127.0.0.1", 0))
             joining = [f"--coordinator=127.0.0.1:{free.getsockname()[1]}"]
         joining.append(f"--num_processes={count}")
-        flags = f"--xla_force_host_platform_device_count={devices}"
+        # XLA ends a process whose devices wait 40 seconds for each other: eight on a busy core do.
+        patient = "--xla_cpu_collective_call_terminate_timeout_seconds=300"
+        flags = f"--xla_force_host_platform_device_count={devices} {patient}"
         self.logs = [self.folder / f"{number}.log" for number in range(count)]
         running = []
         for number, (command, path) in enumerate(zip(commands, self.logs, strict=True)):
