@@ -82,7 +82,9 @@ def draw(
     """
     names = list(dict.fromkeys(result.row for result in results))
     most = max(Counter(result.row for result in results).values())
-    with style.panels(len(names), 2.2 + 0.15 * most, columns=2) as (figure, panels):
+    alike = len({result.score for result in results}) == 1
+    height = 2.2 + 0.15 * most
+    with style.panels(len(names), height, columns=2, alike=alike) as (figure, panels):
         rows: list[list[object]] = []
         for axes, name in zip(panels, names, strict=True):
             chosen = [result for result in results if result.row == name]

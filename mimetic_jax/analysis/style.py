@@ -62,15 +62,18 @@ def canvas(width: float, height: float, pad: float = 0.02, **settings: Any) -> I
 
 
 @contextlib.contextmanager
-def panels(count: int, height: float, *, columns: int = 0) -> Iterator[tuple[Any, list[Any]]]:
+def panels(
+    count: int, height: float, *, columns: int = 0, alike: bool = True
+) -> Iterator[tuple[Any, list[Any]]]:
     """Panels of lines or points, so many `columns` side by side on the width of a page.
 
-    `height` is that of a row of them, in inches.
+    `height` is that of a row of them, in inches. Those that are `alike` show one quantity, and have
+    one scale.
     """
     columns = min(columns or count, count)
     rows = -(-count // columns)
     with canvas(PAGE if columns > 1 else COLUMN, height * rows) as figure:
-        every = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+        every = figure.subplots(rows, columns, sharey=alike, squeeze=False).ravel()
         for axes in every[count:]:
             axes.set_visible(False)
         yield figure, list(every[:count])

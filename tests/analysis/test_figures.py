@@ -151,6 +151,14 @@ def test_covariance(drawn):
     assert float(row["error"]) == pytest.approx(expected.covariance_error[0, 2], rel=1e-5)
 
 
+def test_curves_of_one_score_share_a_scale(pictured):
+    alike = [result("default", 50, 70, row=row) for row in ("short", "long")]
+    other = result("default", 200, 210, row="text", score="test_perplexity")
+    for results, shared in ((alike, True), ([*alike, other], False)):
+        first, second, *_ = pictured("curves", results).axes
+        assert first.get_shared_y_axes().joined(first, second) == shared
+
+
 def test_curves(drawn):
     results = [
         result("default", 60.0, 64.0, row="ResNet style"),
