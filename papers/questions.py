@@ -118,19 +118,21 @@ _WHITENED = (
     "mimetic_zero_mlp",
     "whitened_mimetic_zero_mlp",
 )
-_OLD = (
+_AT_ONE_RATE = (
     *("zero_mlp", "whitened_zero_mlp", "whitened_zero_mlp_noise"),
     *("norm_matched_whitened_zero_mlp", "permuted_whitened_zero_mlp"),
     *("norm_matched_whitened_mimetic_zero_mlp", "permuted_whitened_mimetic_zero_mlp"),
 )
 """Which parts of whitened_mimetic_zero_mlp gain, and whether more than their controls."""
-_PARTS = (
+_AT_OWN_RATES = (
     *("sincos", "impulse", "whitened", "zero_mlp"),
     *(f"{control}whitened_zero_mlp" for control in _CONTROLS),
     *(f"whitened_{attention}_zero_mlp" for attention in ("mimetic", "impulse")),
     "whitened_zero_mlp_noise",
 )
+"""The same parts, and impulses in the place of mimetic attention."""
 
+_TWO_LAYERS = {"width": 48, "depth": 2, "heads": 2, "patch": 4, "epochs": 20, "randaugment": ""}
 _FEW = {
     **_CROPPED,
     "data.subset": 0.1,
@@ -143,9 +145,12 @@ _FEW = {
 _RATES_OF_FEW = Ladder((1.5e-3, 3e-3, 6e-3), trials=(100,))
 _FEW_IMAGES = Row(
     "ViT, 20 epochs",
-    {"width": 48, "depth": 2, "heads": 2, "patch": 4, "epochs": 20, "randaugment": ""},
-    arms=_PARTS,
+    _TWO_LAYERS,
+    arms=_AT_OWN_RATES,
     fields={**_FEW, "model.pool": "mean", "model.base": "flax"},
+    config=cifar10_vit,
+    ladder=_RATES_OF_FEW,
+    seeds=tuple(range(5)),
 )
 
 TABLES = {
@@ -193,8 +198,8 @@ TABLES = {
         ),
         Row(
             "5,000 images, width 48, depth 2, 20 epochs",
-            {"width": 48, "depth": 2, "heads": 2, "patch": 4, "epochs": 20, "randaugment": ""},
-            arms=(*_WHITENED, *_OLD),
+            _TWO_LAYERS,
+            arms=(*_WHITENED, *_AT_ONE_RATE),
             fields={
                 "data.subset": 0.1,
                 "optimizer.learning_rate": 3e-3,
@@ -270,9 +275,6 @@ FIGURES = {
                 _FEW_IMAGES,
                 label="5,000 images of CIFAR-10",
                 arms=("sincos", "norm_matched_whitened_zero_mlp", "whitened_zero_mlp"),
-                config=cifar10_vit,
-                ladder=_RATES_OF_FEW,
-                seeds=tuple(range(5)),
                 runs_of=("questions/small_images", _FEW_IMAGES.label),
             ),
             dataclasses.replace(
