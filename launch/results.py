@@ -91,9 +91,10 @@ class ResultStore:
                 )
 
     def search(self, row: Row, arms: Sequence[str]) -> Search:
-        """The search of arms for their rates, whose trials are lines."""
+        """The search of arms for their rates, whose trials are lines of the row or of another."""
         assert row.ladder is not None
-        return Search(row.ladder, arms, functools.partial(self.runs, row))
+        tried = dataclasses.replace(row, runs_of=row.rates_of or row.runs_of)
+        return Search(row.ladder, arms, functools.partial(self.runs, tried))
 
     def choices(self, row: Row) -> dict[str, Choice]:
         """The rate of each arm that tried the first rates of the row's ladder."""

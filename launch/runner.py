@@ -200,6 +200,9 @@ class RowRunner:
         config, search = self.config(row), None
         if row.ladder:
             search, config.rates = self.results.search(row, [arm]), row.ladder.first
+            if row.rates_of and search.untried(arm):
+                of = ", ".join(row.rates_of)
+                raise InputError(f"its rate is chosen by trials of {of}: train these first")
             if config.arms:
                 config.arms = Config({arm: config.arms[arm]})
         last, before = self._last or (None, None)

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from configs import cifar10_vit, convnext_cifar, rotary, text
+from configs import cifar10_vit, convnext_cifar, rotary, text, tiny_imagenet_vit
 from configs.arms import Names
 from papers.record import Arguments, Fields, Figure, Ladder, Row, Table
 
@@ -131,6 +131,12 @@ _AT_OWN_RATES = (
     "whitened_zero_mlp_noise",
 )
 """The same parts, and impulses in the place of mimetic attention."""
+_SHOWN = (
+    "sincos",
+    *(f"{control}whitened_zero_mlp" for control in _CONTROLS),
+    "whitened_mimetic_zero_mlp",
+)
+"""What is recommended, with its controls, and with mimetic attention on top."""
 
 _TWO_LAYERS = {"width": 48, "depth": 2, "heads": 2, "patch": 4, "epochs": 20, "randaugment": ""}
 _FEW = {
@@ -151,6 +157,15 @@ _FEW_IMAGES = Row(
     config=cifar10_vit,
     ladder=_RATES_OF_FEW,
     seeds=tuple(range(5)),
+)
+_LONG_IMAGES = dataclasses.replace(
+    _FEW_IMAGES,
+    label="ViT, 100 epochs",
+    arguments={**_TWO_LAYERS, "epochs": 100},
+    arms=_SHOWN,
+    fields={**_FEW_IMAGES.fields, "eval.every": 1560},
+    seeds=(0, 1, 2),
+    rates_of=("questions/small_images", _FEW_IMAGES.label),
 )
 
 TABLES = {
@@ -229,6 +244,15 @@ TABLES = {
                 **{"model.width": 48, "model.depth": 3, "model.patch": 4},
             },
             config=convnext_cifar,
+        ),
+        _LONG_IMAGES,
+        dataclasses.replace(
+            _FEW_IMAGES,
+            label="ViT, Tiny ImageNet, 20 images of each class at 64 pixels, 20 epochs",
+            arguments={**_TWO_LAYERS, "patch": 8},
+            arms=_SHOWN,
+            fields={**_FEW_IMAGES.fields, "data.subset": 1.0},
+            config=tiny_imagenet_vit,
         ),
         controls=(),
         seeds=tuple(range(5)),

@@ -100,6 +100,8 @@ class Row:
         config, score, small, ladder, seeds: in the place of the table's.
         needs: the pretrained weights that the row starts from; empty if it needs none.
         runs_of: table and label of the row whose runs are its own too, if it is one of another.
+        rates_of: table and label of the row whose trials choose the rates of its arms, if it has
+            none of its own.
         table, number: its table's name, such as "attention/table1", and its place there, from 1.
         is_small: whether it is scaled down from the paper's.
     """
@@ -119,6 +121,7 @@ class Row:
     ladder: Ladder | None = None
     seeds: tuple[int, ...] = ()
     runs_of: tuple[str, str] | None = None
+    rates_of: tuple[str, str] | None = None
     table: str = ""
     number: int = 0
     is_small: bool = False

@@ -344,6 +344,22 @@ def test_lines_of_another_recipe_are_not_added_to(tmp_path):
     assert "learning_rate=0.004 --config.data.held_out=0.2 now" in reason
 
 
+def test_a_longer_training_takes_the_rates_of_another_row(tmp_path):
+    """It has no trials of its own, and trains nothing before those of that row are there."""
+    tried = climbing()
+    longer = dataclasses.replace(tried, label="longer", rates_of=tried.key[:2])
+    (reason,) = Call(tmp_path, [longer], only=["default"]).train()
+    assert reason == "its rate is chosen by trials of tests/tiny, width 16: train these first"
+    call = Call(tmp_path, [longer], only=["default"])
+    for rate, score in ((1e-3, 79.0), (2e-3, 80.0), (4e-3, 70.0)):
+        add(call.results, tried, "default", [score, score], rate, LADDER.trials)
+    assert call.train() == {}
+    (line,) = call.results.lines(longer)
+    assert (line.rate, line.seed, line.train_examples) == (2e-3, 0, 1437)
+    assert call.results.choices(longer) == {"default": (2e-3, False)}
+    assert call.results.compared_arms(longer)["default"].reached == {0: line.value}
+
+
 @pytest.mark.slow
 def test_a_ladder_is_climbed_in_one_call_and_not_again(tmp_path):
     """A loss that ceases to be finite is the worst, not a failure."""
