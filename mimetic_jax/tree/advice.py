@@ -10,10 +10,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import shown
+from mimetic_jax.rules import paths
 from mimetic_jax.rules.layout import grouped_advice
 from mimetic_jax.rules.rule import ATTENTION, ROLES, Rule, find_rule
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import attention_kernels, name_of, roles_to_write
+from mimetic_jax.tree.label import MLP, gates
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.tree import Tree
 from mimetic_jax.zoo.suggestion import given, numbered, other_calls, suggestion
@@ -63,6 +65,8 @@ def no_match(tree: Tree, scheme: Scheme) -> str:
             return f"{message}: {reason}"
     if call := sentence(tree, scheme, calls(tree, wanted_by(scheme), gated=scheme.gated)):
         return f"{message}: {call}"
+    if reason := _gated(tree, scheme):
+        return f"{message}: {reason}"
     every = sorted(scheme.writes(frozenset(ROLES)))
     if not every:
         return f"{name_of(scheme)} writes nothing in any tree: {shown(scheme)}"
@@ -71,6 +75,26 @@ def no_match(tree: Tree, scheme: Scheme) -> str:
         f"{message}: no rule gives one of them the role {' or '.join(kernels or every)}; put "
         f"one in front, rules=(Rule(path, role, layout), *rules)"
     )
+
+
+def _gated(tree: Tree, scheme: Scheme) -> str:
+    """Why a scheme for MLPs finds none of those that rules describe, if these are gated; or ""."""
+    if MLP.isdisjoint(wanted_by(scheme)):
+        return ""
+    described = [path for path, rule in tree.rule_of.items() if not MLP.isdisjoint(rule.roles)]
+    for block, gate in gates(tree.paths, tree.rule_of).items():
+        if not any(path.startswith(block) for path in described):
+            continue
+        layer = paths.parent(gate)
+        reason = (
+            f"{layer} is the gate of an MLP, and {name_of(scheme)} leaves such MLPs as they are"
+        )
+        if gate in tree.rule_of:  # by the table of its model
+            return reason
+        if scheme.gated and (call := calls(tree, {"mlp_in", "mlp_out"}, tree.paths)):
+            reason = f"{layer} is the gate of an MLP: give {given(call[:1], tree.name_of_rules)}"
+        return f"{reason}; if it is none, leave it out with {rules_without(tree, f'{layer}/')}"
+    return ""
 
 
 def why_left_out(tree: Tree, among: Iterable[str]) -> str:

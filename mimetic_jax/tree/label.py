@@ -22,7 +22,7 @@ Shapes: TypeAlias = Sequence[tuple[str, tuple[int, ...]]]
 # A third kernel of an MLP, beside the two that a rule describes. Schemes for MLPs are about two
 # kernels with a function between them, so a gated MLP stays as it is, and `check` alone reads it.
 _GATE = re.compile(r"(^|[/.])(up|gate)(_proj)?(?=[/.])")
-_MLP = frozenset({"mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias"})
+MLP = frozenset({"mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias"})
 
 _OPTIMIZER = re.compile(r"(^|/)opt(imizer)?_states?/")
 
@@ -70,13 +70,13 @@ def label(
     rule_of = {path: rule for path, (rule, _) in described.items()}
     others = _without_rule(ranks, rule_of)
     undescribed = names.attention(others.items(), ranks.keys() - others.keys())
-    gated = _gated_blocks(ranks, rule_of)
+    gated = gates(ranks, rule_of)
     members: dict[str, list[tuple[int, Rule]]] = defaultdict(list)
     for index, (path, _) in enumerate(shapes):
         rule, block = described.get(path, (None, ""))
         if not rule or not rule.roles:
             continue
-        if block in gated and _MLP.issuperset(rule.roles) and not rule.read_only:
+        if block in gated and MLP.issuperset(rule.roles) and not rule.read_only:
             continue
         if index in of_optimizer:
             raise InputError(
@@ -150,17 +150,19 @@ def _without_rule(ranks: Mapping[str, int], rule_of: Mapping[str, Rule]) -> dict
     }
 
 
-def _gated_blocks(leaves: Iterable[str], rule_of: Mapping[str, Rule]) -> set[str]:
-    """The blocks with a third kernel of an MLP.
+def gates(leaves: Iterable[str], rule_of: Mapping[str, Rule]) -> dict[str, str]:
+    """The blocks with a third kernel of an MLP, and a leaf of its layer.
 
     A layer of such a name whose kernel has a rule is one of the two, whatever else it holds.
     """
     written = {path for path, rule in rule_of.items() if not rule.read_only}
     layers = {paths.parent(path) for path in written if rule_of[path].roles}
-    gates = [gate for path in leaves if path not in written and (gate := _GATE.search(path))]
-    return {
-        gate.string[: gate.start()] for gate in gates if gate.string[: gate.end()] not in layers
-    }
+    found: dict[str, str] = {}
+    for path in leaves:
+        gate = _GATE.search(path) if path not in written else None
+        if gate and path[: gate.end()] not in layers:
+            found.setdefault(path[: gate.start()], path)
+    return found
 
 
 def is_scale(name: str) -> bool:

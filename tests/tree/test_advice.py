@@ -16,6 +16,7 @@ from mimetic_jax.schemes import (
     SinCos,
     Unigram,
     Whitened,
+    ZeroOut,
 )
 from mimetic_jax.weights import cooccurrence, natural_covariance
 from tests.zoo.cases import ones
@@ -190,6 +191,31 @@ def test_the_embedding_that_has_no_rule_is_named():
 def test_a_scheme_that_matches_nothing_names_the_likely_leaf(tree, scheme, kept):
     words = "(?:matches nothing among|doesn't fit layout) .* give rules=(.*)$"
     assert_advised(tree | {"head/kernel": (D, 10)}, scheme, words, kept)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "words", "kept"),
+    [
+        (
+            MeanShift(),
+            "MeanShift leaves such MLPs as they are; if it is none, leave .* rules=(.*)$",
+            "fc1",
+        ),
+        (ZeroOut(mlp=True), "l/gate is the gate of an MLP: give rules=(.*); if it is none", "fc2"),
+        (ZeroOut(mlp=True), "if it is none, leave it out with rules=(.*)$", "fc2"),
+    ],
+)
+def test_a_gate_beside_an_mlp_is_named(scheme, words, kept):
+    """A gate between tokens, as gMLP's, makes no gated MLP, and only its user knows."""
+    tree = {"l/fc1/kernel": (D, F), "l/fc2/kernel": (F, D), "l/gate/kernel": (D, F)}
+    assert_advised(tree | {"l/gate/bias": (F,)}, scheme, words, kept)
+
+
+def test_a_gated_mlp_that_its_table_describes_is_named():
+    tree = layer("block_0/mlp", {"fc1": (D, F), "up": (D, F), "fc2": (F, D)})
+    words = "mlp/up is the gate of an MLP, and MeanShift leaves such MLPs as they are$"
+    with pytest.raises(InputError, match=words):
+        plan(ones(tree), MeanShift())
 
 
 def test_a_classifier_with_the_names_of_an_mlp_is_not_taken_for_one():
