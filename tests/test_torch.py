@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError, check, rewrite
+from mimetic_jax import InputError, attention_rules, check, rewrite
 from mimetic_jax import torch as mimetic_torch
 from mimetic_jax.command import files
 from mimetic_jax.schemes import Mimetic, Permuted
@@ -416,9 +416,16 @@ def test_the_pages_llama_gets_heads_and_the_counts_of_its_text():
 
 def test_the_pages_own_attention_is_initialized():
     torch = pytest.importorskip("torch")
-    names = {"torch": torch, "jax": jax, "mimetic_torch": mimetic_torch, "Mimetic": Mimetic}
-    exec(block_of_the_page("from mimetic_jax import attention_rules"), names)
-    arrays = mimetic_torch.arrays_of(names["model"])
-    found = check(arrays, rules=names["rules"], num_heads=4)
+
+    class Attention(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name in ("to_q", "to_k", "to_v", "to_out"):
+                setattr(self, name, torch.nn.Linear(64, 64))
+
+    model = torch.nn.Sequential(Attention(), Attention())
+    names = {"model": model, "jax": jax, "mimetic_torch": mimetic_torch, "Mimetic": Mimetic}
+    names["attention_rules"] = attention_rules
+    exec(block_of_the_page(r"rules = attention_rules\(.*?\)"), names)
+    found = check(mimetic_torch.arrays_of(model), rules=names["rules"], num_heads=4)
     assert [layer.value_out < -0.5 for layer in found] == [True, True]
-    assert names["model"](torch.ones(1, 3, 64)).shape == (1, 3, 64)

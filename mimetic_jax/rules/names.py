@@ -38,7 +38,7 @@ BESIDE = re.compile(
     r"|norm_[qkv]/.*|rotary.*|rope.*|inv_freq|(?:masked_|key_)?bias|bias_(?:[kv]|mask)|attn_mask|sinks?"
     r"|rel(?:ative)?_(?:pos|coords|attention_bias|indices).*|distance_embedding/.*|logit_scale"
     r"|(?:cpb|meta|continuous_position_bias)_mlp/.*|gating_param|pos_proj/.*|ve_gate/.*|scaling|unused.*"
-    r"|.*(?:dropout|rngs|lora|cache).*)"
+    r"|.*(?:drop|rngs|lora|cache).*)"
 )
 """Leaves beside the kernels of attention that change neither the order of heads nor the logits'
 scale: positions, masks, norms of queries and keys."""

@@ -677,7 +677,10 @@ CASES = {
     ),
     "timm": pytorch("blocks/{}", position=("pos_embed", "1nd"), **TIMM),
     "equimo": pytorch(
-        "blocks/0/blocks/{}", position=("global_pos_embed/weight", "nd"), **TIMM | {"dots": False}
+        "blocks/0/blocks/{}",
+        position=("global_pos_embed/weight", "nd"),
+        others={"attn/attn_drop/p": (), "attn/proj_drop/p": ()},
+        **TIMM | {"dots": False},
     ),
     "dinov3": pytorch(
         "blocks/{}",
