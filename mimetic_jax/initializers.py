@@ -91,6 +91,8 @@ def attention(
         num_layers: int = 1,
     ) -> dict[str, dict[str, jax.Array]]:
         check_key(key)
+        (num_layers,) = counts(num_layers=num_layers)
+        layer = converted("layer", Annotated[int, Range(0, num_layers - 1)], layer)
         dtype = check_dtype(dtype, "dtype")
         dim, num_heads, width, groups = attention_sizes(dim, num_heads, head_dim, num_kv_heads)
         shapes: Mapping[str, tuple[int, ...]] = {
@@ -132,7 +134,9 @@ def identity_gauge(
     **Give both**, `kernel_init=identity_gauge()` and `out_kernel_init=identity_gauge(out=True)`, or
     call `mimetic_kernels`, which returns them together. With `kernel_init` alone the layer uses it
     for out, too, and W_V W_out leans to +β_qk I instead of β_vo I: +0.7 instead of −0.4, the wrong
-    sign. An initializer sees only a shape and can't know.
+    sign. An initializer sees only a shape and can't know. Nor can it know of fewer heads of key and
+    value than of query, whose products would lean to other coordinates than I: there use
+    `mimetic_jax.rewrite` or `nnx.initialize`.
 
     kernel = √β_qk I + a Z for query, key and value; out = (β_vo / √β_qk) I + b Z. Thus
     W_V W_out ≈ α_vo Z + β_vo I as in the joint draw, and W_Q W_Kᵀ of head h is close to β_qk I on
@@ -297,7 +301,7 @@ def from_counts(
     """Embeddings of tokens from how often they stand near each other in your text.
 
     √D σ · normalized(U_i S^½) Q, the rows of `weights.from_counts`, at the root mean square σ;
-    tokens that the text lacks have the rows of `base`.
+    tokens that the text lacks have the rows of `base`, of that size.
 
     Args:
         counts: [V, V] of `weights.cooccurrence`; V is that of the layer, padding included.

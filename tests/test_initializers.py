@@ -198,3 +198,12 @@ def shift_along(in_axis, out_axis):
 def test_bad_input(call, words):
     with pytest.raises(InputError, match=words):
         call()
+
+
+@pytest.mark.parametrize("layer", [-1, 2])
+def test_a_layer_is_one_of_the_network(layer):
+    init = initializers.attention(Mimetic(beta_qk=(0.1, 0.2)))
+    with pytest.raises(InputError, match=f"layer {layer} is not an integer of at least 0 and at"):
+        init(jax.random.key(0), 16, 2, layer=layer, num_layers=2)
+    with pytest.raises(InputError, match="num_layers 0 is not"):
+        init(jax.random.key(0), 16, 2, num_layers=0)

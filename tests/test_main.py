@@ -32,6 +32,7 @@ def main(monkeypatch, own_flags):
         ([DIGITS, "--mode=trian"], "train|eval|compare|plan|fields|compile|analyze"),
         ([DIGITS, "--mode=compile"], "and --target, such as h200"),
         ([DIGITS, "--mode=plan", "--tensorboard=DIR"], "--tensorboard is for train, not for plan"),
+        ([DIGITS, "--mode=plan", "--what=curves"], "--what is for analyze, not for plan"),
         ([DIGITS, "--mode=analyze", "--what=product"], "products; did you mean 'products'?"),
         ([], "give a config"),
         (["--config="], "--config is empty: give a path"),

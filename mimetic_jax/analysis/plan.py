@@ -28,9 +28,11 @@ def describe(comparison: Comparison, target: Target | None = None) -> str:
         f"{target.chip if target else jax.devices()[0].device_kind} device(s)",
         *filter(None, [comparison.shows()]),
     ]
-    if (ladder := rates.ladder(config)).first:
-        trials = rates.about_trials(ladder, len(comparison.arms), config.task)
+    if searching := rates.searching(config):
+        trials = rates.about_trials(rates.ladder(config), len(searching), config.task)
         lines.append(trials + rates.HOW_TO_CHOOSE)
+    elif config.rates:  # one for all
+        comparison = comparison.alike(rates.at_rates(config, rates.known_rates(config)))
     plans = {
         name: arm.program.plan(arm.config.scheme)
         for name, arm in comparison.arms.items()
@@ -115,8 +117,11 @@ def on_target(comparison: Comparison, target: Target) -> str:
     """How long a comparison trains on other hardware and what it holds there, by their peaks."""
     config, chip = comparison.config, CHIPS[target.chip]
     programs = [arm.program for arm in comparison.arms.values()]
-    runs = len(config.seeds) + len(rates.ladder(config).first)  # of each arm
-    flops = runs * sum(program.steps * program.flops_per_step for program in programs)
+    tries, searching = len(rates.ladder(config).first), rates.searching(config)
+    flops = sum(
+        (len(config.seeds) + tries * (name in searching)) * program.steps * program.flops_per_step
+        for name, program in zip(comparison.arms, programs, strict=True)
+    )
     seconds = flops / (_UTILIZATION * chip.flops * target.count)
     held = max(bytes_per_device(program.shapes) + program.feed.data_bytes() for program in programs)
     lines = [

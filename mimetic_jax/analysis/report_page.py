@@ -52,14 +52,14 @@ def analyze(comparison: Comparison, workdir: AnyPath, command: str) -> str:
 
 
 def _draw_starts(
-    arms: Iterable[str], workdir: AnyPath, comparison: Comparison | str
+    arms: Iterable[str], seed: int, workdir: AnyPath, comparison: Comparison | str
 ) -> dict[str, list[str]]:
     """Draw what the first seed of each arm starts from, unless it is drawn.
 
     `comparison` may be why there is none. Returns the arms that can't be drawn, by the reason.
     """
     reasons: dict[str, list[str]] = defaultdict(list)
-    for name in (name for name in arms if not _pictures(workdir, name)):
+    for name in (name for name in arms if not _pictures(workdir, name, seed)):
         if jax.process_count() > 1:  # all of them would have to draw
             reason = f"several processes trained it; mimetic report {workdir} draws it"
         elif isinstance(comparison, str):
@@ -74,15 +74,19 @@ def _draw_starts(
     return reasons
 
 
-def _pictures(workdir: AnyPath, arm: str) -> dict[str, str]:
+def _pictures(workdir: AnyPath, arm: str, seed: int) -> dict[str, str]:
     """The pictures of an arm's start that there are, by what they show."""
-    paths = {what: starts.path_of_start(workdir / _STARTS, arm, what) for what in _SHOWN}
+    paths = {what: starts.path_of_start(workdir / _STARTS, arm, seed, what) for what in _SHOWN}
     return {what: _inline(path) for what, path in paths.items() if path.exists()}
 
 
 def _of_workdir(config: Mapping[str, Any], comparison: Comparison | None) -> Comparison | str:
-    """A comparison with all arms of a workdir, or why there is none."""
-    if comparison and comparison.arms.keys() >= recorded_arms(config).keys():
+    """A comparison with all arms and the first seed of a workdir, or why there is none."""
+    if (
+        comparison
+        and comparison.arms.keys() >= recorded_arms(config).keys()
+        and comparison.config.seeds[0] == config["seeds"][0]
+    ):
         return comparison
     try:
         return Comparison(from_json(config), say=lambda line: None)
@@ -101,11 +105,11 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
     config, results = curves.read(workdir)
     curves.draw_workdir(workdir)
     every = _of_workdir(config, comparison)
-    arms = recorded_arms(config)
-    undrawn = _draw_starts(arms, workdir, every)
+    arms, seed = recorded_arms(config), config["seeds"][0]
+    undrawn = _draw_starts(arms, seed, workdir, every)
     shown: dict[str, dict[str, list[str]]] = {}
     for arm in arms:
-        for what, picture in _pictures(workdir, arm).items():
+        for what, picture in _pictures(workdir, arm, seed).items():
             shown.setdefault(what, {}).setdefault(picture, []).append(arm)
     template = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -124,7 +128,7 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
             score=results[0].score,
             curves=_inline(workdir / "curves.png"),
             starts=[(text, shown[what]) for what, text in _SHOWN.items() if what in shown],
-            seed=config["seeds"][0],
+            seed=seed,
             undrawn=undrawn,
             facts=_facts(config, every) | _counts(results[0]),
             arms=_arms(config),

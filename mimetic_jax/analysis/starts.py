@@ -22,9 +22,9 @@ _FILTERS = (4, 8)
 """Rows and columns of the filters of a picture, the first ones of a patch embedding."""
 
 
-def path_of_start(folder: AnyPath, arm: str, what: str) -> AnyPath:
-    """The picture of an arm, which may not be drawn."""
-    return folder / f"{arm}.{what}.png"
+def path_of_start(folder: AnyPath, arm: str, seed: int, what: str) -> AnyPath:
+    """The picture of an arm's start, which may not be drawn."""
+    return folder / f"{arm}.{seed}.{what}.png"
 
 
 def draw(comparison: Comparison, arm: Arm, folder: AnyPath) -> None:
@@ -34,6 +34,7 @@ def draw(comparison: Comparison, arm: Arm, folder: AnyPath) -> None:
     outside of noise.
     """
     params = jax.device_get(initial(comparison, arm).variables["params"])
+    seed = arm.config.seeds[0]
     scheme, options = arm.config.scheme, arm.program.rewrite_options
     written = {write.role for write in arm.program.plan(scheme)} if scheme else set()
     for _, _, block in blocks(params, **options):
@@ -44,10 +45,10 @@ def draw(comparison: Comparison, arm: Arm, folder: AnyPath) -> None:
             if role in written and role in block:
                 with style.canvas(4.8, 2.6, **{"axes.labelsize": 10}) as figure:
                     picture(figure.subplots(), np.asarray(block[role]))
-                    style.save(figure, path_of_start(folder, arm.name, what))
+                    style.save(figure, path_of_start(folder, arm.name, seed, what))
     checked = check(params, **options)
     if checked and checked.outside_of_noise()[0]:
-        style.save(checked.plot(), path_of_start(folder, arm.name, PRODUCTS))
+        style.save(checked.plot(), path_of_start(folder, arm.name, seed, PRODUCTS))
 
 
 def _filters(axes: Any, kernel_UxVxCxD: np.ndarray) -> None:

@@ -58,18 +58,20 @@ def estimate(comparison: Comparison, shorter: str = "") -> str:
         raise
     except InputError as error:
         return paragraph(f"time: not estimated, {error}", "      ")
-    config, tries = comparison.config, len(rates.ladder(comparison.config).first)  # with one seed
+    config, searching = comparison.config, rates.searching(comparison.config)
+    tries = len(rates.ladder(config).first) if searching else 0  # with one seed
     held_out = rates.HELD_OUT if tries and config.task == "images" else 0.0
     # Trials of images hold some out: other sizes are another program.
     seconds = sum(compiled for compiled, _ in costs.values()) * (2 if held_out else 1)
     of_seed = sum(costs[id(arm.program)][1] for arm in arms)
-    of_rate = of_seed * (1 if config.steps else 1 - held_out)
+    of_rate = sum(costs[id(comparison.arms[name].program)][1] for name in searching)
+    of_rate *= 1 if config.steps else 1 - held_out
     seconds += len(config.seeds) * of_seed + tries * of_rate
-    runs = len(arms) * (len(config.seeds) + tries)
+    runs = len(arms) * len(config.seeds) + len(searching) * tries
     some = f"{runs} runs" if runs > 1 else "1 run"
     said = [f"about {duration(seconds)} for {some} on this machine"]
     if tries:
-        further = duration(of_rate / len(arms))
+        further = duration(of_rate / len(searching))
         said = [f"at least {said[0]}", f"each further learning rate of an arm: about {further}"]
     said += [shorter] if shorter and seconds > _LONG else []
     return paragraph(f"time: {'; '.join(said)}", "      ")

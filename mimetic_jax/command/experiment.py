@@ -78,6 +78,8 @@ def main(argv: Sequence[str]) -> None:
     check_given("--tensorboard", _TENSORBOARD.value)
     if _TENSORBOARD.value and _MODE.value != "train":
         raise InputError(f"--tensorboard is for train, not for {_MODE.value}")
+    if flags.FLAGS["what"].present and _MODE.value != "analyze":
+        raise InputError(f"--what is for analyze, not for {_MODE.value}")
     if _WHAT.value not in ANALYSES:
         raise unknown("analysis", _WHAT.value, ANALYSES)
     if _TARGET.value and _MODE.value not in ("compile", "plan"):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
 from collections.abc import Sequence
 
 import jax
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from mimetic_jax.base.errors import InputError, unknown
@@ -37,6 +39,8 @@ def export(workdir: str, arm: str, out: str, seed: int | None = None) -> str:
     """
     if not out.endswith(".safetensors"):
         raise InputError(f"--out={out}: the file's name must end in .safetensors")
+    if not (folder := pathlib.Path(out).absolute().parent).is_dir():
+        raise InputError(f"--out={out}: there is no folder {folder}")
     config = from_json(Claim.of(path_of(workdir)).config)
     comparison = Comparison(config, say=lambda line: None)
     if arm not in comparison.arms:
@@ -51,6 +55,9 @@ def export(workdir: str, arm: str, out: str, seed: int | None = None) -> str:
     params, _ = paths.flatten(jax.device_get({**state.params, **state.model_state}))
     tensors = {name: np.asarray(array) for name, array in params}
     step = int(state.step)
-    save_file(tensors, out, {"arm": run.arm, "seed": str(run.seed), "step": str(step)})
+    try:
+        save_file(tensors, out, {"arm": run.arm, "seed": str(run.seed), "step": str(step)})
+    except SafetensorError as error:
+        raise InputError(f"--out={out}: {error}") from error
     count = sum(array.size for array in tensors.values())
     return f"{out}: {run}, step {step:,}, {len(tensors)} tensors, {count:,} numbers"

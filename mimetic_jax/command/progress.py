@@ -39,7 +39,7 @@ class Progress:
 
     def moved(self, run: Run, line: Mapping[str, Any]) -> None:
         """A run has recorded a line; for `Comparison`."""
-        if self._bar is not None:
+        if self._bar is not None and run in self._taken:  # others of its group may go on, too
             self._bar.set_description_str(str(run), refresh=False)
             if "loss" in line:
                 self._bar.set_postfix_str(f"loss {line['loss']:.3f}", refresh=False)

@@ -48,6 +48,11 @@ _CONVOLUTION = re.compile("conv|embed|stem", re.IGNORECASE)
 _POSITIONS = re.compile("pos|wpe", re.IGNORECASE)
 _TOKENS = re.compile(r"(^|[/._])(wte|tok|vocab|shared)|(^|[/.])emb(?=[/.]|$)|embed", re.IGNORECASE)
 
+_NO_TEXT = re.compile(
+    r"(?i)(^|[/._])(cls|class|dist|mask|reg|registers?|labels?|y)_?(tok|emb)", re.IGNORECASE
+)
+"""Tokens that are added to images, and the embedding of classes of a diffusion model."""
+
 
 def layer_of(path: str) -> tuple[str, str, str]:
     """The block, the name and the kind of the attention layer that a leaf seems to belong to.
@@ -126,7 +131,7 @@ def _embeds(path: str, rank: int, every: Collection[str]) -> str:
     """What a leaf embeds by its name, "tokens" or "patches"; "" if it is no embedding."""
     if (rank >= 2 and _PATCHES.search(path)) or (rank == 4 and _CONVOLUTION.search(path)):
         return "patches"
-    if rank != 2 or not _TOKENS.search(path):
+    if rank != 2 or not _TOKENS.search(path) or _NO_TEXT.search(path):
         return ""
     # A linear layer, of patches or of anything else, is a kernel, or has a bias beside it.
     bias = path.removesuffix("weight") + "bias"

@@ -14,7 +14,8 @@ from mimetic_jax.rules.rule import ATTENTION, Rule
 QKV = ATTENTION[:3]
 
 CROSS_ATTENTION = (
-    r"(?i:cross_?att|encoder_attn|enc_?dec_?att|encoder_decoder_att|xattn"
+    r"(?i:cross_?att|cross_mha|(?:src|context|memory)_att|encoder_attn"
+    r"|enc_?dec_?att|encoder_decoder_att|decoder_encoder_att|xattn"
     r"|map_?head|att(?:n|ention|entive)?_?pool)"
 )
 """Common names of attention whose queries come from other tokens than its keys, pooling among them.

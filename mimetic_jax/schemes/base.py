@@ -12,10 +12,10 @@ import jax
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.typed import check_fields, field_types, shown
+from mimetic_jax.base.typed import check_fields, converted, field_types, shown
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.network import Network
-from mimetic_jax.weights.checks import check_room, is_finite
+from mimetic_jax.weights.checks import ANY_SIGN, check_room, is_finite
 
 REGISTRY: dict[str, type[Scheme]] = {}
 """Every scheme by its name."""
@@ -44,9 +44,10 @@ class Interpolated:
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        numbers = [isinstance(value, int | float) for value in self.values]
-        if not numbers or not all(numbers) or not np.isfinite(self.values).all():
-            raise InputError(f"values {shown(self.values)} are not one or more finite numbers")
+        values = converted("values", tuple[Annotated[float, ANY_SIGN], ...], self.values)
+        if not values:
+            raise InputError("values () are not one or more numbers")
+        object.__setattr__(self, "values", values)  # an array has no hash
 
     def __call__(self, depth: float) -> float:
         last = len(self.values) - 1

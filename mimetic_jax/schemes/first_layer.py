@@ -28,9 +28,9 @@ class Cooccurrence(Scheme):
     """Embeddings of tokens from how often they stand near each other in the training text.
 
     Rows of U S^½ of the text's positive pointwise mutual information, in random axes: see
-    `weights.from_counts`. Tokens that the text lacks keep their rows. The counts are given to
-    `rewrite`, as `counts=weights.cooccurrence(tokens, vocab)`; the trainer counts its training
-    split. An untied output layer stays as it is.
+    `weights.from_counts`. Tokens that the text lacks keep their rows, at the size of the others.
+    The counts are given to `rewrite`, as `counts=weights.cooccurrence(tokens, vocab)`; the trainer
+    counts its training split. An untied output layer stays as it is.
 
     With a σ of its own, what depends on the embedding's scale goes along: a table of positions that
     are added is multiplied by σ over the old one, if it is a parameter; and where the output layer

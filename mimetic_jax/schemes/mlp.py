@@ -73,7 +73,11 @@ class CorrelatedMLP(Scheme):
         scheme: Any = self.at(context.layer, context.num_layers)
         first, second = _pair(block)
         rho = number("rho", scheme.rho, CORRELATION)  # of a function of depth
-        kept, added = math.sqrt(1 - rho**2), rho * second.std() / first.std()
+        spreads = {"mlp_in": first.std(), "mlp_out": second.std()}
+        for name, spread in spreads.items():
+            if not (isinstance(spread, jax.core.Tracer) or spread > 0):
+                raise InputError(f"{name} has no spread, as zeros: there is nothing to correlate")
+        kept, added = math.sqrt(1 - rho**2), rho * spreads["mlp_out"] / spreads["mlp_in"]
         return {"mlp_out": kept * second + added * first.T}
 
 

@@ -191,9 +191,7 @@ class OfComparison(Section):
     )
     together: int = field(1, "runs of a program that train at once, as a group", Range(1, 10**4))
     log_every: int = field(50, "steps between two log lines", Range(1, 2**31 - 1))
-    checkpoint_every: int = field(
-        0, "steps, a multiple of log_every; 0: only after the last", STEPS
-    )
+    checkpoint_every: int = field(0, "steps; 0: only after the last", STEPS)
     keep_checkpoints: int = field(2, "newest checkpoints to keep", Range(1, 10**6))
     arms: Mapping[str, Any] = field(None, "overrides of these fields by arm; none: one arm")
 

@@ -140,7 +140,19 @@ class Search:
             runs = (Run.of(workdir / FOLDER, _name(arm, rate), seed) for seed in steps.trials)
             return {run.seed: record for run in runs if (record := run.record())}
 
-        known = _known(config, names, claim.config if claim else {})
+        known = known_rates(config)
+        recorded = claim.config if claim else {}
+        for arm, own in recorded.get("arms", {}).items():
+            rate = own.get("optimizer", {}).get("learning_rate")
+            if steps.first and arm in names and arm not in known:
+                if rate not in steps.rates:
+                    rate = rate or recorded["optimizer"]["learning_rate"]
+                    raise InputError(
+                        f"arm {arm} of workdir {workdir} was trained at the learning rate "
+                        f"{format_rate(rate)}, which no search from {_listed(steps.first)} chose: "
+                        "choose another --workdir, or leave out --rates"
+                    )
+                known[arm] = rate
         return cls(steps, [arm for arm in names if arm not in known], records, known)
 
     def tried(self, arm: str) -> dict[float, float]:
@@ -204,18 +216,20 @@ def ladder(config: ConfigDict) -> Ladder:
     return Ladder(rates if len(rates) > 1 else (), (unused,))
 
 
-def _known(
-    config: ConfigDict, names: Sequence[str], recorded: Mapping[str, Any]
-) -> dict[str, float]:
-    """The rate of each arm that sets one itself, or has one in the configuration of a workdir."""
-    rates: dict[str, float] = {}
-    for name in names:
-        for arms in (config.arms, recorded.get("arms", {})):
-            if (rate := arms.get(name, {}).get("optimizer", {}).get("learning_rate")) is not None:
-                rates.setdefault(name, rate)
+def known_rates(config: ConfigDict) -> dict[str, float]:
+    """The rate of each arm that searches none: its own, or the only one of `config.rates`."""
+    own = {name: arm.get("optimizer", {}).get("learning_rate") for name, arm in config.arms.items()}
+    rates = {name: rate for name, rate in own.items() if rate is not None}
     if len(set(config.rates)) == 1:
-        return dict.fromkeys(names, config.rates[0]) | rates
+        return dict.fromkeys(config.arms or [ALONE], config.rates[0]) | rates
     return rates
+
+
+def searching(config: ConfigDict) -> list[str]:
+    """The arms that try several rates."""
+    known = known_rates(config)
+    every = config.arms or [ALONE]
+    return [name for name in every if name not in known] if ladder(config).first else []
 
 
 def trial(config: ConfigDict, wanted: Wanted, seeds: Sequence[int]) -> ConfigDict:

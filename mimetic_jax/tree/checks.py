@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
+from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.rules import names, paths
 from mimetic_jax.rules.layout import grouped_advice, own_rules
@@ -18,7 +19,7 @@ from mimetic_jax.tree.around import vectors
 from mimetic_jax.tree.label import SCALES, is_scale
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.tree import Matches, Tree
-from mimetic_jax.zoo.suggestion import given
+from mimetic_jax.zoo.suggestion import given, numbered
 
 _STOCK = ("zoo.FLAX", "zoo.FLAX_STACKED")
 # GPTBigCode, whose c_attn has a bias, has the names of a nanoGPT with biases.
@@ -95,20 +96,21 @@ def check_fits(tree: Tree, block: str, leaf: Leaf) -> None:
 
 
 def check_one_per_layer(tree: Tree, scheme: Scheme, matches: Matches) -> None:
-    """Raise InputError for attentions of one layer that differ in a number alone.
+    """Raise InputError for several attentions of one layer, of which one may be cross-attention.
 
-    Flax numbers self-attention and cross-attention so, and other libraries call them attn1 and
-    attn2.
+    Flax numbers them, other libraries call them attn1 and attn2, or one of them by a name of its
+    own, such as encoder_attention.
     """
-    alike: dict[tuple[str, str], list[str]] = defaultdict(list)
+    alike: dict[str, list[str]] = defaultdict(list)
     for block, leaves in matches if tree.found_rules else ():
         name = block.removeprefix(layer := paths.parent(block))
         attention = not {leaf.role for leaf in leaves}.isdisjoint(ATTENTION)
-        if attention and re.search("(?i)att|mha|multi_?head", name):
-            alike[layer, re.sub(r"_?\d+$", "", name)].append(block)
-    several = {where: blocks for where, blocks in alike.items() if len(blocks) > 1}
-    layers = Counter(paths.family(layer) for layer, _ in several)
-    for (layer, _), (first, second, *_) in several.items():
+        if attention and re.search("(?i)att|mha|multi_?head|cross", name):
+            alike[layer].append(block)
+    several = {layer: blocks for layer, blocks in alike.items() if _undecided(blocks)}
+    layers = Counter(map(paths.family, several))
+    for layer, blocks in several.items():
+        first, second = sorted(blocks[:2], key=lambda block: "self" not in block.lower())
         if layers[paths.family(layer)] > 1 or tree.layers(first) != [None] or paths.is_layer(layer):
             without = advice.rules_without(tree, f"{second}/", keep=True)
             raise InputError(
@@ -117,6 +119,14 @@ def check_one_per_layer(tree: Tree, scheme: Scheme, matches: Matches) -> None:
                 f"rules={tree.name_of_rules} if all of them are self-attention, or "
                 f"leave one out with {without}"
             )
+
+
+def _undecided(blocks: Sequence[str]) -> bool:
+    """Whether one of several attentions may be cross-attention: not if each has a name of its own
+    that says "self"."""
+    names_of_own = {re.sub(r"_?\d+$", "", block) for block in blocks}
+    all_self = all("self" in re.split("[/.]", block)[-1].lower() for block in blocks)
+    return len(blocks) > 1 and not (all_self and len(names_of_own) == len(blocks))
 
 
 def _check_partner(tree: Tree, block: str, leaf: Leaf) -> None:
@@ -137,14 +147,57 @@ def _check_partner(tree: Tree, block: str, leaf: Leaf) -> None:
                 "are no MLP whose output is as wide as its input: if they are a classifier, "
                 f"leave them out with {advice.rules_without(tree, leaf.path, other.path)}"
             )
-        for query in (name for name in leaf.rule.needed if name.endswith("query/kernel")):
-            width = tree.shapes[tree.indices[f"{block}/{query}"]][1][-3]
-            if leaf.axes.get("d", width) != width:
-                raise InputError(
-                    f"{leaf.path} of shape {leaf.shape} isn't as wide as the attention beside it, "
-                    f"{width}: leave it out with "
-                    f"{advice.rules_without(tree, leaf.path, other.path)}"
-                )
+        check_order(tree, block)
+
+
+def check_order(tree: Tree, block: str) -> None:
+    """Raise InputError if the layers of an MLP, which Linen has numbered, aren't in their order.
+
+    In nn.Dense(D)(nn.gelu(nn.Dense(F)(x))) the last layer is made first: it is Dense_0.
+    """
+    first, second = (tree.blocks[block].get(role) for role in ("mlp_in", "mlp_out"))
+    if not (first and second and first.fits and second.fits and zoo.has_rule(first.rule)):
+        return
+    (d, f), width = (first.axes[axis] for axis in "df"), _width_beside(tree, block)
+    if "Dense_" not in first.rule.path or width == d or second.axes != first.axes:
+        return
+    shapes = f"{first.path} of shape {first.shape} and {second.path} of shape {second.shape}"
+    if width not in (None, f):
+        raise InputError(
+            f"{shapes} aren't as wide as the attention beside them, {width}: leave them out with "
+            f"{advice.rules_without(tree, first.path, second.path)}"
+        )
+    within = f'within=r"^{numbered(block)}$"'
+    swapped, kept = (
+        given([f'mlp_rules(first="{one}", second="{other}", {within})'], tree.name_of_rules)
+        for one, other in (("Dense_1", "Dense_0"), ("Dense_0", "Dense_1"))
+    )
+    made = "as Linen numbers those of nn.Dense(D)(nn.gelu(nn.Dense(F)(x)))"
+    if width == f:
+        raise InputError(
+            f"{shapes} are the last and the first layer of an MLP, {made}, since the attention "
+            f"beside them has width {width}: give {swapped}"
+        )
+    if d > f:
+        raise InputError(
+            f"{shapes} may be the last and the first layer of an MLP, {made}: give {swapped} if "
+            f"they are, and {kept} if its hidden layer is narrower than its input"
+        )
+
+
+def _width_beside(tree: Tree, block: str) -> int | None:
+    """The width of the attention in the layer of an MLP's block; None if none or several are."""
+    for place in paths.above(block)[:2]:
+        widths = {
+            leaf.axes["d"]
+            for other, leaves in tree.blocks.items()
+            if place in paths.above(other)[:3]
+            for role, leaf in leaves.items()
+            if role in ATTENTION and leaf.fits
+        }
+        if widths:
+            return widths.pop() if len(widths) == 1 else None
+    return None
 
 
 def check_exact(tree: Tree, scheme: Scheme, matches: Matches) -> None:
@@ -163,6 +216,21 @@ def check_columns(tree: Tree, block: str, layer: int | None) -> None:
             raise InputError(
                 f"no rule describes {path}, on which logits depend: if it is the gain of a norm "
                 "over a head's columns, Rule(path, 'query_gain', 'k') or 'key_gain'"
+            )
+
+
+def check_given_heads(tree: Tree, scheme: object, matches: Matches) -> None:
+    """Raise InputError for a `num_heads` that no attention has, if all store their heads apart."""
+    kernels = [x for _, leaves in matches for x in leaves if x.role in ATTENTION and x.fits]
+    for axis, name in (("h", "num_heads"), ("g", "num_kv_heads")):
+        stored = [x for x in kernels if axis in x.axes]
+        given = tree.heads[axis] if axis == "h" or tree.grouped else None
+        if not given or any(x.rule.stored.flattens(axis) for x in kernels):
+            continue
+        if stored and given not in {x.axes[axis] for x in stored}:
+            raise InputError(
+                f"{name} is {given}, and {stored[0].path} of shape {stored[0].shape} holds "
+                f"{stored[0].axes[axis]} heads apart: leave {name} out"
             )
 
 

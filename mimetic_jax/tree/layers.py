@@ -36,6 +36,7 @@ def views(tree: Tree, *, read_only: bool = False) -> list[View]:
         for role in sorted(kernels):
             checks.check_fits(tree, block, leaves[role])
         checks.check_heads(tree, block, kernels)
+        checks.check_order(tree, block)
         attention.append((block, [leaves[role] for role in sorted(kernels)]))
     checks.check_stacked(tree, None, attention)
     checks.check_one_width(tree, None, attention)

@@ -13,6 +13,7 @@ from mimetic_jax.tree.tree import Matches, Tree
 
 CHECKS: tuple[Callable[[Tree, Scheme, Matches], None], ...] = (
     checks.check_leaves,
+    checks.check_given_heads,
     checks.check_one_width,
     checks.check_all_attention,
     checks.check_any,

@@ -114,7 +114,12 @@ def mlp_call(
             if len(shape) not in (2, 3) or second not in stacks or set(gate) - {shape}:
                 continue
             kernel = found[2][1:]
-            options = dict(zip(("first", "second", "gate"), (first, *others), strict=False))
+            axis = stacks[second] if len(shape) == 3 else 0
+            narrows = shape[-2 - axis] > shape[-1]
+            layers = (first, *others)
+            if narrows and first == "Dense_0":  # the last layer may be made first
+                layers, narrows = layers[::-1], False
+            options = dict(zip(("first", "second", "gate"), layers, strict=False))
             if kernel != "kernel":
                 options["kernel"] = kernel
             layer = f"{found[1]}{others[0]}{found[2].removesuffix(kernel)}"
@@ -125,8 +130,7 @@ def mlp_call(
             ):
                 options["bias"] = bias
             stated = [f'{name}="{value}"' for name, value in options.items()]
-            axis = stacks[second] if len(shape) == 3 else 0
-            if shape[-2 - axis] > shape[-1]:
+            if narrows:
                 stated.append("transposed=True")
             if len(shape) == 3:
                 stated.append("stacked=True")

@@ -10,6 +10,7 @@ from mimetic_jax import InputError
 from mimetic_jax.analysis import plan, timing
 from mimetic_jax.base.chips import Target
 from mimetic_jax.base.table import duration
+from mimetic_jax.schemes import Whitened
 from mimetic_jax.train.loop import evaluation_every
 from tests.analysis.networks import small
 from tests.training import quiet
@@ -85,9 +86,24 @@ def test_a_ladder_makes_the_time_a_lower_bound(monkeypatch, tmp_path):
     expected = duration(2 * 100 + 3 * 1000 + 3 * 800)
     assert said.startswith(f"time: at least about {expected} for 6 runs on this machine; each ")
     assert said.endswith("each further learning rate of an arm: about 13 min; do less")
-    config.rates = (1e-3,)
+    config.arms.fast, config.arms.slow = {"optimizer": {"learning_rate": 1e-2}}, {}
+    assert " for 9 runs on" in timing.estimate(quiet(config))
+    assert "the arm tries the learning rates 1e-3" in plan.describe(quiet(config))
+    config.rates, config.arms = (1e-3,), {}
     said = timing.estimate(quiet(config), "do less")
     assert said == f"time: about {duration(3100)} for 3 runs on this machine"
+
+
+def test_one_rate_for_all_is_that_of_the_plan():
+    config = small(depth=1)
+    config.rates, config.optimizer.schedule = (0.125,), "constant"
+    assert "at quarters of training: 1.25e-01" in plan.describe(quiet(config))
+
+
+def test_a_plan_whitens_patches_of_the_images():
+    config = small(depth=1)
+    config.scheme = (Whitened(),)
+    assert "of the covariance that is given" in " ".join(plan.describe(quiet(config)).split())
 
 
 def test_steps_are_timed(trained, monkeypatch):

@@ -66,7 +66,7 @@ def test_a_page_has_the_table_and_needs_no_other_file(trained, page):
     for line in (header, *rows):
         for cell in filter(None, map(str.strip, line.strip("|").split("|"))):
             assert cell in found.cells
-    names = ("curves.png", "starts/mimetic.positions.png", "starts/mimetic.products.png")
+    names = ("curves.png", "starts/mimetic.0.positions.png", "starts/mimetic.0.products.png")
     for source, name in zip(found.pictures, names, strict=True):
         kind, _, data = source.partition(",")
         assert kind == "data:image/png;base64"
@@ -120,7 +120,20 @@ def test_a_start_is_drawn_where_an_arm_differs_from_noise(tiny, tmp_path):
     comparison = quiet(config)
     for arm in comparison.arms.values():
         starts.draw(comparison, arm, path_of(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["whitened.patches.png"]
+    assert [path.name for path in tmp_path.iterdir()] == ["whitened.0.patches.png"]
+
+
+def test_the_pictures_are_of_the_seed_that_the_page_names(trained, tmp_path):
+    """Also where a command with another first seed has drawn its own before."""
+    workdir = path_of(shutil.copytree(trained.workdir, tmp_path / "workdir"))
+    drawn = sorted(path.name for path in (workdir / "starts").iterdir())
+    assert drawn
+    assert all(".0." in name for name in drawn)
+    shutil.rmtree(workdir / "starts")
+    config = trained.comparison.config.copy_and_resolve_references()
+    config.seeds = (7, 8)
+    report_page.write(workdir, trained.comparison.alike(config))
+    assert sorted(path.name for path in (workdir / "starts").iterdir()) == drawn
 
 
 def test_the_files_that_are_held_out_are_listed(tmp_path):

@@ -156,7 +156,7 @@ CORRELATED, LARGE = schemes.CorrelatedMLP(), schemes.ImpulseBias(kernel_size=5)
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: Interpolated(()), "are not one or more finite numbers"),
+        (lambda: Interpolated(()), "are not one or more numbers"),
         (lambda: drawn(schemes.ConvMimetic(), depthwise=(3, 5, 4)), r"\(3, 5, 4\)"),
         (lambda: drawn(CORRELATED, mlp_in=(3, 4), mlp_out=(3, 4)), r"mlp_out \(3, 4\) are not \["),
         (lambda: drawn(LARGE, relative_bias=(9, 10)), "offset of 2 doesn't fit a window of 2x2"),
@@ -178,3 +178,17 @@ CORRELATED, LARGE = schemes.CorrelatedMLP(), schemes.ImpulseBias(kernel_size=5)
 def test_bad_input(call, words):
     with pytest.raises(InputError, match=words):
         call()
+
+
+def test_numbers_by_depth_are_data_whatever_they_came_in():
+    """JAX keys its programs by a scheme's hash."""
+    lists = Mimetic(beta_qk=Interpolated([0.25, 0.5])), Mimetic(beta_qk=Interpolated((0.25, 0.5)))
+    arrays = Mimetic(beta_qk=Interpolated(np.array([0.25, 0.5], np.float32)))
+    assert len({*lists, arrays}) == 1
+    with pytest.raises(InputError, match=r"values 0\.5 is not a sequence"):
+        Interpolated(0.5)
+
+
+def test_a_constant_kernel_correlates_with_nothing():
+    with pytest.raises(InputError, match="mlp_in has no spread"):
+        drawn(CORRELATED, mlp_in=(3, 4), mlp_out=(4, 3))

@@ -37,6 +37,7 @@ def test_the_file_holds_the_checkpoint(tiny, finished, tmp_path):
     ("arguments", "message"),
     [
         (("run", "out.npz"), "must end in .safetensors"),
+        (("run", "no/out.safetensors"), "there is no folder .*/no$"),
         (("runs", "out.safetensors"), "unknown arm 'runs': choose one of run; did you mean 'run'"),
         (("run", "out.safetensors", 7), "unknown seed '7': choose one of 0"),
     ],
@@ -67,6 +68,7 @@ def test_a_bar_counts_the_steps_of_all_runs(tiny, tmp_path, monkeypatch, capsys,
     with progress.of(comparison, tmp_path):
         comparison.train(tmp_path)
     assert counted[-1] == config.steps
+    progress.moved(Run.of(tmp_path, "run", 2), {"step": 4})  # of a group that goes on
     assert (f"/{2 * config.steps} " in drawn.getvalue()) == terminal
     assert "run 2 of 2, run seed 1: done" in capsys.readouterr().out
     with progress.of(comparison, tmp_path):  # continued: all is done

@@ -148,6 +148,28 @@ def test_one_rate_is_no_trial(config, tmp_path):
     assert found == {"default": 2e-3, "fast": 0.1}
 
 
+def test_rates_that_a_workdir_did_not_search_are_refused_before_a_trial(config, tmp_path):
+    """Of arms that were trained at one rate, whether by the same argument or by none."""
+
+    def claimed(**changed):
+        config.update(changed)
+        for stage, folder in quiet(config).stages(tmp_path):
+            stage.checked_claim(folder).write(folder)
+
+    claimed(rates=(2e-3,))
+    with pytest.raises(
+        InputError, match=r"default.optimizer.learning_rate is 0.002 there and 0.003 here"
+    ):
+        claimed(rates=(3e-3,))
+    words = r"arm default of .* was trained at the learning rate 2e-3, which no search from 1e-5, "
+    with pytest.raises(InputError, match=words):
+        claimed(rates=(1e-5, 1e-4))
+    (tmp_path / "config.json").unlink()
+    claimed(rates=())
+    with pytest.raises(InputError, match=r"trained at the learning rate \S+, which no search"):
+        claimed(rates=(1e-2, 1e-9))
+
+
 def test_what_gives_no_rate_is_one_line(config, tmp_path):
     words = r"arm default has no learning rate in .*1e-9, 1e-2 wasn't trained"
     with pytest.raises(InputError, match=words):

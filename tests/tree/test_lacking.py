@@ -168,7 +168,7 @@ def test_layers_of_another_width_than_attention_are_no_mlp_of_it():
     tree |= {f"Block_{i}/Dense_0/kernel": (48, F) for i in (0, 1)}
     tree |= {f"Block_{i}/Dense_1/kernel": (F, 48) for i in (0, 1)}
     tree = {path: shape for path, shape in tree.items() if "bias" not in path}
-    words = r"Dense_1/kernel of shape .* isn't as wide as the attention beside it, 32"
+    words = r"Dense_1/kernel of shape .* aren't as wide as the attention beside them, 32"
     with pytest.raises(InputError, match=words):
         plan(ones(tree), ZeroOut(mlp=True))
 

@@ -1,6 +1,7 @@
 """What would give wrong weights without a word is refused in one line that says why."""
 
 import dataclasses
+import re
 
 import flax.linen as nn
 import jax
@@ -10,9 +11,11 @@ import pytest
 from flax import nnx
 
 import mimetic_jax
-from mimetic_jax import InputError, check, plan, rewrite, zoo
+from mimetic_jax import InputError, Rule, check, plan, rewrite, zoo
+from mimetic_jax.command.expressions import parse_rules
 from mimetic_jax.initializers import identity_gauge
-from mimetic_jax.schemes import Impulse, Mimetic, Scheme, SinCos, Zero
+from mimetic_jax.schemes import Impulse, MeanShift, Mimetic, Scheme, SinCos, Zero, ZeroOut
+from tests.zoo.cases import ones
 
 KEY = jax.random.key(0)
 D, H, K = 24, 2, 12
@@ -200,3 +203,109 @@ def test_a_copy_of_another_part_is_refused(names):
     # Layers of one part may be equal, and so may constants.
     rewrite(KEY, block, Mimetic())
     rewrite(KEY, jax.tree.map(np.zeros_like, tree), Mimetic())
+
+
+class Reversed(nn.Module):
+    """Blocks whose MLP is written as most do it: the last layer is made first, and is Dense_0."""
+
+    inline: bool
+    name_of_attention: str | None
+
+    @nn.compact
+    def __call__(self, x):
+        class MLP(nn.Module):
+            @nn.compact
+            def __call__(self, x):
+                return nn.Dense(D)(nn.gelu(nn.Dense(4 * D)(x)))
+
+        class Block(nn.Module):
+            inline: bool
+            name_of_attention: str | None
+
+            @nn.compact
+            def __call__(self, x):
+                x = x + nn.MultiHeadDotProductAttention(H, name=self.name_of_attention)(x)
+                inline = self.inline and nn.Dense(D)(nn.gelu(nn.Dense(4 * D)(x)))
+                return x + (inline if self.inline else MLP()(x))
+
+        for _ in range(2):
+            x = Block(self.inline, self.name_of_attention)(x)
+        return x
+
+
+@pytest.mark.parametrize("name", [None, "attention"])
+@pytest.mark.parametrize("inline", [False, True])
+def test_the_layers_of_an_mlp_that_linen_made_in_the_other_order(inline, name):
+    """For schemes, and for `check`, which reads W_1 W_2."""
+    params = Reversed(inline, name).init(KEY, jnp.ones((1, 3, D)))["params"]
+    for call in (lambda: plan(params, ZeroOut(mlp=True)), lambda: check(params)):
+        with pytest.raises(InputError, match="are the last and the first layer of an") as error:
+            call()
+        rules = parse_rules(re.search(r"give rules=(.*)$", str(error.value))[1])
+    zeros = {w.path for w in plan(params, ZeroOut(mlp=True), rules=rules) if "mlp_out" in w.role}
+    assert len(zeros) == 4
+    assert all("Dense_0" in path for path in zeros)
+    params["Block_0"] = jax.tree.map(np.array, params["Block_0"])
+    mlp = params["Block_0"] if inline else params["Block_0"]["MLP_0"]
+    mlp["Dense_0"]["kernel"] = -mlp["Dense_1"]["kernel"].T
+    assert check(params, rules=rules)[0].mlp < -0.7
+
+
+def test_rules_are_advised_for_the_layers_in_their_order():
+    tree = {f"block_{i}/mix/{x}/kernel": (D, D) for i in range(2) for x in ("wq", "wk", "wv", "wo")}
+    shapes = {"Dense_0": (4 * D, D), "Dense_1": (D, 4 * D)}
+    tree |= {f"block_{i}/Own_0/{x}/kernel": s for i in range(2) for x, s in shapes.items()}
+    with pytest.raises(InputError, match=r'mlp_rules\(first="Dense_1", second="Dense_0"\)'):
+        plan(ones(tree), MeanShift())
+
+
+def test_an_mlp_alone_whose_first_layer_may_be_the_last():
+    tree = {"Mlp_0/Dense_0/kernel": (4 * D, D), "Mlp_0/Dense_1/kernel": (D, 4 * D)}
+    with pytest.raises(InputError, match="may be the last and the first layer") as error:
+        plan(ones(tree), MeanShift())
+    answers = re.findall(r"rules=(\(.*?zoo.FLAX\))", str(error.value))
+    writes = [plan(ones(tree), MeanShift(), rules=parse_rules(one)) for one in answers]
+    assert [write.path[6:13] for (write,) in writes] == ["Dense_1", "Dense_0"]
+
+
+@pytest.mark.parametrize(
+    "other", ["MultiHeadDotProductAttention_0", "encoder_attention", "cross", "inter_attention"]
+)
+def test_cross_attention_of_another_name_is_not_taken_for_self_attention(other):
+    block = {"self_attn": attention(), other: attention()}
+    tree = {f"layer_{i}": block for i in range(2)}
+    with pytest.raises(InputError, match="don't tell self-attention from cross-attention") as error:
+        plan(tree, Mimetic())
+    rules = parse_rules(re.search("leave one out with rules=(.*)", str(error.value))[1])
+    assert {write.path.split("/")[1] for write in plan(tree, Mimetic(), rules=rules)} == {
+        "self_attn"
+    }
+
+
+@pytest.mark.parametrize("name", ["src_attn", "context_attention", "memory_attn", "cross_mha"])
+def test_other_names_of_cross_attention(name):
+    tree = {f"layer_{i}": {"self_attn": attention(), name: attention()} for i in range(2)}
+    assert {write.path.split("/")[1] for write in plan(tree, Mimetic())} == {"self_attn"}
+
+
+def test_self_attentions_of_one_layer_that_say_so():
+    names = ("self_attention_local", "self_attention_global")
+    tree = {f"layer_{i}": dict.fromkeys(names, attention()) for i in range(2)}
+    assert len(plan(tree, Mimetic())) == 16
+
+
+def test_a_number_of_heads_that_no_attention_has():
+    tree = {"attention": attention(heads=H, groups=1)}
+    for name, count in {"num_heads": 16, "num_kv_heads": 2}.items():
+        with pytest.raises(InputError, match=f"{name} is {count}, and attention/.* holds"):
+            plan(tree, Mimetic(), **{name: count})
+    assert plan(tree, Mimetic(), num_heads=H, num_kv_heads=1)
+
+
+@pytest.mark.parametrize("name", ["cls_embed", "mask_token", "y_embedder/embedding"])
+def test_what_is_added_to_images_makes_no_text_of_their_positions(name):
+    tree = {"block": {"attention": attention()}, "x_proj": jnp.ones((48, D))}
+    tree |= {name: jnp.ones((10, D)), "pos": jnp.ones((1, 64, D))}
+    rules = (Rule("pos", "position", "1 n d"), *zoo.FLAX)
+    with pytest.raises(InputError, match="may be a grid of patches or a line of text"):
+        rewrite(KEY, tree, SinCos(), rules=rules)

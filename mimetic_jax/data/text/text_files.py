@@ -219,6 +219,8 @@ def _drawn(folder: Path, texts: Mapping[Path, str]) -> tuple[list[str], list[str
             if (missing := wanted - sum(map(len, taken.values()))) <= 0:
                 break
             start = _line_end(text, len(text) - missing) if len(text) > 2 * wanted else 0
+            if len(text) - start > 2 * wanted:  # a long file of few lines is for training
+                continue
             if start < len(text):
                 taken[file] = text[start:]
                 del left[file]

@@ -165,15 +165,18 @@ class ImageTask(Task):
     def data_statistics(
         self, schemes: Iterable[Scheme], load: Callable[[], Any] | None = None
     ) -> dict[str, Any]:
-        """The covariance of the patches of up to 10,000 training images, as the model gets them.
+        """The covariance of the patches of training images, as the model gets them: of up to 10,000
+        of them at 64 pixels, fewer of larger ones.
 
         Images that stream from disk have none: `Whitened` then takes that of natural images.
         """
         patch = getattr(self.model.module, "patch", None)
-        if patch is None or load is None or self.info.streamed:
+        if patch is None or self.info.streamed:
             return {}
         if not any(isinstance(scheme, Whitened) for scheme in inside(schemes)):
             return {}
+        if load is None:
+            return {"covariance": np.eye(patch * patch * self.info.image_shape[-1])}
         return {"covariance": _covariance(self, load(), patch)}
 
     def loss(
@@ -239,10 +242,16 @@ def _device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> data
     return dataclasses.replace(augmentation, crop_scale=()) if info.streamed else augmentation
 
 
+_MOST_PIXELS = 10_000 * 64**2
+"""Of the images whose patches are whitened, which are in memory as float32 several times."""
+
+
 @functools.lru_cache(maxsize=2)  # all seeds of an arm share it
 def _covariance(task: ImageTask, dataset: Any, patch: int) -> np.ndarray:
     images = dataset.train_images
-    chosen = np.linspace(0, len(images) - 1, min(len(images), 10_000)).astype(int)
+    height, width = images.shape[1:3]
+    most = max(256, min(10_000, _MOST_PIXELS // (height * width)))
+    chosen = np.linspace(0, len(images) - 1, min(len(images), most)).astype(int)
     return patch_covariance(task.view(jnp.asarray(images[chosen])), patch)
 
 

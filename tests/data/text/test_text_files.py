@@ -109,6 +109,20 @@ def test_of_long_files_the_end_is_held_out(tmp_path, monkeypatch):
         assert texts[name] not in train
 
 
+def test_a_long_file_without_line_ends_is_trained_on(tmp_path):
+    """It can't be cut, and whole it would be most of what is tested."""
+    texts = {f"{n}.txt": f"text {n}\n" + TEXT for n in range(12)}
+    size = sum(map(len, texts.values()))
+    corpora = [
+        load_own("text_char", str(write(tmp_path / str(n), {**texts, "min.js": f"{n} " * size})))
+        for n in range(4)
+    ]
+    for corpus in corpora:
+        assert "min.js" not in corpus.notes
+        _, *held_out = (len(written(corpus, split)) for split in SPLITS)
+        assert max(held_out) < size
+
+
 @pytest.mark.parametrize(
     ("files", "missing"),
     [
