@@ -111,26 +111,14 @@ def _large(steps: int, first: tuple[float, ...], *arms: str) -> Row:
 
 
 _HALF = ("half", "norm_matched_half")
-_WHITENED = (
-    "sincos",
-    "permuted_whitened",
-    "whitened",
-    "mimetic_zero_mlp",
-    "whitened_mimetic_zero_mlp",
-)
-_AT_ONE_RATE = (
-    *("zero_mlp", "whitened_zero_mlp", "whitened_zero_mlp_noise"),
-    *("norm_matched_whitened_zero_mlp", "permuted_whitened_zero_mlp"),
-    *("norm_matched_whitened_mimetic_zero_mlp", "permuted_whitened_mimetic_zero_mlp"),
-)
-"""Which parts of whitened_mimetic_zero_mlp gain, and whether more than their controls."""
 _AT_OWN_RATES = (
     *("sincos", "impulse", "whitened", "zero_mlp"),
     *(f"{control}whitened_zero_mlp" for control in _CONTROLS),
     *(f"whitened_{attention}_zero_mlp" for attention in ("mimetic", "impulse")),
     "whitened_zero_mlp_noise",
 )
-"""The same parts, and impulses in the place of mimetic attention."""
+"""Which parts of the recommended start gain, and whether more than their controls; mimetic and
+impulse attention on top."""
 _SHOWN = (
     "sincos",
     *(f"{control}whitened_zero_mlp" for control in _CONTROLS),
@@ -200,34 +188,6 @@ TABLES = {
         ),
         doubt="one rate, the best of 1e-3, 2e-3, 4e-3 and 8e-3 for the default and of 4e-3 and "
         "8e-3 for counts, by one trial seed; no dropout",
-    ),
-    "first_images": Table.of(
-        "patches whitened: images of CIFAR-10, crop and flip, 64 tokens, mean pooling, Flax's "
-        "initialization",
-        cifar10_vit,
-        Row(
-            "10,000 images, width 64, depth 4, 2 epochs",
-            {"width": 64, "depth": 4, "heads": 4, "patch": 4, "epochs": 2, "randaugment": ""},
-            arms=(*_WHITENED, "mimetic", "whitened_mimetic"),
-            fields={"optimizer.learning_rate": 4e-3},
-        ),
-        Row(
-            "5,000 images, width 48, depth 2, 20 epochs",
-            _TWO_LAYERS,
-            arms=(*_WHITENED, *_AT_ONE_RATE),
-            fields={
-                "data.subset": 0.1,
-                "optimizer.learning_rate": 3e-3,
-                "optimizer.schedule": "cosine",
-                "optimizer.warmup": 156,
-                "log_every": 312,
-            },
-        ),
-        fields={**_RECIPE, "model.base": "flax", "batch": 64},
-        controls=(),
-        seeds=tuple(range(5)),
-        doubt="one rate for all arms of a row: in row 1 the default's best of 1e-3, 2e-3 and 4e-3 "
-        "by one trial seed, in row 2 the best of league/long_images, with learned positions",
     ),
     "small_images": Table.of(
         "a small vision transformer on 5,000 images of CIFAR-10, crop and flip, at own rates: "

@@ -158,8 +158,10 @@ def check_order(tree: Tree, block: str) -> None:
     first, second = (tree.blocks[block].get(role) for role in ("mlp_in", "mlp_out"))
     if not (first and second and first.fits and second.fits and zoo.has_rule(first.rule)):
         return
+    if "Dense_" not in first.rule.path or second.axes != first.axes:
+        return
     (d, f), width = (first.axes[axis] for axis in "df"), _width_beside(tree, block)
-    if "Dense_" not in first.rule.path or width == d or second.axes != first.axes:
+    if width == d:
         return
     shapes = f"{first.path} of shape {first.shape} and {second.path} of shape {second.shape}"
     if width not in (None, f):
