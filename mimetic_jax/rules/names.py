@@ -49,7 +49,7 @@ _POSITIONS = re.compile("pos|wpe", re.IGNORECASE)
 _TOKENS = re.compile(r"(^|[/._])(wte|tok|vocab|shared)|(^|[/.])emb(?=[/.]|$)|embed", re.IGNORECASE)
 
 _NO_TEXT = re.compile(
-    r"(?i)(^|[/._])(cls|class|dist|mask|reg|registers?|labels?|y)_?(tok|emb)", re.IGNORECASE
+    r"(^|[/._])(cls|class|dist|mask|reg|registers?|labels?|y)_?(tok|emb)", re.IGNORECASE
 )
 """Tokens that are added to images, and the embedding of classes of a diffusion model."""
 
