@@ -133,7 +133,7 @@ def test_a_table_fits_a_page():
 
 def test_a_table_names_its_default_and_has_rows_that_were_trained_both_ways_as_printed(results):
     page = shown.filled("<!-- table: attention -->\n<!-- end -->", results)
-    assert re.search(r"1\. 96/6/3 .* 84\.75 → 87\.90 \| 88\.33 ± 0\.08 \(2\)", page)
+    assert re.search(r"1\. 96/6/3 .* 84\.75 → 87\.90 \| +\| 88\.33 ± 0\.08 \(2\)", page)
     assert "Ours of table1 are scaled down" not in page
     page = shown.filled("<!-- table: questions/large -->\n<!-- end -->", results)
     assert "The default is PyTorch's initialization" in page
@@ -156,4 +156,4 @@ def test_closing_a_table_keeps_its_page(results, tmp_path, monkeypatch):
     assert "NVIDIA H100" in about
     assert "today/large" in about
     with pytest.raises(InputError, match="has no lines"):
-        shown.close("attention/table2", results)
+        shown.close("attention/table3", results)
