@@ -48,6 +48,10 @@ class Machine:
         # XLA ends a process whose devices wait 40 seconds for each other: eight on a busy core do.
         patient = "--xla_cpu_collective_call_terminate_timeout_seconds=300"
         flags = f"--xla_force_host_platform_device_count={devices} {patient}"
+        # A collective blocks a thread of XLA's pool until all its devices came, and a device may
+        # start two at once. Of jaxlib 0.10 the pool has a thread for each device or core only, so
+        # that all may wait for a device that finds no thread: five of six runs stood still.
+        threads = str(4 * devices)
         self.logs = [self.folder / f"{number}.log" for number in range(count)]
         running = []
         for number, (command, path) in enumerate(zip(commands, self.logs, strict=True)):
@@ -57,7 +61,7 @@ class Machine:
                     subprocess.Popen(
                         [sys.executable, ROOT / "main.py", *joined, *command],
                         cwd=folders[number] if folders else ROOT,
-                        env=self.environment | {"XLA_FLAGS": flags},
+                        env=self.environment | {"XLA_FLAGS": flags, "NPROC": threads},
                         stdout=log,
                         stderr=log,
                     )
