@@ -92,13 +92,20 @@ def parent(path: str) -> str:
 def above(path: str) -> list[str]:
     """A path, with "/" between its names, and those of what it is in, up to the root.
 
-    Attention and MLP of a block have one of the first in common.
-
     >>> above("h.0.attn")
     ['h/0/attn', 'h/0', 'h', '']
     """
     names = path.replace(".", "/").split("/") if path else []
     return ["/".join(names[:count]) for count in range(len(names), -1, -1)]
+
+
+def meeting(path: str, kind: str) -> list[str]:
+    """Where an attention or MLP may meet the other of its layer, the nearest place first.
+
+    >>> meeting("h.0.attn.self", "attention"), meeting("h.0.mlp", "mlp")
+    (['h/0/attn/self', 'h/0/attn', 'h/0'], ['h/0/mlp', 'h/0'])
+    """
+    return above(path)[: 3 if kind == "attention" else 2]
 
 
 def is_layer(path: str) -> bool:

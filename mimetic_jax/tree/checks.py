@@ -189,11 +189,11 @@ def check_order(tree: Tree, block: str) -> None:
 
 def _width_beside(tree: Tree, block: str) -> int | None:
     """The width of the attention in the layer of an MLP's block; None if none or several are."""
-    for place in paths.above(block)[:2]:
+    for place in paths.meeting(block, "mlp"):
         widths = {
             leaf.axes["d"]
             for other, leaves in tree.blocks.items()
-            if place in paths.above(other)[:3]
+            if place in paths.meeting(other, "attention")
             for role, leaf in leaves.items()
             if role in ATTENTION and leaf.fits
         }

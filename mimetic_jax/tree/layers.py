@@ -53,10 +53,11 @@ def paired(views: Iterable[View]) -> list[dict[str, View]]:
     """Each attention with the MLP of its block, and MLPs of other blocks alone, sorted by path."""
     attention = [view for view in views if _has_product("attention", view[2])]
     mlps = {view[:2]: view for view in views if _has_product("mlp", view[2])}
-    by_place = {(place, at[1]): at for at in mlps for place in paths.above(at[0])[:2]}
+    by_place = {(place, at[1]): at for at in mlps for place in paths.meeting(at[0], "mlp")}
     layers = []
     for view in attention:
-        near = (by_place.get((place, view[1])) for place in paths.above(view[0])[:3])
+        places = paths.meeting(view[0], "attention")
+        near = (by_place.get((place, view[1])) for place in places)
         beside = next((at for at in near if at in mlps), None)
         layers.append({"attention": view} | ({"mlp": mlps.pop(beside)} if beside else {}))
     layers += [{"mlp": view} for view in mlps.values()]
