@@ -151,10 +151,11 @@ class Whitened(Scheme):
         which = "all" if self.share == 1 else f"a share of {self.share:g} of the"
         if context.covariance is not None:
             return f"Whitened whitens {which} components of the covariance that is given"
+        rows, columns, channels, _ = block.shapes["patch"]
         return (
-            f"Whitened whitens {which} components of patches of natural images: give covariance="
-            "weights.patch_covariance(images, patch), of images as the model gets them, "
-            "normalized, for those of your images"
+            f"Whitened whitens {which} components of patches of {rows} x {columns} x {channels} of "
+            "natural images: give covariance=weights.patch_covariance(images, patch), of images as "
+            "the model gets them, normalized, for those of your images"
         )
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
