@@ -10,7 +10,7 @@
         --data_dir=DIR --workdir=runs/widths -- --config.model.dtype=bfloat16
 
 Without a name: every table and figure. With the name of a table and --list: its rows, their
-published numbers, and how many seeds are done. With the name of a table, of a figure or of a paper:
+published numbers, what is doubtful in them, and how many seeds are done. With the name of a table, of a figure or of a paper:
 train what the results lack, then show published and ours side by side, or draw the figure. With a
 config file: the same for rows of your own, each with arguments of that file; their lines are in
 WORKDIR/results, unless --results names another folder. --small scales rows to what one CPU trains

@@ -337,6 +337,7 @@ def rows_listed(name: str, results: ResultStore) -> Iterator[str]:
             ", ".join(f"{arm} {value:g}" for arm, value in published) or "no number",
             state(row, results) or (f"needs {row.needs}" if row.needs else "not run"),
             f"small: {small[row.number].removeprefix('done, ')}" if small.get(row.number) else "",
+            f"doubt: {row.doubt}" if row.doubt else "",
         )
         yield f"  {row.number:>2} {row.label}: {'; '.join(filter(None, parts))}"
     sizes: dict[str, list[str]] = defaultdict(list)
@@ -344,6 +345,8 @@ def rows_listed(name: str, results: ResultStore) -> Iterator[str]:
         sizes[row.small.says if row.small else ""].append(str(row.number))
     for says, numbers in sizes.items():
         yield f"  --small, row{'s' * (len(numbers) > 1)} {', '.join(numbers)}: {says}"
+    if own.doubt:
+        yield f"  doubt: {own.doubt}"
 
 
 def state(row: Row, results: ResultStore) -> str:

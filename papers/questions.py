@@ -80,7 +80,7 @@ def _paper(base: str) -> Row:
 
 _TODAY = "GPT 64/2 with rotary positions, RMSNorm, SwiGLU and QK norm"
 _GPT_64 = {"width": 64, "depth": 2, "length": 64, "steps": 400}
-_ONE_TRIAL = Ladder((4e-3, 8e-3), trials=(100,))
+_ONE_TRIAL = Ladder((4e-3, 8e-3))
 _LOG_P = ("default", "log_p")
 _CONTROLS = ("norm_matched_", "permuted_", "")
 _SIZES = (*_LOG_P, "counts", "counts_std_25", *(f"{c}counts_std_100" for c in _CONTROLS))
@@ -105,7 +105,7 @@ def _wikitext(steps: int) -> Row:
 
 def _large(steps: int, first: tuple[float, ...], *arms: str) -> Row:
     """A language model of today at its own rate, which one trial seed chose."""
-    ladder = Ladder(first, trials=(100,))
+    ladder = Ladder(first)
     arguments = {"text": "source", "steps": steps}
     return Row(f"{steps:,} steps", arguments, arms=("default", *arms), ladder=ladder)
 
@@ -136,7 +136,7 @@ _FEW = {
     "log_every": 312,
     "eval.every": 312,
 }
-_RATES_OF_FEW = Ladder((1.5e-3, 3e-3, 6e-3), trials=(100,))
+_RATES_OF_FEW = Ladder((1.5e-3, 3e-3, 6e-3))
 _FEW_IMAGES = Row(
     "ViT, 20 epochs",
     _TWO_LAYERS,
@@ -223,7 +223,7 @@ TABLES = {
         map(_base, _BASES),
         controls=(),
         seeds=tuple(range(5)),
-        ladder=Ladder((5e-4, 1e-3, 2e-3)),
+        ladder=Ladder((5e-4, 1e-3, 2e-3), trials=tuple(range(100, 105))),
     ),
     "paper_bases": Table(
         "row 1 of the self-attention paper's table 1 by the default: 96/6/3, its recipe, CIFAR-10",

@@ -4,9 +4,9 @@ A table of our own is an entry of `TABLES` in papers/questions.py, whose rows na
 `get_config` of a module of configs/, arms, and what differs from the table's.
 
 Arms are named in configs/arms.py; norm_matched_NAME and permuted_NAME are the controls of NAME, and
-tables find them by these names. `python launch/reproduce.py questions/first --data_dir=DIR` trains
-what has no line yet. For a page, `<!-- table: questions/first -->` and `<!-- end -->` in docs/,
-then a second command, `python launch/reproduce.py --docs`.
+tables find them by these names. `python launch/reproduce.py questions/first_scale --data_dir=DIR`
+trains what has no line yet. For a page, `<!-- table: questions/first_scale -->` and `<!-- end -->`
+in docs/, then a second command, `python launch/reproduce.py --docs`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SHORT: Fields = {
 }
 """400 steps of 64 images: what a CPU trains in a minute."""
 
-OWN_RATES = Ladder((1e-3, 2e-3, 4e-3), trials=(100,))
+OWN_RATES = Ladder((1e-3, 2e-3, 4e-3))
 """Of rows that are scaled down."""
 
 
@@ -235,9 +235,8 @@ class Figure:
     Attributes:
         draw: name of a function in `mimetic_jax.analysis.figures`.
         options: its arguments; "examples" is the number of test examples of a figure of networks.
-        rows: what must have been trained for it, each with its config file unless `table` has one;
-            none for a figure that needs no training, or whose rows are those of `table`.
-        table: name of the table whose config, fields and controls the rows share.
+        rows: what must have been trained for it; none if it needs no training, or has a `table`.
+        table: name of the table whose runs it draws.
         starts: networks that are drawn as they start; those that need a file, if it is given.
         needs: what it takes beside that, such as pretrained weights; empty if nothing.
     """

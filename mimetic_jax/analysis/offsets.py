@@ -89,7 +89,7 @@ def draw(
     maps: Mapping[str, Sequence[np.ndarray]],
     grid: tuple[int, int],
     *,
-    layers: Sequence[int] = (),
+    layers: Sequence[int],
 ) -> list[AnyPath]:
     """Draw attention between patches: columns are labels × heads, two rows a layer.
 
@@ -97,13 +97,11 @@ def draw(
     one color scale. Above each column's panels stand hit and mass of the averaged map, for the
     offset that the released order gives to the head, impulse or not: see `analysis.offsets.hits`.
 
-    Maps are [H, N, N] per label and layer, of `attention_maps`, with as many heads for all labels;
-    layers are the first, the middle and the last unless given.
+    Maps are [H, N, N] per label and layer, of `attention_maps`, with as many heads for all labels.
 
     Reference: Structured Initialization for Vision Transformers, figures 3 and 6.
     """
     depth = min(map(len, maps.values()))
-    layers = layers or sorted({1, (depth + 1) // 2, depth})
     drawn = {label: style.by_layer(layers, all_, label) for label, all_ in maps.items()}
     heads = [(label, head) for label, all_ in maps.items() for head in range(len(all_[0]))]
     seen = {

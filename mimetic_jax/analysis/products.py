@@ -15,7 +15,10 @@ from mimetic_jax.analysis.capture import networks
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.files import AnyPath
-from mimetic_jax.tree.rewrite import blocks
+from mimetic_jax.trained.pairs import layer_pairs
+from mimetic_jax.tree.layers import views
+from mimetic_jax.tree.options import of_tree
+from mimetic_jax.tree.tree import Tree
 
 
 def analyze(comparison: Comparison, workdir: AnyPath) -> str:
@@ -52,22 +55,14 @@ def head_products(params: Any, clip: int = 64, **options: Any) -> list[HeadProdu
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
     """
-    products = []
-    for _, _, block in blocks(params, **options):
-        if not {"query", "key", "value", "out"} <= block.keys():
-            continue
-        query, key, value, out = (
-            np.asarray(block[role]) for role in ("query", "key", "value", "out")
-        )
-        group = query.shape[1] // key.shape[1]
-        key, value = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
-        products.append(
-            HeadProducts(
-                np.einsum("dhk,ehk->hde", query[:clip], key[:clip]),
-                np.einsum("dhk,hke->hde", value[:clip], out[..., :clip]),
-            )
-        )
-    return products
+    tree = Tree(params, **of_tree(options))
+    layers = layer_pairs(tree, views(tree), effective=False)
+    factors = [(layer.query_key, layer.by_head) for layer in layers]
+    return [
+        HeadProducts(*(x.left[:, :clip] @ x.right[:, :clip].swapaxes(1, 2) for x in pairs if x))
+        for pairs in factors
+        if all(pairs)
+    ]
 
 
 def draw(

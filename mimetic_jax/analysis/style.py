@@ -181,7 +181,7 @@ def matrix_rows(labels: Sequence[Any], matrix: np.ndarray) -> Iterator[list[Any]
 
 
 def by_layer(layers: Sequence[int], items: Sequence[Any], label: str) -> dict[int, Any]:
-    """Items by the number of their layer, from 1; all of them if none is chosen.
+    """Items by the number of their layer, from 1.
 
     Example:
         >>> by_layer((1, 3), ["first", "second", "third"], "default")
@@ -191,7 +191,7 @@ def by_layer(layers: Sequence[int], items: Sequence[Any], label: str) -> dict[in
     for number in layers:
         if number not in numbered:
             raise InputError(f"{label} has layers 1 to {len(items)}: there is no layer {number}")
-    return {number: numbered[number] for number in layers or numbered}
+    return {number: numbered[number] for number in layers}
 
 
 def of_depth(layers: Sequence[int], depth: int) -> str:

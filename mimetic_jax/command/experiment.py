@@ -64,6 +64,8 @@ _TENSORBOARD = flags.DEFINE_string(
 _WHAT = flags.DEFINE_string(
     "what", "products", "; ".join(f"{name}: {help}" for name, help in ANALYSES.items()) + "."
 )
+_ONLY_FOR = {"tensorboard": ["train"], "what": ["analyze"], "target": ["compile", "plan"]}
+"""The modes that a flag is for."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -76,14 +78,11 @@ def main(argv: Sequence[str]) -> None:
     check_given("--config", _CONFIG.value)
     check_given("--workdir", _WORKDIR.value)
     check_given("--tensorboard", _TENSORBOARD.value)
-    if _TENSORBOARD.value and _MODE.value != "train":
-        raise InputError(f"--tensorboard is for train, not for {_MODE.value}")
-    if flags.FLAGS["what"].present and _MODE.value != "analyze":
-        raise InputError(f"--what is for analyze, not for {_MODE.value}")
+    for name, modes in _ONLY_FOR.items():
+        if flags.FLAGS[name].present and _MODE.value not in modes:
+            raise InputError(f"--{name} is for {' and '.join(modes)}, not for {_MODE.value}")
     if _WHAT.value not in ANALYSES:
         raise unknown("analysis", _WHAT.value, ANALYSES)
-    if _TARGET.value and _MODE.value not in ("compile", "plan"):
-        raise InputError(f"--target is for compile and plan, not for {_MODE.value}")
     if _MODE.value == "compile" and not _TARGET.value:
         raise InputError("--mode=compile and --target, such as h200 or v5e:4x4, go together")
     # JAX and Orbax log their phases at INFO; what they log as errors they also raise.

@@ -82,16 +82,14 @@ def rewrite_file(argv: Sequence[str]) -> None:
         positional.check_config(config)
     if config.others:
         print(f"config.json has {', '.join(config.others)}: no scheme counts them")
+    described: dict[str, Any] = dict(given)
     given["grid"] = options.grid
     if (how := counted_for(as_tuple(scheme))) and options.tokens:
-        given["counts"] = _counts(options.tokens, tensors, how, given)
+        given["counts"] = _counts(options.tokens, tensors, how, described)
     planned = plan(tensors, scheme, **given)
     print(planned, flush=True)
     if options.dry_run:
         return
-    described: dict[str, Any] = {
-        name: given[name] for name in ("num_heads", "num_kv_heads", "rules")
-    }
     if not options.overwrite_trained:
         _check_fresh(options.file, tensors, described)
     with _beside(options.out) as unfinished:
@@ -374,8 +372,7 @@ def _add_tokens(parser: argparse.ArgumentParser, purpose: str) -> None:
 def _counts(file: str, tensors: Mapping[str, Any], how: Any, given: Mapping[str, Any]) -> csr_array:
     """The counts of the tokens of a file, for the vocabulary that the tensors have."""
     path = existing(pathlib.Path(file))
-    options = {name: given[name] for name in ("num_heads", "num_kv_heads", "rules")}
-    shapes = [block.shapes for _, _, block in blocks(tensors, **options)]
+    shapes = [block.shapes for _, _, block in blocks(tensors, **given)]
     vocab = next((roles["embedding"][0] for roles in shapes if "embedding" in roles), 0)
     tokens = token_ids(path, vocab)
     # Without an embedding the scheme says what is missing.

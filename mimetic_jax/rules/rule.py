@@ -23,6 +23,7 @@ import jax
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.typed import COUNT, check_fields
 from mimetic_jax.rules.layout import FUSED, QUERY_HEADS, Layout
+from mimetic_jax.rules.paths import parent
 
 ROLES = {
     "query": "d h k",
@@ -318,7 +319,7 @@ def _has(paths: Collection[str], block: str, name: str) -> bool:
     if name.startswith("!"):
         return not _has(paths, block, name[1:])
     while name.startswith("../"):
-        block, name = re.sub("(^|[/.])[^/.]*$", "", block), name[3:]
+        block, name = parent(block), name[3:]
     prefix = (block, name) if block else (name,)
     return "/".join(prefix) in paths or ".".join(prefix).replace("/", ".") in paths
 

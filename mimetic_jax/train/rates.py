@@ -62,7 +62,7 @@ class Ladder:
     """
 
     first: tuple[float, ...]
-    trials: tuple[int, ...] = tuple(range(100, 105))
+    trials: tuple[int, ...] = (_FIRST_SEED,)
 
     @functools.cached_property
     def rates(self) -> tuple[float, ...]:

@@ -72,16 +72,22 @@ def make_schedule(
         return _kentaroy_cosine(steps, final, steps_per_epoch)
     if name == "triangle":
         return _triangle(steps)
-    if name == "timm_cosine":
-        return _timm_cosine(steps - cooldown, warmup, warmup_from, final, steps_per_epoch)
-    decaying = steps - cooldown - warmup
+    by_epoch = name == "timm_cosine"
+    unit = steps_per_epoch if by_epoch else 1
+    if warmup % unit:
+        raise InputError(
+            f"{warmup} warm-up steps are not whole epochs of {unit} steps, which timm_cosine needs"
+        )
+    warming_units, start = warmup // unit, 0 if by_epoch else warmup
+    decaying = (steps - cooldown - start) / unit
 
     def schedule(peak: Rate, step: Step) -> jax.Array:
-        warming = warmup_from + (peak - warmup_from) * step / max(warmup, 1)
+        at = step // unit
+        warming = warmup_from + (peak - warmup_from) * at / max(warming_units, 1)
         if name == "constant":
-            return jnp.where(step < warmup, warming, peak)
-        decayed = final + (peak - final) * _half_cosine((step - warmup) / decaying)
-        return jnp.where(step < warmup, warming, decayed)
+            return jnp.where(at < warming_units, warming, peak)
+        left = (1 + jnp.cos(math.pi * jnp.minimum((at - start) / decaying, 1))) / 2
+        return jnp.where(at < warming_units, warming, final + (peak - final) * left)
 
     return schedule
 
@@ -102,30 +108,6 @@ def _kentaroy_cosine(steps: int, final: float, steps_per_epoch: int) -> Schedule
         return final + (peak - final) * (1 + jnp.cos(math.pi * done)) / 2
 
     return schedule
-
-
-def _timm_cosine(
-    steps: int, warmup: int, warmup_from: float, final: float, steps_per_epoch: int
-) -> Schedule:
-    if warmup % steps_per_epoch:
-        raise InputError(
-            f"{warmup} warm-up steps are not whole epochs of {steps_per_epoch} steps, "
-            "which timm_cosine needs"
-        )
-    epochs, warmup_epochs = steps / steps_per_epoch, warmup // steps_per_epoch
-
-    def schedule(peak: Rate, step: Step) -> jax.Array:
-        epoch = step // steps_per_epoch
-        warming = warmup_from + (peak - warmup_from) * epoch / max(warmup_epochs, 1)
-        decayed = final + (peak - final) * _half_cosine(epoch / epochs)
-        return jnp.where(epoch < warmup_epochs, warming, decayed)
-
-    return schedule
-
-
-def _half_cosine(done: Rate) -> jax.Array:
-    """From 1 to 0 as `done` goes from 0 to 1, where it stays."""
-    return (1 + jnp.cos(math.pi * jnp.minimum(done, 1))) / 2
 
 
 def scaled_rate(rate: float, batch: int, base_batch: int, rule: Scaling = "linear") -> float:

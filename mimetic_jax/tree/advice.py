@@ -268,7 +268,7 @@ def stated(leaf: Leaf) -> str:
 
 def other_order(leaf: Leaf, block: str) -> str:
     """The rule by which a leaf holds the heads in the other order, or a query the other scale."""
-    rule, name = leaf.rule, re.sub("[/.]", "/", leaf.path.removeprefix(block).lstrip("/."))
+    rule, name = leaf.rule, leaf.path.removeprefix(block).lstrip("/.").replace(".", "/")
     role = rule.role if isinstance(rule.role, tuple) else leaf.role
     orders = ("three h", "h three")
     layout = rule.layout

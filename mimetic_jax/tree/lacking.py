@@ -73,7 +73,8 @@ def _lacking(tree: Tree, scheme: Scheme) -> Iterator[tuple[frozenset[str], list[
         having = [block for block, roles in blocks.items() if asked & roles.keys()]
         layers = [block for block in attention if block not in having]
         if kind == _MLP:
-            layers = [block for block in attention if not _within(having, _places(tree, [block]))]
+            places = zip(attention, _places(tree, attention), strict=True)
+            layers = [block for block, place in places if not _within(having, [place])]
         elif not attention and not mixed:
             layers = [block for block, roles in blocks.items() if _MLP & roles.keys()]
         if having:
@@ -87,9 +88,9 @@ def _lacking(tree: Tree, scheme: Scheme) -> Iterator[tuple[frozenset[str], list[
 
 def _places(tree: Tree, blocks: Iterable[str]) -> list[str]:
     """The layers that blocks are in: a numbered block with the names of modules in it is one."""
-    places = []
+    places, described = [], tree.with_read_only().blocks
     for block in blocks:
-        leaf = next(iter(tree.with_read_only().blocks[block].values()))
+        leaf = next(iter(described[block].values()))
         inside = re.sub(r"[/.](kernel|weight|bias|[wb])$", "", leaf.path.removeprefix(block))
         whole = block[-1:].isdecimal() and re.search(r".[/.]", inside)
         places.append(paths.above(block)[0 if whole or not block else 1])

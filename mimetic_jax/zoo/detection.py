@@ -8,11 +8,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.rules.rule import Rule, find_rule
+from mimetic_jax.rules.rule import ATTENTION, Rule, find_rule
 
 _PAIRS = ({"query", "key"}, {"value", "out"})
-_DRAWN = frozenset().union(*_PAIRS)
-_ATTENTION = _PAIRS[0] | _PAIRS[1]
 
 _Shapes = Sequence[tuple[str, tuple[int, ...]]]
 _Leaves = tuple[tuple[str, tuple[int, ...]], ...]
@@ -58,11 +56,11 @@ def _whole_layers(described: Mapping[str, Rule]) -> list[str]:
     """The leaves to draw in layers of which all are described."""
     layers: dict[str | None, dict[str, frozenset[str]]] = defaultdict(dict)
     for path, rule in described.items():
-        layers[rule.block(path)][path] = _DRAWN & set(rule.roles)
+        layers[rule.block(path)][path] = frozenset(ATTENTION).intersection(rule.roles)
     return [
         path
         for leaves in layers.values()
-        if frozenset().union(*leaves.values()) == _ATTENTION
+        if frozenset().union(*leaves.values()) == set(ATTENTION)
         for path, roles in leaves.items()
         if roles
     ]
@@ -93,7 +91,7 @@ def _one_width(leaves: _Leaves, described: Mapping[str, Rule]) -> bool:
     """Whether the kernels of each attention layer, read by their rules, have the same width."""
     widths = defaultdict(set)
     for path, shape in leaves:
-        if path in described and _ATTENTION & set((rule := described[path]).roles):
+        if path in described and set(ATTENTION) & set((rule := described[path]).roles):
             inputs, outputs = rule.matrix
             axes = outputs if rule.role == "out" else inputs
             widths[rule.block(path)].add(math.prod(shape[axis] for axis in axes))

@@ -124,7 +124,7 @@ def _axis_names(node: Any) -> tuple[str, ...]:
 def _rule(
     array: _Array, block: str, role: str | tuple[str, ...], axes: Iterable[str], **options: Any
 ) -> Rule:
-    path = re.sub("[/.]", "/", array.path.removeprefix(block).lstrip("/."))
+    path = array.path.removeprefix(block).lstrip("/.").replace(".", "/")
     within = rf"^{numbered(block)}$"
     return Rule(path, role, " ".join(axes), within=within, exclude=CROSS_ATTENTION, **options)
 

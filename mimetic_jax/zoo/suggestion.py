@@ -70,11 +70,8 @@ def suggestion(
         start = f"{block}{path[len(block)]}{name}" if block else name
         layer = re.fullmatch(r"((?:[/.]\d+)?)(?:[/.](\w+))?", path.removeprefix(start))
         if kind and layer and len(shape) > 1 and layer[2] != "bias":
-            kernel, bias = layer[2] or "", ""
-            if kernel:
-                prefix = path.removesuffix(kernel)
-                inside = (one.removeprefix(prefix) for one in shapes if one.startswith(prefix))
-                bias = next((one for one in inside if one != kernel), "")
+            kernel = layer[2] or ""
+            bias = _beside(path.removesuffix(kernel), kernel, shapes)
             described = f"{name}{layer[1]}".replace(".", "/"), kernel, shape, bias
             blocks[block].setdefault(kind, described)
     for block, layers in blocks.items():
@@ -120,16 +117,9 @@ def mlp_call(
             if narrows and first == "Dense_0":  # the last layer may be made first
                 layers, narrows = layers[::-1], False
             options = dict(zip(("first", "second", "gate"), layers, strict=False))
-            if kernel != "kernel":
-                options["kernel"] = kernel
             layer = f"{found[1]}{others[0]}{found[2].removesuffix(kernel)}"
-            biases = (path.removeprefix(layer) for path in shapes if path.startswith(layer))
-            if (
-                kernel
-                and (bias := next((one for one in biases if one != kernel), "bias")) != "bias"
-            ):
-                options["bias"] = bias
             stated = [f'{name}="{value}"' for name, value in options.items()]
+            stated += _leaves(kernel, _beside(layer, kernel, shapes))
             if narrows:
                 stated.append("transposed=True")
             if len(shape) == 3:
@@ -250,7 +240,7 @@ def _patches(leaves: Iterable[Leaf]) -> Iterator[tuple[str, str]]:
 
 def numbered(path: str) -> str:
     """A regular expression for a path and for those that differ in the numbers of layers."""
-    return re.sub(r"(^|[/_])\d+", r"\1\\d+", re.sub("[/.]", "/", path))
+    return re.sub(r"(^|[/_])\d+", r"\1\\d+", path.replace(".", "/"))
 
 
 def _apart(
@@ -271,7 +261,7 @@ def _apart(
         return ""
     storage, sizes = fitting[0]
     stated = [f'{role}="{name}"' for role, name in apart.items()]
-    stated += _leaves(layers["out"])
+    stated += _leaves(*layers["out"][1::2])
     stated += [f"{flag}={value}" for flag, value in storage.items()]
     call = given([f"attention_rules({', '.join([*stated, *options])})", *others], beside)
     if "flat" not in storage:
@@ -283,9 +273,14 @@ def _apart(
     return call
 
 
-def _leaves(layer: _Layer) -> list[str]:
+def _beside(layer: str, kernel: str, among: Iterable[str]) -> str:
+    """The name of another leaf in a kernel's layer; "" if there is none, or the kernel has none."""
+    inside = (path.removeprefix(layer) for path in among if path.startswith(layer))
+    return next((name for name in inside if name != kernel), "") if kernel else ""
+
+
+def _leaves(kernel: str, bias: str) -> list[str]:
     """The names of a layer's leaves, if they aren't kernel and bias."""
-    _, kernel, _, bias = layer
     stated = []
     if kernel != "kernel":
         stated.append(f'kernel="{kernel}"')
@@ -314,7 +309,7 @@ def _fused(
     (name, _, shape, _), (out_name, _, out_shape, _) = fused, out
     if len(shape) != 2 or len(out_shape) != 2:
         return ""
-    stated = [f'fused="{name}"', f'out="{out_name}"', *_leaves(out if out[3] else fused)]
+    stated = [f'fused="{name}"', f'out="{out_name}"', *_leaves(*(out if out[3] else fused)[1::2])]
     stated.append("flat=True")
     if shape[0] > shape[1]:
         stated.append("transposed=True")

@@ -231,7 +231,9 @@ def test_a_plan_has_the_last_writer_of_each_leaf():
 def test_a_plan_says_which_covariance_is_taken():
     tree = ones({"patch_embed/kernel": (48, D)})
     [note] = plan(tree, Whitened()).notes
-    assert note.startswith("Whitened whitens a share of 0.2 of the components of patches of 4 x 4 x 3 ")
+    assert note.startswith(
+        "Whitened whitens a share of 0.2 of the components of patches of 4 x 4 x 3 "
+    )
     assert "covariance=weights.patch_covariance(images, patch), of images as the model gets" in note
     for scheme in (Whitened(share=1), NormMatched(Whitened(share=1))):
         [note] = plan(tree, scheme, covariance=weights.natural_covariance(4)).notes

@@ -86,13 +86,16 @@ def random_box(
     return top, left, box_height, box_width
 
 
+_RATIO = (3 / 4, 4 / 3)
+"""Of a box's width to its height, the least and the most: torchvision's."""
+
+
 def resized_crop(
     key: jax.Array,
     image: jax.Array,
     size: tuple[int, ...],
-    scale: tuple[float, ...] = (0.08, 1.0),
-    ratio: tuple[float, ...] = (3 / 4, 4 / 3),
-    interpolation: str = "bilinear",
+    scale: tuple[float, ...],
+    interpolation: str,
 ) -> jax.Array:
     """A box of random area, shape and position, resized: torchvision's `RandomResizedCrop`.
 
@@ -101,7 +104,7 @@ def resized_crop(
     """
     box_key, interpolation_key = jax.random.split(key)
     full_height, full_width, _ = image.shape
-    top, left, height, width = random_box(box_key, full_height, full_width, scale, ratio)
+    top, left, height, width = random_box(box_key, full_height, full_width, scale, _RATIO)
     cubic = _is_cubic(interpolation, interpolation_key)
     rows = _weights(size[0], full_height, top, height, cubic)
     columns = _weights(size[1], full_width, left, width, cubic)

@@ -72,7 +72,7 @@ class Feed:
         """The sums over the whole test set, on the host."""
         raise NotImplementedError
 
-    def sample(self, data: Any, count: int = 1) -> jax.Array:
+    def sample(self, data: Any, count: int) -> jax.Array:
         """The first test examples, as they are stored; fewer if there are fewer."""
         raise NotImplementedError
 

@@ -65,7 +65,7 @@ class ResidentImages(HeldFeed):
         images, labels = test
         return images[numbers], labels[numbers]
 
-    def sample(self, data: HeldData, count: int = 1) -> jax.Array:
+    def sample(self, data: HeldData, count: int) -> jax.Array:
         return data.tests[""][0][0][:count]
 
     def data_bytes(self) -> int:

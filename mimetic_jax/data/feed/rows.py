@@ -87,7 +87,7 @@ class TokenRows(HeldFeed):
             sums[name] = steps.sum(axis=0, dtype=exact)
         return sums
 
-    def sample(self, data: HeldData, count: int = 1) -> jax.Array:
+    def sample(self, data: HeldData, count: int) -> jax.Array:
         tokens = data.tests[""][0]
         count = max(1, min(count, len(tokens) // self.length))
         return tokens[: count * self.length].reshape(count, -1).astype(jnp.int32)

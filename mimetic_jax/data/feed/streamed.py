@@ -85,7 +85,7 @@ class StreamedImages(Feed):
                 total, pending = _added(total, pending), sums
         return _added(total, pending)
 
-    def sample(self, data: StreamedDataset, count: int = 1) -> jax.Array:
+    def sample(self, data: StreamedDataset, count: int) -> jax.Array:
         rows = range(min(count, len(data.test)))
         examples = [eval_example(data.test, self.view, len(rows), 0, row) for row in rows]
         return jnp.asarray(_stacked(examples)[0])
