@@ -10,11 +10,12 @@
         --data_dir=DIR --workdir=runs/widths -- --config.model.dtype=bfloat16
 
 Without a name: every table and figure. With the name of a table and --list: its rows, their
-published numbers, what is doubtful in them, and how many seeds are done. With the name of a table, of a figure or of a paper:
-train what the results lack, then show published and ours side by side, or draw the figure. With a
-config file: the same for rows of your own, each with arguments of that file; their lines are in
-WORKDIR/results, unless --results names another folder. --small scales rows to what one CPU trains
-in minutes; such runs stay apart. --file names the pretrained weights that a row starts from.
+published numbers, what is doubtful in them, and how many seeds are done. With the name of a table,
+of a figure or of a paper: train what the results lack, then show published and ours side by side,
+or draw the figure. With a config file: the same for rows of your own, each with arguments of that
+file; their lines are in WORKDIR/results, unless --results names another folder. --small scales rows
+to what one CPU trains in minutes; such runs stay apart. --file names the pretrained weights that a
+row starts from.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
 interrupted run from its checkpoint. Each finished run appends one line to RESULTS/TABLE.jsonl. A
