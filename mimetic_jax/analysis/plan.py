@@ -9,10 +9,12 @@ import jax
 import numpy as np
 
 from mimetic_jax.base.chips import CHIPS, Target
+from mimetic_jax.base.errors import blaming
 from mimetic_jax.base.table import duration, paragraph
 from mimetic_jax.train import rates
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.start import check_start
 from mimetic_jax.tree.rewrite import Plan
 
 
@@ -39,16 +41,17 @@ def describe(comparison: Comparison, target: Target | None = None) -> str:
         if arm.config.scheme
     }
     lines += _on_the_curve(comparison.arms, plans)
+    starts = {name: _start(name, arm) for name, arm in comparison.arms.items()}
     by_arm = {name: _lines(arm) for name, arm in comparison.arms.items()}
     shared = [
         line for line in next(iter(by_arm.values())) if all(line in x for x in by_arm.values())
     ]
     lines += ["", "every arm" if len(by_arm) > 1 else "the run", *shared]
     for name in comparison.arms:
-        own = [line for line in by_arm[name] if line not in shared]
+        own = [line for line in by_arm[name] if line not in shared] + starts[name]
         if name in plans:
             own += ["  writes:", *(f"  {row}" for row in str(plans[name]).splitlines())]
-        else:
+        elif not starts[name]:
             own.append("  as the model draws it")
         lines += ["", f"arm {name}", *own]
     return "\n".join(paragraph(line, "      ") for line in lines)
@@ -62,6 +65,11 @@ def _seeds(seeds: Sequence[int]) -> str:
     """
     named = ", ".join(map(str, seeds[:4])) + (", ..." if len(seeds) > 4 else "")
     return f"{len(seeds)} {'seeds' if len(seeds) > 1 else 'seed'} ({named})"
+
+
+def _start(name: str, arm: Arm) -> list[str]:
+    with blaming(f"arm {name}"):
+        return [f"  {line}" for line in check_start(arm)]
 
 
 def _lines(arm: Arm) -> list[str]:

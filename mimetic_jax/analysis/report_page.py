@@ -20,6 +20,7 @@ from mimetic_jax.schemes.base import call_of
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import from_json, recorded_arms
 from mimetic_jax.train.rates import format_rate
+from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import grid, remarks
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.files import AnyPath, path_of
@@ -146,11 +147,13 @@ def _facts(config: Mapping[str, Any], comparison: Comparison | str) -> dict[str,
     length = f"{config['epochs']:g} epochs" if config["epochs"] else f"{config['steps']:,} steps"
     model = ", ".join(f"{k} {v}" for k, v in config["model"].items() if k != "name" and v)
     seeds = ", ".join(map(str, config["seeds"]))
-    sources = [] if isinstance(comparison, str) else [x.source for x in comparison.arms.values()]
-    notes = dict.fromkeys(filter(None, (getattr(x.info, "notes", "") for x in sources)))
+    every = [] if isinstance(comparison, str) else comparison.arms.values()
+    of_text = config["task"] == "text"  # of images the records have the numbers
+    infos = [arm.source.info for arm in every]
+    notes = dict.fromkeys(str(x) if of_text else getattr(x, "notes", "") for x in infos)
     data = " from ".join(filter(None, (config["data"]["name"], config["data"].get("dir"))))
     return {
-        "data": "; ".join((data, *notes)),
+        "data": "; ".join((data, *filter(None, notes))),
         "model": f"{config['model']['name']} ({model})" if model else config["model"]["name"],
         "training": f"{length} of {config['batch']} examples; seeds {seeds}",
         "optimizer": f"{optimizer['name']}, {optimizer['schedule']}, "
@@ -166,10 +169,10 @@ def _counts(result: ArmResult) -> dict[str, str]:
         for name in ("examples", "train_examples", "classes")
     )
     counts = {"images": f"{images:,} to train on, of {classes:,} classes"} if images else {}
-    if examples:
-        counts["tests"] = f"on {examples:,} examples"
-        if result.score.scale == 100:
-            counts["tests"] += f"; one of them is {100 / examples:.2g} points"
+    if examples and result.score is ACCURACY:
+        counts["tests"] = f"on {examples:,} images; one of them is {100 / examples:.2g} points"
+    elif examples:
+        counts["tests"] = f"on {examples:,} tokens"
     return counts
 
 

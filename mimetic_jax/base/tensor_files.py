@@ -26,6 +26,8 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     if not path.endswith(".npz"):
         return mapped(path)
     _check_whole(path)
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{path} is no .npz file, or not all of one: it is no whole zip archive")
     try:
         return _read_npz(path)
     except (*_DAMAGED, EOFError, zipfile.BadZipFile, zlib.error) as error:

@@ -6,15 +6,14 @@ import argparse
 import pathlib
 from collections.abc import Sequence
 
-import jax
 import numpy as np
+from absl import logging
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from mimetic_jax.base.errors import InputError, unknown
-from mimetic_jax.rules import paths
-from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.config import from_json
+from mimetic_jax.train.config import arms_of, from_json
+from mimetic_jax.train.start import trained_variables
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import path_of
 from mimetic_jax.train.store.runs import Run
@@ -28,6 +27,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--out", metavar="FILE.safetensors", required=True)
     parser.add_argument("--seed", type=int, help="the first of the configuration unless given")
     given = parser.parse_args(arguments)
+    logging.set_verbosity(logging.FATAL)  # what Orbax logs as errors it also raises
     print(export(given.workdir, given.arm, given.out, given.seed))
 
 
@@ -42,19 +42,14 @@ def export(workdir: str, arm: str, out: str, seed: int | None = None) -> str:
     if not (folder := pathlib.Path(out).absolute().parent).is_dir():
         raise InputError(f"--out={out}: there is no folder {folder}")
     config = from_json(Claim.of(path_of(workdir)).config)
-    comparison = Comparison(config, say=lambda line: None)
-    if arm not in comparison.arms:
-        raise unknown("arm", arm, comparison.arms)
-    seeds = tuple(comparison.config.seeds)
+    if arm not in (arms := arms_of(config)):
+        raise unknown("arm", arm, arms)
+    seeds = tuple(config.seeds)
     if seed is not None and seed not in seeds:
         raise unknown("seed", seed, map(str, seeds))
     run = Run.of(workdir, arm, seeds[0] if seed is None else seed)
-    state = comparison.restored(run)
-    if state is None:
-        raise InputError(f"{run} has no checkpoint in {workdir}")
-    params, _ = paths.flatten(jax.device_get({**state.params, **state.model_state}))
-    tensors = {name: np.asarray(array) for name, array in params}
-    step = int(state.step)
+    step, variables = trained_variables(run)
+    tensors = {path.removeprefix("params/"): np.asarray(x) for path, x in variables.items()}
     try:
         save_file(tensors, out, {"arm": run.arm, "seed": str(run.seed), "step": str(step)})
     except SafetensorError as error:

@@ -85,31 +85,34 @@ def _visible(names: list[str]) -> list[str]:
     return [name for name in names if not name.startswith(".") and name != "__MACOSX"]
 
 
-class NotUTF8(InputError):
-    """A file isn't UTF-8; `line` is the first one that shows it."""
+class NotText(InputError):
+    """A file is no text in UTF-8; `line` is the first one that shows it, `reason` is why."""
 
     def __init__(self, path: Path, line: int, offset: int, byte: int) -> None:
         super().__init__(f"{path}, line {line:,} isn't UTF-8: byte {offset} is {byte:#04x}")
-        self.line = line
+        self.line, self.reason = line, "not UTF-8" if byte else "a zero byte"
 
 
 def parts_of(path: Path, clean: Callable[[str], str] = str) -> Iterator[str]:
     """Yield the text of a file, without a byte order mark, in parts that end at a line end.
 
-    It is UTF-8. Line ends are those of any system: CR LF and CR become LF.
+    It is UTF-8 without a zero byte, which UTF-16 has. Line ends are those of any system: CR LF and
+    CR become LF.
     """
     offset, lines = 0, 1
     try:
         with path.open("rb") as file:
             while part := file.read(_CHUNK) + file.readline():
                 check_no_pointer(path, part)
+                if (zero := part.find(0)) >= 0:
+                    raise UnicodeDecodeError("utf-8", part, zero, zero + 1, "a zero byte")
                 text = _with_line_feeds(part.decode("utf-8"))
                 yield clean(text if offset else text.removeprefix("\ufeff"))
                 offset += len(part)
                 lines += text.count("\n")
     except UnicodeDecodeError as error:
-        lines += _with_line_feeds(part[: error.start].decode("utf-8")).count("\n")
-        raise NotUTF8(path, lines, offset + error.start, part[error.start]) from error
+        lines += _with_line_feeds(part[: error.start].decode("utf-8", "replace")).count("\n")
+        raise NotText(path, lines, offset + error.start, part[error.start]) from error
     except OSError as error:
         raise InputError(f"can't read {path} ({error.strerror})") from error
     if not offset:

@@ -40,7 +40,7 @@ from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
 from mimetic_jax.train.settings import check_settings
-from mimetic_jax.train.start import source_digest
+from mimetic_jax.train.start import check_start, source_digest
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.statistics import visible
 from mimetic_jax.train.store import files
@@ -228,7 +228,8 @@ class Comparison:
     ) -> Claim:
         """Load the data, which must be that of a workdir's runs, and return the claim on it.
 
-        `starting` are runs whose `init_from` must have the weights of before, too.
+        `starting` are runs whose `init_from` must have the weights of before, too, in the sizes of
+        their models.
         """
         self.checked_claim(workdir)  # before what takes time
         if data:
@@ -236,6 +237,9 @@ class Comparison:
         fingerprints = {name: arm.source.fingerprint for name, arm in self.arms.items() if data}
         starts = {self.arms[run.arm].config.init_from for run in starting}
         weights = {path: source_digest(path) or "" for path in starts if path}
+        for name in dict.fromkeys(run.arm for run in starting):
+            with blaming(f"arm {name}" if self.config.arms else ""):
+                check_start(self.arms[name])
         claim = Claim(configs.to_json(self.config), fingerprints, weights)
         with blaming(self.changed(workdir)):
             return self.checked_claim(workdir, claim)

@@ -135,7 +135,7 @@ class Record(Origin, Trained):
         value: what it reached, in the units of tables.
         curve: (step, value) of every evaluation.
         loss: that of the evaluation that counts, by which trials of texts choose a rate.
-        examples: the number of examples of each evaluation.
+        examples: the number of test examples, of a text its test tokens.
         train_examples, classes: the numbers of images that it trained on and of their classes; 0
             for other data, and in lines that are older than these numbers.
         seconds: the time of training, without compilation.

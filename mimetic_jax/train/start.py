@@ -78,7 +78,7 @@ def source_digest(source: str | None) -> str | None:
             f"init_from {start.place} isn't finished: finish it, or name one of its checkpoints, "
             f"{start.place}/checkpoints/STEP"
         )
-    with start.checkpoint() as (checkpoints, step):
+    with _checkpoint(start.run, start.step) as (checkpoints, step):
         record = checkpoints.record(step)
     provenance = record.get("provenance") or record["made"]  # version 0.2.0
     # Training is exact: what made a checkpoint, and what its tests gave, tell its weights.
@@ -114,21 +114,19 @@ class _Source:
             )
         return source
 
-    @contextlib.contextmanager
-    def checkpoint(self) -> Iterator[tuple[Checkpoints, int]]:
-        """The checkpoints of the run, and the step of the one that is named, else of the newest."""
-        none = InputError(f"init_from {self.place} has no checkpoint")
-        if not (folder := self.run.checkpoints).exists():
-            raise none
-        with contextlib.closing(Checkpoints(folder)) as checkpoints:
-            if not (steps := checkpoints.steps()):
-                raise none
-            yield checkpoints, steps[-1] if self.step is None else self.step
-
     @property
     def run(self) -> Run:
         seed = int(self.place.name) if re.fullmatch("[0-9]+", self.place.name) else -1
         return Run(self.place.parent.name, seed, self.place)
+
+
+def check_start(arm: Arm) -> list[str]:
+    """What an arm's `init_from` gives it, in lines; an error if it doesn't fit the model."""
+    said: list[str] = []
+    if arm.config.init_from:
+        variables = arm.program.shapes.variables
+        _taken(variables, arm.config.init_from, said.append, arm.config.init_parts)
+    return said
 
 
 def warm_start(
@@ -153,8 +151,23 @@ def warm_start(
     Reference: Mimetic Initialization of Self-Attention Layers, table 2 (attention and positions of
     a pretrained model).
     """
-    start = _Source.of(source)
+    taken = _taken(variables, source, say, parts)
     named, treedef = paths.flatten(variables)
+    leaves = [
+        jax.device_put(jnp.asarray(taken[name], leaf.dtype), leaf.sharding)
+        if name in taken
+        else leaf
+        for name, leaf in named
+    ]
+    return jax.tree.unflatten(treedef, leaves)
+
+
+def _taken(
+    variables: dict[str, Any], source: str, say: Callable[[str], None], parts: Sequence[str]
+) -> dict[str, Any]:
+    """What `warm_start` takes of a source, by path, for variables of which shapes are enough."""
+    start = _Source.of(source)
+    named, _ = paths.flatten(variables)
     wanted = {name: leaf for name, leaf in named if not re.search(_HEAD, name)}
     if parts:
         chosen_parts = "|".join(PARTS[part] for part in parts)
@@ -163,7 +176,7 @@ def warm_start(
         arrays = by_path(start.place, variables["params"], say)
         stored = {f"params/{name}": array for name, array in arrays.items()}
     else:
-        stored = _checkpoint(start)
+        _, stored = trained_variables(start.run, start.step)
     for name, leaf in wanted.items():
         if name not in stored:
             seen = ", ".join(list(stored)[:4]) or "nothing"
@@ -171,20 +184,27 @@ def warm_start(
         if stored[name].shape != leaf.shape:
             raise InputError(f"{name} is {stored[name].shape} in {source}, not {leaf.shape}")
     say(f"starts from {len(wanted)} of {len(named)} parameters of {source}")
-    leaves = [
-        jax.device_put(jnp.asarray(stored[name], leaf.dtype), leaf.sharding)
-        if name in wanted
-        else leaf
-        for name, leaf in named
-    ]
-    return jax.tree.unflatten(treedef, leaves)
+    return {name: stored[name] for name in wanted}
 
 
-def _checkpoint(source: _Source) -> dict[str, Any]:
-    """The variables of a run by path."""
-    group = source.run.group
-    with source.checkpoint() as (checkpoints, step):
-        variables = dict(paths.flatten(checkpoints.variables(step))[0])
-    if len(group) == 1:
-        return variables
-    return {path: leaf[group.index(source.run)] for path, leaf in variables.items()}
+def trained_variables(run: Run, step: int | None = None) -> tuple[int, dict[str, Any]]:
+    """The step of a run's checkpoint, the newest unless given, and its variables by path."""
+    group = run.group
+    with _checkpoint(run, step) as (checkpoints, found):
+        variables = dict(paths.flatten(checkpoints.variables(found))[0])
+    if len(group) > 1:
+        lane = group.index(run)
+        variables = {path: leaf[lane] for path, leaf in variables.items()}
+    return found, variables
+
+
+@contextlib.contextmanager
+def _checkpoint(run: Run, step: int | None) -> Iterator[tuple[Checkpoints, int]]:
+    """The checkpoints of a run's group, and the step of the one that is named, else the newest."""
+    none = InputError(f"{run} has no checkpoint in {run.folder}")
+    if not (folder := run.checkpoints).exists():
+        raise none
+    with contextlib.closing(Checkpoints(folder)) as checkpoints:
+        if not (steps := checkpoints.steps()):
+            raise none
+        yield checkpoints, steps[-1] if step is None else step

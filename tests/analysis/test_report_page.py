@@ -80,7 +80,7 @@ def test_a_page_says_what_trained_it(page):
     assert page.count("main.py --config=mine.py --config.note=&lt;b&gt;") == 1
     assert f"commit {commit() or 'unknown'}" in page
     assert "<code>scheme: SinCos() then Mimetic()</code>" in page
-    assert "on 360 examples; one of them is 0.28 points" in page
+    assert "on 360 images; one of them is 0.28 points" in page
     assert "1,437 to train on, of 10 classes" in page
     assert "<p>1 seed can&#39;t show a gain: it takes 3</p>" in page
     assert "&#34;batch&#34;: 32," in page

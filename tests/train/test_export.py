@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 
 import jax
@@ -16,6 +17,17 @@ from mimetic_jax.command.progress import Progress
 from mimetic_jax.rules import paths
 from mimetic_jax.train.store.runs import Run
 from tests.training import quiet
+
+
+def test_the_data_may_be_gone(tiny, finished, tmp_path):
+    workdir = shutil.copytree(finished, tmp_path / "workdir")
+    claim = json.loads((workdir / "config.json").read_text())
+    claim["config"]["data"] |= {"name": "folder", "dir": "nowhere"}
+    (workdir / "config.json").write_text(json.dumps(claim))
+    names = [str(tmp_path / f"{name}.safetensors") for name in ("moved", "there")]
+    for folder, name in zip((workdir, finished), names, strict=True):
+        export(str(folder), "run", name)
+    jax.tree.map(np.testing.assert_array_equal, *map(read_file, names))
 
 
 def test_the_file_holds_the_checkpoint(tiny, finished, tmp_path):

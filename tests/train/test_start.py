@@ -6,6 +6,7 @@ import pytest
 
 from mimetic_jax import InputError
 from mimetic_jax.analysis.capture import networks
+from mimetic_jax.analysis.plan import describe
 from mimetic_jax.models import resample
 from mimetic_jax.rules import paths
 from mimetic_jax.train.start import warm_start
@@ -128,11 +129,27 @@ def test_analysis_starts_where_training_does(tiny, finished, tmp_path):
 
 
 def test_what_a_later_run_lacks_is_reported_before_the_first_trains(tiny, finished, tmp_path):
-    config = tiny()
-    config.arms = {name: {"init_from": f"{finished}/runs/{name}/0"} for name in ("run", "other")}
-    with pytest.raises(InputError, match=r"init_from .*other/0 doesn't exist"):
-        quiet(config).train(tmp_path / "student")
+    """Also if it is there in another size; a plan says the same, and what a start gives."""
+    config, source = tiny(scheme=()), f"{finished}/runs/run/0"
+    for lacking, words in (
+        ({"init_from": f"{finished}/runs/other/0"}, r"init_from .*other/0 doesn't exist"),
+        (
+            {"init_from": source, "model": {"heads": 4}},
+            r"arm other: .*key/bias is \(2, 8\) in .*, not \(4, 4\)",
+        ),
+    ):
+        config.arms = {"run": {"init_from": source}, "other": lacking}
+        for refused in (lambda: quiet(config).train(tmp_path / "student"), lambda: planned(config)):
+            with pytest.raises(InputError, match=words):
+                refused()
     assert not (tmp_path / "student").exists()
+    config.arms = {"run": {"init_from": source}, "default": {}}
+    assert f"starts from 22 of 24 parameters of {source}" in planned(config)
+    assert planned(config).count("as the model draws it") == 1
+
+
+def planned(config):
+    return " ".join(describe(quiet(config)).split())
 
 
 @pytest.mark.slow

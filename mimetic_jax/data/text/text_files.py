@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.home import (
-    NotUTF8,
+    NotText,
     alike,
     existing,
     expanded,
@@ -141,16 +141,13 @@ def _contents(path: Path, files: list[Path], unread: dict[str, str]) -> dict[Pat
         name = str(file.relative_to(path))
         try:
             text = "".join(parts_of(file)) if file.stat().st_size else ""
-        except NotUTF8 as error:
-            unread[f"line {error.line:,} of {name}"] = "not UTF-8"
+        except NotText as error:
+            unread[f"line {error.line:,} of {name}"] = error.reason
             continue
-        if not text:
-            unread[name] = "empty"
-        elif "\0" in text:
-            line = text.count("\n", 0, text.index("\0")) + 1
-            unread[f"line {line:,} of {name}"] = "a zero byte"
-        else:
+        if text:
             texts[file] = text
+        else:
+            unread[name] = "empty"
     for first, *copies in alike(texts, texts.__getitem__):
         for file in copies:
             unread[f"{file.relative_to(path)} of {first.relative_to(path)}"] = "copies"

@@ -24,7 +24,7 @@ from mimetic_jax.train.step import Metrics
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Means over `count` test examples, each counted once."""
+    """Means over `count` test examples, of a text its test tokens, each counted once."""
 
     values: dict[str, float]
     count: int

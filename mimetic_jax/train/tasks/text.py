@@ -123,9 +123,9 @@ class TextTask(Task):
         names = ["bpb", self._unit_name] if self.info.valid_bytes else [self._unit_name]
         text = ", ".join(f"{name} {values[name]:.3f}" for name in names)
         tested = ", ".join(f"{values[f'test_{name}']:.3f}" for name in names)
-        text += f" on the validation text, {tested} on the test text"
-        count = int(sums["count"])
-        return Evaluation(values, count, f"{text}  ({count:,} tokens)")
+        count = int(sums["test_count"])
+        text += f" on the validation text, {tested} on the test text  ({count:,} tokens)"
+        return Evaluation(values, count, text)
 
     def batch_shapes(self) -> Any:
         tokens = jax.ShapeDtypeStruct((self.batch, self.length), jnp.int32)

@@ -250,6 +250,7 @@ def test_the_sizes_are_those_of_the_text(tmp_path):
         ("one line", "can't be split at line ends: it has 8 characters and 0 line ends"),
         ("first\nsecond", "can't be split at line ends: it has 12 characters and 1 line ends"),
         ("version https://git-lfs.github.com/spec/v1\n" * 20, "a.txt is a Git LFS pointer"),
+        ("a\nb".encode("utf-16-le").decode(), "a.txt, line 1 isn't UTF-8: byte 1 is 0x00"),
     ],
 )
 def test_bad_texts_are_one_line(tmp_path, content, words):
