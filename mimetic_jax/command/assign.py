@@ -10,6 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.typed import converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.schemes.base import as_tuple
 
@@ -39,7 +40,12 @@ def parse_field(config: ConfigDict, flag: str) -> tuple[str, Any]:
 def assign(config: ConfigDict, name: str, value: Any) -> None:
     """Set a field, or that of an arm, by its name."""
     arm, path = _parts(config, name)
-    _type_of(config, path)
+    kind = _type_of(config, path)
+    if isinstance(kind, type) and issubclass(kind, ConfigDict):
+        inside = next(iter(config.arms if name == "arms" else config[name]), "FIELD")
+        raise InputError(f"{name} has fields of its own: write --config.{name}.{inside}=VALUE")
+    if kind in (int, float, bool):
+        value = converted(f"--config.{name}", kind, value)
     try:
         if not arm:
             config.update_from_flattened_dict({name: value})

@@ -51,18 +51,18 @@ def main() -> None:
             module, _, name = _OTHERS[argv[0]].partition(":")
             getattr(importlib.import_module(f"mimetic_jax.{module}"), name)(argv[1:])
             return
-        if argv and argv[0] in ("configs", "--version"):
+        if not argv or argv[0] in ("help", "--help", "-h") or argv == ["configs", "--help"]:
+            print(USAGE)
+            return
+        if argv[0] in ("configs", "--version"):
             if argv[1:]:
                 raise InputError(f"mimetic {argv[0]} takes no arguments, but got {argv[1]!r}")
             print(shipped.listing() if argv == ["configs"] else f"mimetic {__version__}")
             return
-        if not argv or argv[0] in ("help", "--help", "-h"):
-            print(USAGE)
-            return
         # Afterwards, as importing JAX takes a second.
         from mimetic_jax.command import experiment
 
-        if "--help" in argv:
+        if argv[0] in experiment.MODES and "--help" in argv:
             print(experiment.usage())
             return
         sys.argv = ["mimetic", *translate(argv, experiment.MODES)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import pathlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.command.outputs import check_output
 from mimetic_jax.train.config import arms_of, from_json
 from mimetic_jax.train.start import trained_variables
 from mimetic_jax.train.store.claim import Claim
@@ -37,10 +37,7 @@ def export(workdir: str, arm: str, out: str, seed: int | None = None) -> str:
     Names are paths such as block_0/attention/query/kernel; those of model state, as of BatchNorm,
     begin with the name of their collection, batch_stats.
     """
-    if not out.endswith(".safetensors"):
-        raise InputError(f"--out={out}: the file's name must end in .safetensors")
-    if not (folder := pathlib.Path(out).absolute().parent).is_dir():
-        raise InputError(f"--out={out}: there is no folder {folder}")
+    check_output("--out", out, ".safetensors")
     config = from_json(Claim.of(path_of(workdir)).config)
     if arm not in (arms := arms_of(config)):
         raise unknown("arm", arm, arms)

@@ -24,6 +24,7 @@ from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.base.tensor_files import joined, mapped, parts, read_file
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
+from mimetic_jax.command.outputs import check_output
 from mimetic_jax.data.home import existing
 from mimetic_jax.data.text.counted import kept_counts
 from mimetic_jax.data.text.token_files import token_ids
@@ -83,8 +84,13 @@ def rewrite_file(argv: Sequence[str]) -> None:
     if config.others:
         print(f"config.json has {', '.join(config.others)}: no scheme counts them")
     described: dict[str, Any] = dict(given)
+    held = {role for *_, block in blocks(tensors, **described) for role in block}
+    if options.grid and not held & {"position", "token_in"}:
+        raise InputError("--grid is for a table of positions or a mixer of tokens: there is none")
     given["grid"] = options.grid
-    if (how := counted_for(as_tuple(scheme))) and options.tokens:
+    if not (how := counted_for(as_tuple(scheme))) and options.tokens:
+        raise InputError(f"--tokens {options.tokens} is for Cooccurrence and Unigram alone")
+    if how and options.tokens:
         given["counts"] = _counts(options.tokens, tensors, how, described)
     planned = plan(tensors, scheme, **given)
     print(planned, flush=True)
@@ -137,6 +143,7 @@ def check_file(argv: Sequence[str]) -> None:
     _add_rotary(parser)
     _add_tokens(parser, "also how many nearest neighbors of the embedding are those of its counts")
     options, given = _parsed(parser, argv)
+    check_output("--png", options.png, ".png")
     tensors, rotary = _trained(options, given)
     counts = None
     if options.tokens:
@@ -161,6 +168,7 @@ def fit_file(argv: Sequence[str]) -> None:
     )
     _add_rotary(parser)
     options, given = _parsed(parser, argv)
+    check_output("--out", options.out, ".json")
     tensors, rotary = _trained(options, given)
     fitted = fit(tensors, rotary=rotary, **given)
     print(fitted)
@@ -275,8 +283,7 @@ def _check_new(file: str, out: str) -> None:
     if os.path.lexists(out):
         raise InputError(f"{out} exists: give a new name")
     suffixes = (".npz", ".safetensors", _PICKLED)
-    if not os.path.isdir(folder := os.path.dirname(os.path.abspath(out))):
-        raise InputError(f"there is no folder {folder}")
+    check_output("OUT", out)
     alike = next((suffix for suffix in suffixes if file.endswith(suffix)), None)
     if alike and not out.endswith(alike):
         kind = alike if isinstance(alike, str) else " or ".join(alike)
@@ -328,9 +335,9 @@ def _add_rotary(parser: argparse.ArgumentParser) -> None:
         help="of rotary positions, unless a config.json beside the file has it: also read at which "
         "distance each head looks",
     )
-    parser.add_argument("--rotary-share", type=float, default=1.0, help="of columns that turn")
+    parser.add_argument("--rotary-share", type=float, help="of columns that turn; 1 unless given")
     parser.add_argument(
-        "--rotary-pairs", default="halves", help="halves or neighbors: columns that turn together"
+        "--rotary-pairs", help="halves (unless given) or neighbors: columns that turn together"
     )
 
 
@@ -341,6 +348,10 @@ def _trained(
 
     What the flags don't say, and a config.json beside it does, is added to `given`.
     """
+    turning = {"turned": options.rotary_share, "pairs": options.rotary_pairs}
+    turning = {name: value for name, value in turning.items() if value is not None}
+    if turning and options.rotary_base is None:
+        raise InputError("--rotary-share and --rotary-pairs go with --rotary-base alone")
     tensors = read(options.file)
     config = _config_of(options.file, tensors, given)
     stated = Rotary.of_layers(config)
@@ -351,7 +362,7 @@ def _trained(
     if left_out:
         print(f"config.json has {', '.join(left_out)}: no distance and no S counts them")
     if options.rotary_base is not None:
-        return tensors, Rotary(options.rotary_base, options.rotary_share, options.rotary_pairs)
+        return tensors, Rotary(options.rotary_base, **turning)
     if not stated or config.others:
         return tensors, None
     if len(stated) == 1:

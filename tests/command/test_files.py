@@ -208,6 +208,7 @@ def test_rules_and_schemes_by_their_expressions(parse, text, expected):
         (["IN", "OUT", "--scheme=__import__('os')"], "unknown scheme '__import__'"),
         (["IN", "OUT", "--rules=PITORCH"], "unknown rules 'PITORCH'.*did you mean 'PYTORCH'"),
         (["IN", "OUT", "--heads=4", "--scheme=SinCos", "--grid=5x5"], "grid"),
+        (["IN", "OUT", "--heads=4", "--tokens=no.npy"], "--tokens no.npy is for Cooccurrence and"),
         (["pyproject.toml", "OUT"], "pyproject.toml is not a .safetensors or .pt file"),
         (["DEEP", "OUT"], "deep.safetensors is no whole safetensors file"),
         (["IN", "out.npz", "--heads=4"], r"out.npz is a copy of .*: give a name that ends in .saf"),
@@ -231,6 +232,30 @@ def test_bad_input_is_one_line_and_writes_nothing(saved, tmp_path, arguments, wo
         files.rewrite_file(given)
     assert "\n" not in str(refused.value)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "words"),
+    [
+        (files.check_file, ["--png=a.jpg"], "--png a.jpg: the file's name must end in .png"),
+        (files.check_file, ["--png="], "--png is empty: give a path"),
+        (files.check_file, ["--rotary-share=.5"], "--rotary-share and --rotary-pairs go with"),
+        (files.fit_file, ["--out=none/a.json"], "--out none/a.json: there is no folder .*/none$"),
+        (files.fit_file, ["--rotary-pairs=halves"], "--rotary-share and --rotary-pairs go with"),
+    ],
+)
+def test_flags_are_used_or_refused(saved, capsys, command, flags, words):
+    with pytest.raises(InputError, match=words):
+        command([str(saved), "--heads=4", *flags])
+    assert capsys.readouterr().out == ""  # before the work
+
+
+def test_a_grid_is_of_positions(saved, tmp_path):
+    tensors = {k: v for k, v in files.read(str(saved)).items() if k != "pos_embed"}
+    np.savez(tmp_path / "in.npz", **tensors)
+    flags = [str(tmp_path / name) for name in ("in.npz", "out.npz")]
+    with pytest.raises(InputError, match="--grid is for a table of positions or a mixer"):
+        files.rewrite_file([*flags, "--heads=4", "--grid=4x4"])
 
 
 def test_a_failure_in_the_middle_leaves_no_file(saved, tmp_path, monkeypatch):
