@@ -46,7 +46,7 @@ class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
     @nn.compact
     def __call__(self, *inputs: jax.Array, **options: Any) -> jax.Array:  # type: ignore[override]
         # A layer that is called twice (shared weights) draws once.
-        fresh = self.is_initializing() and not self.has_variable("params", "query")
+        fresh = self.is_mutable_collection("params") and not self.has_variable("params", "query")
         output = super().__call__(*inputs, **options)
         if self.attention_init is None or not fresh:
             return output

@@ -35,6 +35,12 @@ def test_output_is_that_of_the_new_weights(transform):
     np.testing.assert_allclose(output, layer.apply(variables, X), atol=1e-6)
 
 
+def test_parameters_that_apply_makes():
+    """Linen makes them wherever their collection is mutable and empty."""
+    _, made = mimetic().apply({}, X, rngs={"params": KEY}, mutable=True)
+    jax.tree.map(np.testing.assert_array_equal, made["params"], mimetic().init(KEY, X)["params"])
+
+
 def test_untouched_leaves_are_the_stock_draw():
     only = Mimetic(alpha_qk=None, beta_qk=None)
     ours = MultiHeadDotProductAttention(num_heads=2, attention_init=only).init(KEY, X)["params"]

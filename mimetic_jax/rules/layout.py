@@ -97,6 +97,8 @@ class Layout:
             raise InputError(f"{path} has shape {shape}, which is empty")
         known = {name: number for number, name in FUSED.items()}
         known |= {name: count for name, count in heads.items() if count is not None}
+        if "h" in known and "g" in known:
+            known["q"] = known["h"] // known["g"]
         sizes: dict[str, int] = {}
         if self.parts:
             sizes = self._part_sizes(path, shape, {**beside, **heads})
@@ -200,7 +202,7 @@ def own_rules() -> str:
 
 def _square(path: str, size: int) -> dict[str, int]:
     """The rows, columns and channels of square patches with so many numbers."""
-    for channels in (3, 1, 4, 2):
+    for channels in (3, 1, 2):  # 4 would be 1 of twice the side
         if size % channels == 0 and (side := math.isqrt(size // channels)) ** 2 * channels == size:
             return {"u": side, "v": side, "c": channels}
     raise InputError(f"{path} has {size} inputs, which are not those of a square patch")

@@ -88,7 +88,7 @@ def attention(leaves: Iterable[tuple[str, int]], described: Collection[str]) -> 
         path
         for path, rank, block, name, kind in named
         if kind == "fused"
-        or _ALONE.fullmatch(name)
+        or (_ALONE.fullmatch(name) and (block, name) not in layers)
         or (
             {"query", "key"} <= kinds[block]
             and kind not in ("", "out")

@@ -16,6 +16,7 @@ QKV = ATTENTION[:3]
 CROSS_ATTENTION = (
     r"(?i:cross_?att|cross_mha|(?:src|context|memory)_att|encoder_attn"
     r"|enc_?dec_?att|encoder_decoder_att|decoder_encoder_att|xattn"
+    r"|(?<![a-z_])(?:cross(?:_?(?:block|layer|module))?|enc_?dec)(?:_?\d+)?[/.]"
     r"|map_?head|att(?:n|ention|entive)?_?pool)"
 )
 """Common names of attention whose queries come from other tokens than its keys, pooling among them.

@@ -82,7 +82,7 @@ def _gated(tree: Tree, scheme: Scheme) -> str:
     if MLP.isdisjoint(wanted_by(scheme)):
         return ""
     described = [path for path, rule in tree.rule_of.items() if not MLP.isdisjoint(rule.roles)]
-    for block, gate in gates(tree.paths, tree.rule_of).items():
+    for block, gate in gates(tree.shapes, tree.rule_of).items():
         if not any(path.startswith(block) for path in described):
             continue
         layer = paths.parent(gate)

@@ -25,6 +25,9 @@ _STOCK = ("zoo.FLAX", "zoo.FLAX_STACKED")
 # GPTBigCode, whose c_attn has a bias, has the names of a nanoGPT with biases.
 _BIGCODE = re.compile(r"(^|[/.])attn[/.]c_attn[/.]bias$")
 
+# Modules that Flax numbers; another numbered block with attention in it is a layer.
+_ATTENTIVE = re.compile(r"(?i)(att|mha|multi_?head|cross)[^/.]*$")
+
 _SAME_SIZES = (
     ("query", "query_bias", "hk"),
     ("key", "key_bias", "gk"),
@@ -99,15 +102,27 @@ def check_one_per_layer(tree: Tree, scheme: Scheme, matches: Matches) -> None:
     """Raise InputError for several attentions of one layer, of which one may be cross-attention.
 
     Flax numbers them, other libraries call them attn1 and attn2, or one of them by a name of its
-    own, such as encoder_attention.
+    own, such as encoder_attention; each may be in a block of its own, of which one has the MLP.
     """
     alike: dict[str, list[str]] = defaultdict(list)
+    inside: dict[str, list[str]] = defaultdict(list)
     for block, leaves in matches if tree.found_rules else ():
-        name = block.removeprefix(layer := paths.parent(block))
         attention = not {leaf.role for leaf in leaves}.isdisjoint(ATTENTION)
-        if attention and re.search("(?i)att|mha|multi_?head|cross", name):
-            alike[layer].append(block)
-    several = {layer: blocks for layer, blocks in alike.items() if _undecided(blocks)}
+        if attention and (_ATTENTIVE.search(block) or not block[-1:].isdecimal()):
+            numbered_above = [place for place in paths.above(block)[1:] if place[-1:].isdecimal()]
+            alike[numbered_above[0] if numbered_above else paths.parent(block)].append(block)
+            for place in numbered_above[1:]:
+                inside[place].append(block)
+    described = tree.with_read_only().blocks.items() if inside else ()
+    mlps = [block for block, roles in described if {"mlp_in", "mlp_out"} & roles.keys()]
+    having = Counter(place for block in mlps for place in paths.above(block))
+    # Stages have an MLP for each attention.
+    alike |= {
+        place: blocks
+        for place, blocks in inside.items()
+        if len(blocks) in (2, 3) and having[place] == 1
+    }
+    several = {layer: blocks for layer, blocks in alike.items() if _undecided(layer, blocks)}
     layers = Counter(map(paths.family, several))
     for layer, blocks in several.items():
         first, second = sorted(blocks[:2], key=lambda block: "self" not in block.lower())
@@ -121,11 +136,31 @@ def check_one_per_layer(tree: Tree, scheme: Scheme, matches: Matches) -> None:
             )
 
 
-def _undecided(blocks: Sequence[str]) -> bool:
+def check_alike_per_layer(tree: Tree, scheme: Scheme, matches: Matches) -> None:
+    """Raise InputError for MLPs of one layer with other hidden layers: squeeze-excite, an adapter
+    or a mixer of tokens may have the names of an MLP's layers."""
+    found: dict[str, list[Leaf]] = defaultdict(list)
+    for block, leaves in matches if tree.found_rules else ():
+        places = [place for place in paths.above(block)[1:] if place[-1:].isdecimal()]
+        found[next(iter(places), "")] += [x for x in leaves if x.role == "mlp_in" and x.fits]
+    for layer, leaves in found.items():
+        hidden = {leaf.axes["f"]: leaf for leaf in leaves}
+        if layer and len(hidden) > 1:
+            large, small = (hidden[size(hidden)] for size in (max, min))
+            module = paths.parent(paths.parent(small.path))
+            raise InputError(
+                f"{large.path} and {small.path} are in one layer, with hidden layers of "
+                f"{large.axes['f']} and {small.axes['f']}: one of them may mix tokens, or be no "
+                f"MLP of the layer: give rules={tree.name_of_rules} if both are, or leave one out "
+                f"with {advice.rules_without(tree, f'{module}/')}"
+            )
+
+
+def _undecided(layer: str, blocks: Sequence[str]) -> bool:
     """Whether one of several attentions may be cross-attention: not if each has a name of its own
     that says "self"."""
     names_of_own = {re.sub(r"_?\d+$", "", block) for block in blocks}
-    all_self = all("self" in re.split("[/.]", block)[-1].lower() for block in blocks)
+    all_self = all("self" in block[len(layer) :].lower() for block in blocks)
     return len(blocks) > 1 and not (all_self and len(names_of_own) == len(blocks))
 
 
@@ -151,20 +186,22 @@ def _check_partner(tree: Tree, block: str, leaf: Leaf) -> None:
 
 
 def check_order(tree: Tree, block: str) -> None:
-    """Raise InputError if the layers of an MLP, which Linen has numbered, aren't in their order.
+    """Raise InputError if the layers of an MLP aren't as wide as the attention beside it.
 
-    In nn.Dense(D)(nn.gelu(nn.Dense(F)(x))) the last layer is made first: it is Dense_0.
+    Those that Linen has numbered may be in another order: in nn.Dense(D)(nn.gelu(nn.Dense(F)(x)))
+    the last layer is made first, and is Dense_0. Others may be an adapter, or mix tokens.
     """
     first, second = (tree.blocks[block].get(role) for role in ("mlp_in", "mlp_out"))
     if not (first and second and first.fits and second.fits and zoo.has_rule(first.rule)):
         return
-    if "Dense_" not in first.rule.path or second.axes != first.axes:
+    if second.axes != first.axes:
         return
     (d, f), width = (first.axes[axis] for axis in "df"), _width_beside(tree, block)
-    if width == d:
+    by_linen = "Dense_" in first.rule.path
+    if width == d or not (by_linen or width):
         return
     shapes = f"{first.path} of shape {first.shape} and {second.path} of shape {second.shape}"
-    if width not in (None, f):
+    if width not in (None, f) or not by_linen:
         raise InputError(
             f"{shapes} aren't as wide as the attention beside them, {width}: leave them out with "
             f"{advice.rules_without(tree, first.path, second.path)}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 
+from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.rules import names, paths
 from mimetic_jax.rules.rule import Rule, find_rule
@@ -70,7 +71,7 @@ def label(
     rule_of = {path: rule for path, (rule, _) in described.items()}
     others = _without_rule(ranks, rule_of)
     undescribed = names.attention(others.items(), ranks.keys() - others.keys())
-    gated = gates(ranks, rule_of)
+    gated = gates(shapes, rule_of)
     members: dict[str, list[tuple[int, Rule]]] = defaultdict(list)
     for index, (path, _) in enumerate(shapes):
         rule, block = described.get(path, (None, ""))
@@ -150,18 +151,26 @@ def _without_rule(ranks: Mapping[str, int], rule_of: Mapping[str, Rule]) -> dict
     }
 
 
-def gates(leaves: Iterable[str], rule_of: Mapping[str, Rule]) -> dict[str, str]:
-    """The blocks with a third kernel of an MLP, and a leaf of its layer.
+def gates(shapes: Shapes, rule_of: Mapping[str, Rule]) -> dict[str, str]:
+    """The blocks with a third kernel of an MLP, by its name or its shape, and a leaf of its layer.
 
-    A layer of such a name whose kernel has a rule is one of the two, whatever else it holds.
+    A layer of such a name whose kernel has a rule is one of the two, whatever else it holds. Who
+    gives rules for an MLP has looked at what is beside it.
     """
     written = {path for path, rule in rule_of.items() if not rule.read_only}
     layers = {paths.parent(path) for path in written if rule_of[path].roles}
+    first = {
+        rule_of[path].block(path): shape
+        for path, shape in shapes
+        if path in written and "mlp_in" in rule_of[path].roles and zoo.has_rule(rule_of[path])
+    }
     found: dict[str, str] = {}
-    for path in leaves:
-        gate = _GATE.search(path) if path not in written else None
-        if gate and path[: gate.end()] not in layers:
-            found.setdefault(path[: gate.start()], path)
+    for path, shape in shapes:
+        if gate := _GATE.search(path) if path not in written else None:
+            if path[: gate.end()] not in layers:
+                found.setdefault(path[: gate.start()], path)
+        elif path not in rule_of and shape == first.get(block := paths.parent(paths.parent(path))):
+            found.setdefault(block, path)
     return found
 
 

@@ -21,6 +21,7 @@ CHECKS: tuple[Callable[[Tree, Scheme, Matches], None], ...] = (
     checks.check_roles,
     checks.check_stacked,
     checks.check_one_per_layer,
+    checks.check_alike_per_layer,
     checks.check_exact,
 )
 """What refuses a match, in the order in which errors explain most."""

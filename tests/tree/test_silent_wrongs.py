@@ -14,11 +14,18 @@ import mimetic_jax
 from mimetic_jax import InputError, Rule, check, plan, rewrite, zoo
 from mimetic_jax.command.expressions import parse_rules
 from mimetic_jax.initializers import identity_gauge
+from mimetic_jax.rules.tables import attention_rules, mlp_rules
 from mimetic_jax.schemes import Impulse, MeanShift, Mimetic, Scheme, SinCos, Zero, ZeroOut
 from tests.zoo.cases import ones
 
 KEY = jax.random.key(0)
 D, H, K = 24, 2, 12
+
+
+def mlp(width, hidden=96, first="fc1", second="fc2"):
+    """Two layers, [D, F] and [F, D]."""
+    shapes = {first: (width, hidden), second: (hidden, width)}
+    return {name: {"kernel": np.ones(shape, np.float32)} for name, shape in shapes.items()}
 
 
 def attention(heads=H, groups=None, dtype=np.float32, width=D, head_dim=K):
@@ -269,7 +276,7 @@ def test_an_mlp_alone_whose_first_layer_may_be_the_last():
 
 
 @pytest.mark.parametrize(
-    "other", ["MultiHeadDotProductAttention_0", "encoder_attention", "cross", "inter_attention"]
+    "other", ["MultiHeadDotProductAttention_0", "encoder_attention", "inter_attention", "ca"]
 )
 def test_cross_attention_of_another_name_is_not_taken_for_self_attention(other):
     block = {"self_attn": attention(), other: attention()}
@@ -282,10 +289,88 @@ def test_cross_attention_of_another_name_is_not_taken_for_self_attention(other):
     }
 
 
-@pytest.mark.parametrize("name", ["src_attn", "context_attention", "memory_attn", "cross_mha"])
+@pytest.mark.parametrize("kind", ["PreNorm", "sublayer"])
+def test_attentions_in_blocks_of_their_own(kind):
+    """With one MLP beside them they are of one layer; with one each they are layers of a stage."""
+    part = {"MultiHeadDotProductAttention_0": attention()}
+    parts = {f"{kind}_0": part, f"{kind}_1": part, f"{kind}_2": {"Mlp_0": mlp(D)}}
+    with pytest.raises(InputError, match=rf"{kind}_0/.* and layer_0/{kind}_1/.* are in one layer"):
+        plan({f"layer_{i}": parts for i in range(2)}, Mimetic())
+    each = dict.fromkeys(parts, part | {"Mlp_0": mlp(D)})
+    assert len(plan({f"stage_{i}": each for i in range(2)}, Mimetic())) == 24
+
+
+NAMES = ("src_attn", "context_attention", "memory_attn", "cross_mha", "cross", "encdec")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_other_names_of_cross_attention(name):
     tree = {f"layer_{i}": {"self_attn": attention(), name: attention()} for i in range(2)}
     assert {write.path.split("/")[1] for write in plan(tree, Mimetic())} == {"self_attn"}
+    layer = {name: {"attention": attention()} for name in ("self", "CrossBlock_0")}
+    planned = plan({f"layer_{i}": layer for i in range(2)}, Mimetic())
+    assert {write.path.split("/")[1] for write in planned} == {"self"}
+
+
+@pytest.mark.parametrize("named", ["q_proj/kernel_lora_a", "q_proj/lora_A/kernel", "o_proj/lora/a"])
+def test_adapters_beside_kernels_stay(named):
+    """Whatever rules describe the kernels."""
+    roles = {"q_proj": (D, D), "k_proj": (D, D), "v_proj": (D, D), "o_proj": (D, D)}
+    tree = ones({f"layers/{i}/self_attn/{x}/kernel": s for i in "01" for x, s in roles.items()})
+    tree |= ones({f"layers/{i}/self_attn/{named}": (D, 4) for i in "01"})
+    names = dict(zip(("query", "key", "value", "out"), roles, strict=True))
+    for rules in (None, attention_rules(**names, flat=True)):
+        planned = plan(tree, Mimetic(), num_heads=H, rules=rules)
+        assert {write.path for write in planned} == {x for x in tree if x.endswith("j/kernel")}
+
+
+def test_heads_of_key_that_are_repeated_by_tiling():
+    """Query head q g shares key head g: both numbers tell how many queries a key has."""
+    tree = ones({f"{x}/kernel": (96, 32 if x in "kv" else 96) for x in "qkvo"})
+    rules = (Rule("q/kernel", "query", "d (q g k)"), Rule("o/kernel", "out", "(q g k) d"))
+    rules += attention_rules(query="q", key="k", value="v", out="o", flat=True)
+    planned = plan(tree, Mimetic(), rules=rules, num_heads=6, num_kv_heads=2)
+    assert len(planned) == 4
+
+
+def blocks_with(**modules):
+    """Two blocks with attention and an MLP, and with these modules."""
+    return {f"block_{i}": {"attention": attention(), "mlp": mlp(D)} | modules for i in range(2)}
+
+
+@pytest.mark.parametrize(
+    ("first", "gate", "second"),
+    [("wi", "wg", "wo"), ("linear1", "linear3", "linear2"), ("c_fc", "c_fc2", "c_proj")],
+)
+def test_a_gate_of_any_name(first, gate, second):
+    """A third kernel of the first one's shape, in a module that names alone take for an MLP."""
+    one, other = (layer["kernel"] for layer in mlp(D).values())
+    gated = {name: {"kernel": x} for name, x in ((first, one), (gate, one), (second, other))}
+    with pytest.raises(InputError, match=f"mlp/{gate} is the gate of an MLP, and MeanShift leaves"):
+        plan(blocks_with(mlp=gated), MeanShift())
+    rules = (*mlp_rules(first=first, second=second), *zoo.FLAX)
+    assert len(plan(blocks_with(mlp=gated), MeanShift(), rules=rules)) == 2
+
+
+@pytest.mark.parametrize(
+    ("module", "layers", "words"),
+    [
+        (
+            "bottleneck_0",
+            mlp(D // 2, D, "up", "down"),
+            f"attention beside them, {D}: leave them out",
+        ),
+        ("se_mlp", mlp(D, 2), "hidden layers of 96 and 2: one of them may mix tokens"),
+        ("token_mlp", mlp(16, 32), f"attention beside them, {D}: leave them out"),
+    ],
+)
+def test_what_is_beside_the_mlp_is_none(module, layers, words):
+    """Bottlenecks, squeeze-excite and mixers of tokens have the names of an MLP's layers."""
+    with pytest.raises(InputError, match=words) as error:
+        plan(blocks_with(**{module: layers}), MeanShift())
+    rules = parse_rules(re.search(r"out with rules=(.*)", str(error.value))[1])
+    planned = plan(blocks_with(**{module: layers}), MeanShift(), rules=rules)
+    assert [write.path for write in planned] == [f"block_{i}/mlp/fc1/kernel" for i in range(2)]
 
 
 def test_self_attentions_of_one_layer_that_say_so():
