@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import jax
 import numpy as np
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes import Block, Scheme, as_tuple
 from mimetic_jax.tree.draw import block_key
 from mimetic_jax.tree.layers import views
@@ -49,6 +51,7 @@ def plan(params: Any, scheme: Scheme | Sequence[Scheme], **options: Unpack[Optio
         >>> [write.path for write in plan(params, Mimetic())]
         ['attn/key/kernel', 'attn/query/kernel']
     """
+    _check_unshared(params)
     described, given = split(options)
     return planned(Tree(params, **described), as_tuple(scheme), given)
 
@@ -97,10 +100,25 @@ def rewrite(
         >>> bool((value.reshape(16, 16) @ out.reshape(16, 16)).diagonal().mean() < -0.3)
         True
     """
+    _check_unshared(params)
     described, given = split(options)
     tree = Tree(params, **described)
     write(tree, key, as_tuple(scheme), given)
     return tree.params
+
+
+def _check_unshared(params: Any) -> None:
+    """Raise InputError for a module of NNX that has a variable under several names: as a tree it
+    has each of them apart."""
+    nnx = sys.modules.get("flax.nnx")  # who has a module of it has imported it
+    if nnx is None or not isinstance(params, nnx.Module):
+        return
+    found = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, nnx.Variable))
+    if len({*map(id, found)}) < len(found):
+        raise InputError(
+            f"{type(params).__name__} has a part under several names, which would be drawn apart: "
+            "mimetic_jax.nnx.initialize(module, key, scheme) draws it once"
+        )
 
 
 def draw(

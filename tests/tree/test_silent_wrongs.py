@@ -333,6 +333,25 @@ def test_heads_of_key_that_are_repeated_by_tiling():
     assert len(planned) == 4
 
 
+class Shared(nnx.Module):
+    """One attention under two names."""
+
+    def __init__(self):
+        self.first = nnx.MultiHeadAttention(H, D, decode=False, rngs=nnx.Rngs(0))
+        self.second = self.first
+
+
+def test_a_part_that_nnx_shares_is_drawn_once():
+    module = Shared()
+    for call in (plan, lambda *arguments: rewrite(KEY, *arguments)):
+        with pytest.raises(
+            InputError, match=r"Shared has a part under several names, .*initialize"
+        ):
+            call(module, Mimetic())
+    assert len(mimetic_jax.nnx.initialize(module, KEY, Mimetic())) == 8
+    assert module.first.query.kernel is module.second.query.kernel
+
+
 def blocks_with(**modules):
     """Two blocks with attention and an MLP, and with these modules."""
     return {f"block_{i}": {"attention": attention(), "mlp": mlp(D)} | modules for i in range(2)}
