@@ -344,9 +344,7 @@ class Shared(nnx.Module):
 def test_a_part_that_nnx_shares_is_drawn_once():
     module = Shared()
     for call in (plan, lambda *arguments: rewrite(KEY, *arguments)):
-        with pytest.raises(
-            InputError, match=r"Shared has a part under several names, .*initialize"
-        ):
+        with pytest.raises(InputError, match="Shared has a part under several names"):
             call(module, Mimetic())
     assert len(mimetic_jax.nnx.initialize(module, KEY, Mimetic())) == 8
     assert module.first.query.kernel is module.second.query.kernel
