@@ -84,9 +84,12 @@ def rewrite_file(argv: Sequence[str]) -> None:
     if config.others:
         print(f"config.json has {', '.join(config.others)}: no scheme counts them")
     described: dict[str, Any] = dict(given)
-    held = {role for *_, block in blocks(tensors, **described) for role in block}
-    if options.grid and not held & {"position", "token_in"}:
-        raise InputError("--grid is for a table of positions or a mixer of tokens: there is none")
+    if options.grid:
+        held = {role for *_, block in blocks(tensors, **described) for role in block}
+        if not held & {"position", "token_in"}:
+            raise InputError(
+                "--grid is for a table of positions or a mixer of tokens: there is none"
+            )
     given["grid"] = options.grid
     if not (how := counted_for(as_tuple(scheme))) and options.tokens:
         raise InputError(f"--tokens {options.tokens} is for Cooccurrence and Unigram alone")

@@ -108,6 +108,15 @@ def meeting(path: str, kind: str) -> list[str]:
     return above(path)[: 3 if kind == "attention" else 2]
 
 
+def numbered_above(path: str) -> list[str]:
+    """The numbered places that a path is in, such as its layer, the nearest first.
+
+    >>> numbered_above("stage_0/block_1/mlp/fc1")
+    ['stage_0/block_1', 'stage_0']
+    """
+    return [place for place in above(path)[1:] if place[-1:].isdecimal()]
+
+
 def is_layer(path: str) -> bool:
     """Whether a path is that of a layer or a block by its name."""
     return _LAYER.search(re.split(r"[/.]", path)[-1]) is not None

@@ -109,9 +109,9 @@ def check_one_per_layer(tree: Tree, scheme: Scheme, matches: Matches) -> None:
     for block, leaves in matches if tree.found_rules else ():
         attention = not {leaf.role for leaf in leaves}.isdisjoint(ATTENTION)
         if attention and (_ATTENTIVE.search(block) or not block[-1:].isdecimal()):
-            numbered_above = [place for place in paths.above(block)[1:] if place[-1:].isdecimal()]
-            alike[numbered_above[0] if numbered_above else paths.parent(block)].append(block)
-            for place in numbered_above[1:]:
+            layer, *around = paths.numbered_above(block) or [paths.parent(block)]
+            alike[layer].append(block)
+            for place in around:
                 inside[place].append(block)
     described = tree.with_read_only().blocks.items() if inside else ()
     mlps = [block for block, roles in described if {"mlp_in", "mlp_out"} & roles.keys()]
@@ -141,11 +141,11 @@ def check_alike_per_layer(tree: Tree, scheme: Scheme, matches: Matches) -> None:
     or a mixer of tokens may have the names of an MLP's layers."""
     found: dict[str, list[Leaf]] = defaultdict(list)
     for block, leaves in matches if tree.found_rules else ():
-        places = [place for place in paths.above(block)[1:] if place[-1:].isdecimal()]
-        found[next(iter(places), "")] += [x for x in leaves if x.role == "mlp_in" and x.fits]
-    for layer, leaves in found.items():
+        for layer in paths.numbered_above(block)[:1]:
+            found[layer] += [x for x in leaves if x.role == "mlp_in" and x.fits]
+    for leaves in found.values():
         hidden = {leaf.axes["f"]: leaf for leaf in leaves}
-        if layer and len(hidden) > 1:
+        if len(hidden) > 1:
             large, small = (hidden[size(hidden)] for size in (max, min))
             module = paths.parent(paths.parent(small.path))
             raise InputError(
