@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import importlib.util
 import json
 import pathlib
+import sys
+from importlib.machinery import PathFinder
 
 from mimetic_jax.base.errors import InputError
 
@@ -35,8 +36,19 @@ def need(what: str, extra: str) -> None:
     >>> need("training", "train")
     """
     for module in EXTRAS[extra]:
-        if importlib.util.find_spec(module) is None:
+        if not _installed(module):
             raise MissingExtra(f"{what} needs {module}: {advice(extra)}")
+
+
+def _installed(module: str) -> bool:
+    """Whether a module is found without the current folder, which the command `mimetic` has on its
+    path for a user's models: a file of that name there is something else."""
+    if module in sys.modules:
+        return sys.modules[module] is not None
+    path = [entry for entry in sys.path if entry]
+    return any(
+        finder.find_spec(module, path if finder is PathFinder else None) for finder in sys.meta_path
+    )
 
 
 def advice(extra: str) -> str:

@@ -144,7 +144,7 @@ def _weight_map(path: str) -> dict[str, str]:
 def _mapped(path: str, mode: Literal["r", "r+"]) -> dict[str, np.ndarray]:
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        if size > os.path.getsize(path) - 8:
+        if size > min(os.path.getsize(path) - 8, _LARGEST_HEADER):
             raise ValueError(f"its header says {size:,} bytes")
         header = json.loads(file.read(size))
     header.pop("__metadata__", None)
@@ -165,6 +165,8 @@ def _mapped(path: str, mode: Literal["r", "r+"]) -> dict[str, np.ndarray]:
 
 _DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What JSON that isn't as expected makes its readers raise."""
+_LARGEST_HEADER = 100_000_000
+"""Bytes, as of the format's own reader: more would be memory for a file that isn't one."""
 _DTYPES: Mapping[str, Any] = {
     **{f"F{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
     **{f"I{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},

@@ -116,12 +116,18 @@ def rewrite_file(argv: Sequence[str]) -> None:
 def _check_fresh(file: str, tensors: Mapping[str, Any], described: Mapping[str, Any]) -> None:
     """Raise InputError if the products of a file's attention are no noise, as trained ones aren't.
 
-    A file without attention is not judged.
+    A file without attention is not judged; one whose attention can't be judged is refused.
     """
+    kernels = {"query", "key", "value", "out"}
+    if not any(kernels & block.keys() for *_, block in blocks(tensors, **described)):
+        return
     try:
         outside, products = check(tensors, **described).outside_of_noise()
-    except InputError:  # nothing to look at; `plan` has taken the file
-        return
+    except InputError as error:
+        raise InputError(
+            f"{file}: {error}; so nothing says that it isn't trained, and a scheme erases what "
+            "training found; --overwrite-trained does it anyway"
+        ) from error
     if outside > products / 10:
         raise InputError(
             f"{file} looks trained: {outside} of {products} products of its attention are outside "
@@ -300,7 +306,11 @@ def _beside(out: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".mimetic-") as hidden:
         unfinished = os.path.join(hidden, os.path.basename(out))
         yield unfinished
-        os.rename(unfinished, out)
+        try:  # a rename would replace what appeared meanwhile
+            os.mkdir(out) if os.path.isdir(unfinished) else open(out, "xb").close()
+        except FileExistsError:
+            raise InputError(f"{out} appeared meanwhile: give a new name") from None
+        os.replace(unfinished, out)
 
 
 def _parser(command: str, description: str | None) -> argparse.ArgumentParser:

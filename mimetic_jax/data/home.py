@@ -177,6 +177,8 @@ def kept_arrays(
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {name: file[name] for name in names}, note
+    except MemoryError:  # the file is whole
+        raise
     except Exception as error:  # a damaged file may raise anything
         if not isinstance(error, OSError):  # else there is none
             note = f"{path} was damaged and is made again"

@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 from threadpoolctl import ThreadpoolController
@@ -66,15 +66,46 @@ def concurrency() -> int:
 def limited_blas(threads: int = 1) -> Iterator[None]:
     """Limit BLAS to this many threads; inside an `on_cores` task, that call's limit stays.
 
-    The limit is per process: if each task set and restored it, the last task to end would restore
-    the limit of another task. One thread is best below D = 1024: OpenBLAS's threads spin while they
-    wait, which on a machine under other load takes fifty times as long as a small matrix needs.
+    The limit is per process: while calls of several threads overlap, the least of their limits
+    holds, and the last one to end restores what was before the first. One thread is best below
+    D = 1024: OpenBLAS's threads spin while they wait, which on a machine under other load takes
+    fifty times as long as a small matrix needs.
     """
     if _nested():
         yield
-    else:
-        with _blas().limit(limits=threads, user_api="blas"):
-            yield
+        return
+    _limits.enter(threads)
+    try:
+        yield
+    finally:
+        _limits.leave(threads)
+
+
+class _Limits:
+    """The limits on BLAS that are in force, and what was before the first of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._in_force: list[int] = []
+        self._before: Any = None
+
+    def enter(self, threads: int) -> None:
+        with self._lock:
+            limiter = _blas().limit(limits=min([threads, *self._in_force]), user_api="blas")
+            if not self._in_force:
+                self._before = limiter
+            self._in_force.append(threads)
+
+    def leave(self, threads: int) -> None:
+        with self._lock:
+            self._in_force.remove(threads)
+            if self._in_force:
+                _blas().limit(limits=min(self._in_force), user_api="blas")
+            else:
+                self._before.restore_original_limits()
+
+
+_limits = _Limits()
 
 
 @functools.cache

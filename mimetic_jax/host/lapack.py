@@ -24,16 +24,30 @@ def leading_eigenvectors(gram: np.ndarray, rank: int) -> np.ndarray:
     array([1, 2])
     """
     matrix = np.array(gram, np.float32, order="F")
-    # Measured: beyond a quarter of the vectors, computing all of them is faster.
-    solve = _divide_and_conquer if 4 * rank > len(matrix) else _relatively_robust
-    return solve(matrix, rank)[:, ::-1]
+    return _solver(len(matrix), rank)(matrix, rank)[:, ::-1]
+
+
+def _solver(size: int, rank: int) -> Callable[[np.ndarray, int], np.ndarray]:
+    # Measured: beyond a quarter of the vectors, computing all of them is faster. Its work space has
+    # 2 D² numbers, which LAPACK counts in 32 bits: up to D = 32,766.
+    if 4 * rank > size and _work_of_all(size) <= _LARGEST:
+        return _divide_and_conquer
+    return _relatively_robust
+
+
+_LARGEST = 2**31 - 1
+
+
+def _work_of_all(size: int) -> int:
+    """Numbers of ssyevd's work space."""
+    return 1 + 6 * size + 2 * size * size
 
 
 def _divide_and_conquer(matrix: np.ndarray, rank: int) -> np.ndarray:
     """The last `rank` eigenvectors by ssyevd, which computes all of them, in place."""
     size = len(matrix)
     values = np.empty(size, np.float32)
-    work = np.empty(1 + 6 * size + 2 * size * size, np.float32)
+    work = np.empty(_work_of_all(size), np.float32)
     integers = np.empty(3 + 5 * size, np.int32)
     _call(
         "ssyevd", b"V", b"L", size, matrix, size, values, work, work.size, integers, integers.size
@@ -70,6 +84,8 @@ def _by_address(argument: bytes | int | float | np.ndarray) -> Any:
     if isinstance(argument, bytes):
         return ctypes.c_char_p(argument)
     if isinstance(argument, int):
+        if argument > _LARGEST:  # ctypes would wrap it
+            raise OverflowError(f"LAPACK counts in 32 bits, not to {argument:,}")
         return ctypes.byref(ctypes.c_int(argument))
     if isinstance(argument, float):
         return ctypes.byref(ctypes.c_float(argument))

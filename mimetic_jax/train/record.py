@@ -206,17 +206,24 @@ def _given(origin: Origin, trained: Trained) -> dict[str, Any]:
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of this code, with "-dirty" if the code differs; None without git."""
-    head = _git("rev-parse", "HEAD")
-    changed = head and _git("status", "--porcelain", "--", *_CODE)
-    return f"{head}-dirty" if changed else head
+    """The commit of this code, with "-dirty" if the code differs, or "-unknown" if git doesn't say
+    it in time; None without git."""
+    if not (head := _git("rev-parse", "HEAD")):
+        return None
+    changed = _git("status", "--porcelain", "--", *_CODE)
+    return head + ("-unknown" if changed is None else "-dirty" if changed else "")
+
+
+_PATIENCE = 20.0
+"""Seconds for git, which on a disk of a network may wait forever."""
 
 
 def _git(*arguments: str) -> str | None:
     if not (ROOT / ".git").exists():  # installed: a repository above it is another project's
         return None
     try:
-        done = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True)
-    except FileNotFoundError:
+        command = ["git", "-C", str(ROOT), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -72,10 +72,14 @@ Turning: TypeAlias = Rotary | float | Sequence[Rotary | None]
 
 
 class HeadReader:
-    """Reads the layers of a tree one after the other."""
+    """Reads the heads of a layer of a tree."""
 
     def __init__(self, tree: Tree, views: Sequence[View], given: Turning) -> None:
-        attention = [block for _, _, block in views if {"query", "key"} <= block.keys()]
+        places, attention = [], []
+        for path, index, block in views:
+            if {"query", "key"} <= block.keys():
+                places.append((path, index))
+                attention.append(block)
         if isinstance(given, Sequence) and not isinstance(given, str):
             turns = [position if position is None else as_rotary(position) for position in given]
         else:
@@ -83,7 +87,7 @@ class HeadReader:
         if len(turns) != len(attention):
             raise InputError(f"{len(turns)} rotary positions for {len(attention)} attention layers")
         self.turns: Sequence[Rotary | None] = turns
-        self._left = iter(self.turns)
+        self._turns = dict(zip(places, turns, strict=True))
         roles = {"query_bias", "key_bias"}
         biases = [block[role] for block in attention for role in roles & block.keys()]
         self._zero = not any(map(np.any, biases))  # then a channel may hold what they don't
@@ -92,11 +96,12 @@ class HeadReader:
 
     def read(self, layer: LayerPairs) -> LayerHeads | None:
         """None for a layer without query and key, or without positions."""
-        if layer.query_key is None or (turning := next(self._left)) is None:
+        place = layer.path, layer.index
+        if layer.query_key is None or (turning := self._turns[place]) is None:
             return None
         if self._zero:
             layer = dataclasses.replace(layer, biases=None)
-        return positional_heads(layer, turning, self._constants.get((layer.path, layer.index)))
+        return positional_heads(layer, turning, self._constants.get(place))
 
 
 def _constants(tree: Tree, turns: Sequence[Rotary | None]) -> dict[Any, np.ndarray]:

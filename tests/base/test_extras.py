@@ -1,9 +1,11 @@
 """The core works without the extras, and says which one is missing."""
 
+import importlib.util
 import json
 import pathlib
 import re
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -67,3 +69,14 @@ def test_a_missing_module_is_one_line(monkeypatch):
         need("drawing", "plot")
     with pytest.raises(mimetic_jax.InputError, match=expected), style.canvas(1, 1):
         pass
+
+
+def test_a_file_in_the_current_folder_is_no_extra(monkeypatch, tmp_path):
+    """`mimetic` has the folder on its path, for a user's models."""
+    (tmp_path / "no_such_module.py").write_text("raise AssertionError")
+    monkeypatch.setitem(extras.EXTRAS, "plot", ("no_such_module",))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*filter(None, sys.path), ""])
+    assert importlib.util.find_spec("no_such_module")
+    with pytest.raises(MissingExtra, match="drawing needs no_such_module"):
+        need("drawing", "plot")

@@ -56,6 +56,15 @@ def test_a_bad_file_is_one_line(tmp_path, name):
         read_file(tmp_path / name)
 
 
+def test_a_header_beyond_the_limit_of_the_format_is_not_read(tmp_path):
+    path = tmp_path / "holes.safetensors"
+    with path.open("wb") as file:
+        file.write((2**33).to_bytes(8, "little"))
+        file.truncate(2**33 + 8)  # a file of holes, which takes no disk
+    with pytest.raises(InputError, match="its header says 8,589,934,592 bytes"):
+        read_file(path)
+
+
 def indexed(folder, files, weight_map):
     for name, tensors in files.items():
         save_file(tensors, folder / name)

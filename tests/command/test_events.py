@@ -2,6 +2,7 @@
 
 import json
 import struct
+import sys
 import types
 
 import pytest
@@ -98,6 +99,6 @@ def test_a_minute_of_steps_tells_how_long_the_rest_takes(
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(MissingExtra, match=r"--tensorboard needs tensorboardX: pip install .*\["):
         Events("DIR")

@@ -58,6 +58,33 @@ def test_trained_weights_are_overwritten_only_if_asked_for(tmp_path):
     assert out.exists()
 
 
+def test_attention_that_cannot_be_judged_is_overwritten_only_if_asked_for(tmp_path):
+    """As a trained file with one number that isn't finite."""
+    file, out = tmp_path / "trained.safetensors", tmp_path / "out.safetensors"
+    weights = rewritten(timm())
+    weights["blocks.1.attn.qkv.weight"][0, 0] = np.nan
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"not finite; so nothing says that it isn't trained"):
+        files.rewrite_file([str(file), str(out), *FLAGS])
+    assert not out.exists()
+    files.rewrite_file([str(file), str(out), *FLAGS, "--overwrite-trained"])
+    assert out.exists()
+
+
+def test_what_appears_meanwhile_is_left_alone(saved, tmp_path, monkeypatch):
+    out, rewrite_in_place = tmp_path / "out.safetensors", files.rewrite_in_place
+
+    def write(*arguments, **options):
+        rewrite_in_place(*arguments, **options)
+        out.write_text("of another process")
+
+    monkeypatch.setattr(files, "rewrite_in_place", write)
+    with pytest.raises(InputError, match=f"{out} appeared meanwhile: give a new name"):
+        files.rewrite_file([str(saved), str(out), *FLAGS])
+    assert out.read_text() == "of another process"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.safetensors", out.name]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
 def test_a_rewritten_file_is_the_rewritten_tree(tmp_path, capsys, dtype):
     before = timm(dtype)

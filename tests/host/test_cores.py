@@ -54,6 +54,21 @@ def test_blas_limit_is_one_inside_and_what_it_was_after_also_an_error():
     assert blas_threads() == before
 
 
+def test_of_limits_that_overlap_the_least_holds_and_the_last_restores():
+    """As two threads of a program enter and leave them: A in, B in, A out, B out."""
+    before = blas_threads()
+    first, second = limited_blas(1), limited_blas(2)
+    found = []
+    for step in (first.__enter__, second.__enter__):
+        step()
+        found.append(set(blas_threads()))
+    first.__exit__(None, None, None)
+    found.append(set(blas_threads()))
+    second.__exit__(None, None, None)
+    assert found == [{1}, {1}, {2}]
+    assert blas_threads() == before
+
+
 def test_default_device_goes_with_the_tasks():
     device = jax.devices()[-1]
     with jax.default_device(device):

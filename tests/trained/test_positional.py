@@ -9,6 +9,10 @@ from mimetic_jax.command import files
 from mimetic_jax.models.gpt import GPT, RULES
 from mimetic_jax.models.vit import ViT
 from mimetic_jax.schemes import PositionalHeads
+from mimetic_jax.trained.pairs import layer_pairs
+from mimetic_jax.trained.positional import HeadReader
+from mimetic_jax.tree.layers import views
+from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights import Rotary
 from tests.models.values import initial
 
@@ -200,6 +204,15 @@ def test_the_bias_of_a_norm_is_part_of_query_and_key():
     params["block_0"]["norm1"]["bias"][:] = 0
     (found,) = check(params, rotary=100.0).positional
     assert found.offsets == (6.0,)
+
+
+def test_a_layer_is_read_with_its_own_positions_in_any_order_and_again():
+    tree = Tree(rewrite(KEY, gpt(), PositionalHeads(500, sharpness=8.0), rules=RULES), rules=RULES)
+    described = views(tree, read_only=True)
+    reader = HeadReader(tree, described, [Rotary(500.0), None, Rotary(500.0)])
+    first, second, third = layer_pairs(tree, described, effective=True)
+    for layer, found in [(third, True), (first, True), (first, True), (second, False)]:
+        assert bool(reader.read(layer)) == found
 
 
 def test_layers_that_differ_in_their_positions():

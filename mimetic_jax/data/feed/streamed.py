@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
@@ -22,6 +21,7 @@ from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.files.sources import ImageSource
 from mimetic_jax.data.files.views import View, eval_view, train_view
 from mimetic_jax.data.sets.dataset import StreamedDataset
+from mimetic_jax.host.cores import cores
 
 Example: TypeAlias = tuple[np.ndarray | np.number, ...]
 """Pixels uint8 [s, s, 3], the label, and of a test its weight: 0 for what fills the last batch."""
@@ -119,7 +119,7 @@ def batches(
         step, row = divmod(number, len(rows))
         return example(steps[step], rows[row])
 
-    threads = min(os.cpu_count() or 1, 32)
+    threads = min(cores(), 32)
     most = min(len(rows), _MOST_IN_A_PIECE)
     piece = max(images for images in range(1, most + 1) if len(rows) % images == 0)
     pieces = len(rows) // piece

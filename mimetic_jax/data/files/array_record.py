@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -88,6 +89,15 @@ class ArrayRecordSource:
     @functools.cached_property
     def labels(self) -> np.ndarray:
         """int32 [N]; the first use reads every record."""
+
+        def read(start: int) -> list[int]:
+            stop = min(start + _LABELS, len(self))
+            return [self.read(index)[1] for index in range(start, stop)]
+
         with ThreadPoolExecutor(16) as pool:
-            labels = pool.map(lambda index: self.read(index)[1], range(len(self)))
-            return np.fromiter(labels, np.int32, len(self))
+            parts = pool.map(read, range(0, len(self), _LABELS))
+            return np.fromiter(itertools.chain.from_iterable(parts), np.int32, len(self))
+
+
+_LABELS = 1024
+"""Labels that a task reads: a task for each would take 2 GB for ImageNet."""

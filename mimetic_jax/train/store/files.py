@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import json
 import os
@@ -18,6 +17,14 @@ from mimetic_jax.base.errors import InputError, check_given, error_text
 from mimetic_jax.base.extras import need
 from mimetic_jax.base.typed import shown
 from mimetic_jax.data.home import expanded
+
+try:
+    import fcntl
+except ImportError as error:  # Windows
+    raise ImportError(
+        "training needs Linux or macOS, whose locks (fcntl) keep two trainings of one run apart: "
+        "on Windows use WSL"
+    ) from error
 
 AnyPath: TypeAlias = pathlib.Path | epath.Path
 """On a disk, or in a bucket."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
@@ -246,13 +246,20 @@ _MOST_PIXELS = 10_000 * 64**2
 """Of the images whose patches are whitened, which are in memory as float32 several times."""
 
 
-@functools.lru_cache(maxsize=2)  # all seeds of an arm share it
+_COVARIANCES: weakref.WeakKeyDictionary[Any, dict[ImageTask, np.ndarray]]
+_COVARIANCES = weakref.WeakKeyDictionary()
+"""Of data sets that are in use: all seeds of an arm share them."""
+
+
 def _covariance(task: ImageTask, dataset: Any, patch: int) -> np.ndarray:
-    images = dataset.train_images
-    height, width = images.shape[1:3]
-    most = max(256, min(10_000, _MOST_PIXELS // (height * width)))
-    chosen = np.linspace(0, len(images) - 1, min(len(images), most)).astype(int)
-    return patch_covariance(task.view(jnp.asarray(images[chosen])), patch)
+    covariances = _COVARIANCES.setdefault(dataset, {})
+    if task not in covariances:
+        images = dataset.train_images
+        height, width = images.shape[1:3]
+        most = max(256, min(10_000, _MOST_PIXELS // (height * width)))
+        chosen = np.linspace(0, len(images) - 1, min(len(images), most)).astype(int)
+        covariances[task] = patch_covariance(task.view(jnp.asarray(images[chosen])), patch)
+    return covariances[task]
 
 
 def _loaded(config: ConfigDict, given: Any) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
+import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -166,6 +166,14 @@ class TextTask(Task):
         return loss / math.log(2)
 
 
-@functools.lru_cache(maxsize=4)  # all seeds and arms of a comparison share them
+_Counts: TypeAlias = dict[tuple[int, int], scipy.sparse.csr_array]
+_COUNTS: weakref.WeakKeyDictionary[texts.Corpus, _Counts] = weakref.WeakKeyDictionary()
+"""Of texts in use, by window and contexts: all seeds and arms of a comparison share them."""
+
+
 def _counts(corpus: texts.Corpus, window: int, contexts: int) -> scipy.sparse.csr_array:
-    return kept_counts(corpus.train, len(corpus.vocabulary), window, contexts)
+    counts = _COUNTS.setdefault(corpus, {})
+    if (window, contexts) not in counts:
+        vocab = len(corpus.vocabulary)
+        counts[window, contexts] = kept_counts(corpus.train, vocab, window, contexts)
+    return counts[window, contexts]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.data.feed import streamed
 from mimetic_jax.data.feed.feed import Session
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.feed.streamed import batches, crop_rng, crop_seed, train_example
@@ -107,6 +108,23 @@ def test_crops_are_philox_numbers():
 
     first = philox([1, 3, 9, 0], [42, 1])[0]  # NumPy counts before it draws
     assert crop_rng(42, step=9, row=3).random() == (first >> 11) * 2.0**-53
+
+
+def test_threads_are_as_many_as_the_cores_that_the_process_may_use(monkeypatch):
+    import grain
+
+    options = grain.ReadOptions
+    threads = []
+
+    def read_options(*, num_threads, **others):
+        threads.append(num_threads)
+        return options(num_threads=num_threads, **others)
+
+    monkeypatch.setattr(grain, "ReadOptions", read_options)
+    for number in (3, 200):
+        monkeypatch.setattr(streamed, "cores", lambda number=number: number)
+        train(Plain(8), 4, range(1))
+    assert threads == [3, 32]
 
 
 @pytest.mark.parametrize("batch", [63, 65, 130])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.data import load_dataset
+from mimetic_jax.data.files import array_record
 from mimetic_jax.data.files.array_record import ArrayRecordSource
 from mimetic_jax.data.files.views import decode
 from tests.data.made import SIZES, examples, prepare, refused, split
@@ -73,3 +74,11 @@ def test_other_classes_splits_and_formats_are_refused(tmp_path):
     description.write_text(description.read_text().replace("array_record", "tfrecord"))
     words = "tfrecord", "--file_format=array_record"
     refused(lambda: load_dataset("cifar10", str(tmp_path)), *words)
+
+
+def test_labels_are_read_in_parts(prepared, monkeypatch):
+    source = ArrayRecordSource(prepared / "cifar10" / "3.0.2", "train", 10)
+    expected = [source.read(index)[1] for index in range(len(source))]
+    monkeypatch.setattr(array_record, "_LABELS", 3)
+    assert len(source) % 3
+    assert source.labels.tolist() == expected

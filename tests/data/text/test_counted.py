@@ -43,3 +43,15 @@ def test_a_damaged_file_is_reported_and_made_again(kept, capsys, how, share):
         expected = weights.cooccurrence(TOKENS, 60, 3, contexts=20)
         np.testing.assert_array_equal(counts.toarray(), expected.toarray())
         assert (f"{kept} was damaged and is made again" in capsys.readouterr().err) == said
+
+
+def test_a_file_that_memory_does_not_hold_is_not_damaged(kept, monkeypatch):
+    content = kept.read_bytes()
+
+    def load(*arguments, **options):
+        raise MemoryError
+
+    monkeypatch.setattr(np, "load", load)
+    with pytest.raises(MemoryError):
+        counted.kept_counts(TOKENS, 60, 3, 20)
+    assert kept.read_bytes() == content

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import importlib.util
 import json
 import os
 import signal
@@ -205,3 +206,10 @@ def test_what_file_systems_call_a_held_lock(tmp_path, flock_fails, number):
     flock_fails(number)
     with pytest.raises(InputError, match="is in use by another process"), locked(tmp_path / "run"):
         pass
+
+
+def test_a_system_without_locks_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    spec = importlib.util.spec_from_file_location("again", files.__file__)
+    with pytest.raises(ImportError, match=r"needs Linux or macOS, .* on Windows use WSL"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -1,6 +1,8 @@
 """Language models: the protocol in NumPy, and the laws of every other training."""
 
 import dataclasses
+import gc
+import weakref
 from pathlib import Path
 
 import jax
@@ -16,6 +18,7 @@ from mimetic_jax.schemes import Cooccurrence
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.runs import Run
+from mimetic_jax.train.tasks import text as text_task
 from mimetic_jax.weights import cooccurrence
 from tests.models.values import drawn
 from tests.training import killed, program_of, quiet, trained
@@ -153,3 +156,16 @@ def test_a_step_over_the_vocabulary_of_wikitext_103_fits():
     keys = stream(0, "data"), stream(0, "dropout")
     step = program.compiled_dispatch.lower(program.shapes, rows, *keys, jnp.int32(1), jnp.ones(2))
     assert step.compile().memory_analysis().temp_size_in_bytes < 2 * 2**30
+
+
+def test_counts_are_kept_as_long_as_their_text(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tokens = np.arange(60) % 5
+    corpus = texts.Corpus("mine", tuple("abcde"), tokens, tokens, tokens, "char")
+    counts = text_task._counts(corpus, 2, 5)
+    assert text_task._counts(corpus, 2, 5) is counts
+    assert text_task._counts(corpus, 1, 5) is not counts
+    text_of_before = weakref.ref(corpus)
+    del corpus
+    gc.collect()
+    assert text_of_before() is None
