@@ -27,10 +27,10 @@ bench: .venv/installed  ## time embeddings from counts, and training steps besid
 	$(BIN)/python -m benchmarks.counts
 	$(BIN)/python -m benchmarks.step
 
-docs: .venv/installed  ## the documentation as a site, in site/
+docs: .venv/installed  ## the documentation as a site, in site/html
 	$(BIN)/pip install -q --upgrade "pip>=25.1"
 	$(BIN)/pip install -q --constraint requirements.txt --group docs
-	$(BIN)/mkdocs build --strict
+	$(BIN)/sphinx-build -q -W --keep-going docs site/html
 
 .venv/installed: requirements.txt $(PINS) pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.13")'

@@ -2,13 +2,15 @@
 
 Shape letters of docstrings and of names such as `query_DxHxK`, throughout the package:
 
-| letter | meaning                              | letter | meaning                          |
-|--------|--------------------------------------|--------|----------------------------------|
-| B      | batch (of images, blocks or targets) | L      | layers                           |
-| D      | model width (`dim`)                  | F      | hidden width of an MLP           |
-| H      | query heads (`num_heads`)            | N      | tokens or positions              |
-| G      | key/value heads (`num_kv_heads`)     | C      | image channels or classes        |
-| K      | head width (`head_dim`)              | R      | rank                             |
+======  ===================================  ======  ===========================
+letter  meaning                              letter  meaning
+======  ===================================  ======  ===========================
+B       batch (of images, blocks, targets)   L       layers
+D       model width (`dim`)                  F       hidden width of an MLP
+H       query heads (`num_heads`)            N       tokens or positions
+G       key/value heads (`num_kv_heads`)     C       image channels or classes
+K       head width (`head_dim`)              R       rank
+======  ===================================  ======  ===========================
 
 Kernels have Flax's orientation, for row vectors: `y = x @ kernel`.
 """

@@ -35,6 +35,8 @@ Mimetic:
 1       transformer/h/0/attn/c_attn/kernel  value  (24, 8)  (three h k) d
 """
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
@@ -81,6 +83,7 @@ __all__ = [  # noqa: RUF022 - tables in the order in which the first that fits i
     "detect",
     "has_rule",
     "rules_of",
+    "rules_of_config",
     "table_name",
 ]
 
