@@ -3,10 +3,10 @@
     params = mimetic_jax.rewrite(key, params, mimetic_jax.schemes.Mimetic())
 
 `weights` holds the mathematics, `schemes` names methods and their constants, `rewrite` applies
-them to a parameter tree and `draw` to its shapes, `plan` lists what they would write and `blocks`
-reads a tree the same way; `check` says whether a tree has the structure, `fit` reads the constants
-of a scheme off trained weights; `zoo` has rules for well-known trees, `initializers` plain Flax
-initializers; `linen`, `nnx` and `torch` are for modules of these libraries.
+them to a parameter tree, `plan` lists what they would write and `blocks` reads a tree the same way;
+`check` says whether a tree has the structure, `fit` reads the constants of a scheme off trained
+weights; `zoo` has rules for well-known trees, `initializers` plain Flax initializers; `linen`,
+`nnx` and `torch` are for modules of these libraries.
 """
 
 import importlib
@@ -20,7 +20,7 @@ from mimetic_jax.rules.rule import Rule
 from mimetic_jax.rules.tables import attention_rules, embedding_rules, llama_rules, mlp_rules
 from mimetic_jax.trained.check import Check, check
 from mimetic_jax.trained.fit import Fit, fit
-from mimetic_jax.tree.rewrite import Plan, block_key, blocks, draw, plan, rewrite
+from mimetic_jax.tree.rewrite import Plan, block_key, blocks, plan, rewrite
 
 __all__ = [
     "Check",
@@ -33,7 +33,6 @@ __all__ = [
     "block_key",
     "blocks",
     "check",
-    "draw",
     "embedding_rules",
     "fit",
     "llama_rules",

@@ -104,9 +104,9 @@ def attention(
         biases = {f"{role}_bias": shape[1:] for role, shape in shapes.items()}
         biases["out_bias"] = (dim,)
         block = Block({**shapes, **(biases if use_bias else {})}, _undrawn)
-        drawn = scheme(key, block, Context(layer, num_layers))
-        if not drawn:
+        if not scheme.covers(layer, num_layers):
             raise InputError(f"{shown(scheme)} skips layer {layer} of {num_layers}: use rewrite")
+        drawn = scheme(key, block, Context(layer, num_layers))
         params: dict[str, dict[str, jax.Array]] = {}
         for role in roles:
             leaf = {}

@@ -69,12 +69,12 @@ def core() -> dict[str, list[str]]:
     import jax
 
     import mimetic_jax
-    from mimetic_jax import check, draw, fit, initializers, plan, rewrite, schemes, torch, zoo
+    from mimetic_jax import check, fit, initializers, plan, rewrite, schemes, torch, zoo
 
     jax.config.update("jax_disable_most_optimizations", True)  # to compile is most of the time
     scheme, key = schemes.Mimetic(), jax.random.key(0)
     params = {"attention": initializers.attention(scheme)(key, dim=16, num_heads=2)}
-    plan(params, scheme), draw(key, jax.eval_shape(lambda: params), scheme)
+    plan(jax.eval_shape(lambda: params), scheme)
     params = rewrite(key, params, scheme)
     check(params), fit(params), torch.initialize, zoo.TABLES
     said = []

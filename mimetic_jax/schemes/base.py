@@ -84,7 +84,8 @@ class Scheme:
     params, Mimetic())` compiles once for each scheme.
 
     A scheme whose draw depends on the layer declares it, by a field of type `PerLayer` or by
-    `depends_on_layer`, since `plan` otherwise looks at one layer of each kind only.
+    `depends_on_layer`, since `plan` otherwise looks at one layer of each kind only. A layer that it
+    leaves as it is gets its own arrays.
 
     A subclass registers itself under its class name, by which `from_dict` finds it, wherever it is
     defined. A second class of that name raises InputError, unless it is a new definition of the
@@ -101,12 +102,11 @@ class Scheme:
         ...         return roles & {"out"}
         ...
         ...     def draw(self, key, block, context):
-        ...         return {} if context.layer % 2 else {"out": jnp.zeros(block.shapes["out"])}
+        ...         return {"out": block["out"] * (context.layer % 2)}
     """
 
     depends_on_layer: ClassVar[bool] = False
-    """Whether the draw depends on the layer, or skips layers, otherwise than through a field of
-    type `PerLayer`."""
+    """Whether the draw depends on the layer otherwise than through a field of type `PerLayer`."""
     gated: ClassVar[bool] = False
     """Whether the scheme writes the kernels of gated MLPs, too."""
     exact: ClassVar[bool] = False
@@ -154,6 +154,13 @@ class Scheme:
         split = [group for group in self.together if group & written and not group <= later]
         return later & frozenset().union(*split)
 
+    def covers(self, layer: int, num_layers: int) -> bool:
+        """Whether the scheme draws a layer; the others keep their arrays, and no plan lists them.
+
+        A scheme that doesn't cover all layers also `depends_on_layer`.
+        """
+        return True
+
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         """Raise InputError if a whole tree lacks a role that the scheme needs, or has a wrong one,
         by the roles of all blocks and those among them that it writes."""
@@ -176,14 +183,11 @@ class Scheme:
         raise NotImplementedError
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        """New canonical arrays for exactly the roles `writes(frozenset(block))`.
-
-        Or an empty dictionary, which leaves this layer unchanged, if it `depends_on_layer`.
-        """
+        """New canonical arrays for exactly the roles `writes(frozenset(block))`."""
         raise NotImplementedError
 
     def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        """What `draw` returns, after checks."""
+        """What `draw` returns, after checks; its own arrays for a layer that isn't covered."""
         name = type(self).__name__
         if not isinstance(block, Mapping):  # a layer took the scheme for its `kernel_init`
             raise InputError(
@@ -193,6 +197,8 @@ class Scheme:
             )
         block = block if isinstance(block, Block) else Block.of(block)
         written = roles_to_write(self, block)
+        if not self.covers(context.layer, context.num_layers):
+            return {role: block[role] for role in sorted(written)}
         check_room(*(block.shapes[role] for role in written))
         with named_if_traced(self):
             drawn = self.draw(key, block, context)
@@ -220,13 +226,6 @@ class Scheme:
 def _check_drawn(scheme: Scheme, block: Block, written: frozenset[str], drawn: Any) -> None:
     """Raise InputError unless these are finite arrays of the roles and shapes of the scheme."""
     name = type(scheme).__name__
-    if isinstance(drawn, Mapping) and not drawn:
-        if written and not depth_dependence(scheme):
-            raise InputError(
-                f"{name} skips a layer, so that it depends on depth: declare it, "
-                "depends_on_layer = True"
-            )
-        return
     if not isinstance(drawn, Mapping) or frozenset(drawn) != written:
         roles = sorted(drawn) if isinstance(drawn, Mapping) else shown(drawn)
         raise InputError(f"{name} returns {roles}, but its writes() lists {sorted(written)}")

@@ -49,6 +49,9 @@ class _Wrapper(Scheme):
     def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
         return self.like.undone_by(written, later)
 
+    def covers(self, layer: int, num_layers: int) -> bool:
+        return self.like.covers(layer, num_layers)
+
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         self.like.check_tree(present, written)
 
@@ -180,11 +183,12 @@ def _in_random_order(key: jax.Array, role: str, array: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Layers(_Wrapper):
-    """`like` in a range of depth; the other layers stay unchanged.
+    """`like` in a range of depth; the other layers keep their arrays.
 
     Layer l of L is in the range if its middle is: first ≤ (l + ½)/L < last. So `Layers(like, 2/3,
     1)` is the last third, and adjacent ranges write each layer once. Blocks that don't repeat, such
-    as the position table, are always written.
+    as the position table, are always written. Of layers that are stacked in one leaf the others are
+    stored again as float32: what is stored in more digits, or divided by √K, is rounded.
 
     Attributes:
         like: the scheme to apply.
@@ -195,8 +199,9 @@ class Layers(_Wrapper):
         >>> from mimetic_jax.schemes import Mimetic
         >>> block = Block.of({role: jnp.zeros((8, 2, 4)) for role in ("query", "key")})
         >>> last_third = Layers(Mimetic(), 2 / 3, 1)
-        >>> [sorted(last_third(jax.random.key(0), block, Context(l, 6))) for l in (3, 4, 5)]
-        [[], ['key', 'query'], ['key', 'query']]
+        >>> drawn = [last_third(jax.random.key(0), block, Context(l, 6)) for l in (3, 4, 5)]
+        >>> [bool(layer["query"].any()) for layer in drawn]
+        [False, True, True]
     """
 
     depends_on_layer: ClassVar[bool] = True
@@ -216,13 +221,13 @@ class Layers(_Wrapper):
             )
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        return self.like(key, block, context) if self._has(context) else {}
+        return self.like(key, block, context)
 
     def controlled(
         self, kind: str, key: jax.Array, block: Block, context: Context
     ) -> dict[str, jax.Array]:
-        return self.like.controlled(kind, key, block, context) if self._has(context) else {}
+        return self.like.controlled(kind, key, block, context)
 
-    def _has(self, context: Context) -> bool:
-        depth = (context.layer + 0.5) / context.num_layers
-        return context.num_layers == 1 or self.first <= depth < self.last
+    def covers(self, layer: int, num_layers: int) -> bool:
+        within = num_layers == 1 or self.first <= (layer + 0.5) / num_layers < self.last
+        return within and self.like.covers(layer, num_layers)

@@ -19,16 +19,15 @@ from mimetic_jax.schemes import Context, Scheme
 from mimetic_jax.schemes.base import depth_dependence, name_of
 from mimetic_jax.tree.around import depth, surroundings
 from mimetic_jax.tree.layers import network
-from mimetic_jax.tree.match import checked_match
+from mimetic_jax.tree.match import checked_match, covered
 from mimetic_jax.tree.tree import Matches, Tree, dtype_of
 from mimetic_jax.weights.checks import check_key, in_dtype
 
 Applied: TypeAlias = tuple[Scheme, Tree, Matches]
 """A scheme, the tree as it sees it, and the leaves that it writes there."""
 Layers: TypeAlias = list[int | None]
-Drawn: TypeAlias = tuple[Layers, dict[str, Any]]
-"""Those of a block's layers that a scheme writes, and their new canonical arrays by role: [...], or
-[L, ...] if layers are stacked."""
+Drawn: TypeAlias = dict[str, Any]
+"""The new canonical arrays of a block by role: [...], or [L, ...] if it stacks layers."""
 
 
 def block_key(key: jax.Array, path: str, layer: int | jax.Array | None = None) -> jax.Array:
@@ -60,11 +59,11 @@ def in_order(tree: Tree, schemes: Iterable[Scheme], given: Context) -> list[Appl
         seen = tree.with_read_only() if scheme.gated else tree
         applied.append((scheme, seen, checked_match(seen, scheme)))
     for earlier, later in itertools.combinations(applied, 2):
-        _check_not_undone(earlier, later, given, [name_of(scheme) for scheme, *_ in applied])
+        _check_not_undone(earlier, later, [name_of(scheme) for scheme, *_ in applied])
     return applied
 
 
-def _check_not_undone(earlier: Applied, later: Applied, given: Context, names: list[str]) -> None:
+def _check_not_undone(earlier: Applied, later: Applied, names: list[str]) -> None:
     """Raise InputError if the later scheme undoes the earlier one in a layer."""
     both = earlier, later
     written = [{block: {x.role: x.path for x in leaves} for block, leaves in of} for *_, of in both]
@@ -72,10 +71,8 @@ def _check_not_undone(earlier: Applied, later: Applied, given: Context, names: l
         roles, others = (frozenset(each[block]) for each in written)
         if not (undone := earlier[0].undone_by(roles, others)):
             continue
-        layers = [
-            set(layers_to_write(seen, scheme, given, [block])[block]) for scheme, seen, _ in both
-        ]
-        if layers[0].isdisjoint(layers[1]):
+        layers = (set(covered(seen, scheme, block)) for scheme, seen, _ in both)
+        if not set.intersection(*layers):
             continue
         first, second = (name_of(scheme) for scheme, *_ in both)
         names.insert(names.index(second) + 1, names[at := names.index(first)])
@@ -93,23 +90,24 @@ def in_layers(
     tree: Tree, key: jax.Array, scheme: Scheme, around: Context, block: str, layers: Layers
 ) -> Drawn:
     """The draw of a block in these layers of it."""
-    draws: dict[int | None, dict[str, jax.Array]] = {}
+    drawn, draws = covered(tree, scheme, block), []
     for layer in layers:
         at, count = depth(tree, block, layer)
         context = dataclasses.replace(around, layer=at, num_layers=count)
         with blaming(block):
             view = tree.view(block, layer)
-            if arrays := scheme(block_key(key, block, layer), view, context):
-                draws[layer] = arrays
+            draws.append(scheme(block_key(key, block, layer), view, context))
     joined = {}
-    for role in sorted({role for arrays in draws.values() for role in arrays}):
-        every: list[Any] = [arrays[role] for arrays in draws.values()]
-        traced = any(isinstance(array, jax.core.Tracer) for array in every)
-        every = every if traced else [np.asarray(array) for array in every]
-        array = every[0] if layers == [None] else (jnp if traced else np).stack(every)
-        leaf = tree.blocks[block][role]
-        joined[role] = array if traced else in_dtype(leaf.path, array, tree.dtype(leaf))
-    return list(draws), joined
+    for role in sorted(draws[0]) if draws else ():  # a stack may have no layers
+        every: list[Any] = [arrays[role] for arrays in draws]
+        leaf, traced = tree.blocks[block][role], any(isinstance(x, jax.core.Tracer) for x in every)
+        if not traced:  # a layer's own arrays keep the digits that its factor needs
+            every = [
+                in_dtype(leaf.path, np.asarray(x), tree.dtype(leaf)) if layer in drawn else x
+                for layer, x in zip(layers, every, strict=True)
+            ]
+        joined[role] = every[0] if layers == [None] else (jnp if traced else np).stack(every)
+    return joined
 
 
 def in_loop(
@@ -124,44 +122,28 @@ def in_loop(
         return scheme(block_key(key, block, layer), tree.view(block, layer), context)
 
     with blaming(block):
-        return layers, jax.lax.map(draw, jnp.arange(len(layers)))
+        return jax.lax.map(draw, jnp.arange(len(layers)))
 
 
-def layers_to_write(
-    tree: Tree, scheme: Scheme, given: Context, blocks: Sequence[str]
-) -> dict[str, Layers]:
-    """The layers that a scheme writes in each of these blocks; computes nothing, but refuses what
-    the draw would refuse."""
+def check_draws(tree: Tree, scheme: Scheme, given: Context, blocks: Sequence[str]) -> None:
+    """Raise InputError if the draw in these blocks would; computes nothing."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     # As an argument of a program has: 32 bits, unless JAX has 64 enabled.
     canonical = functools.partial(jax.dtypes.canonicalize_dtype, allow_extended_dtype=True)
     leaves = [jax.ShapeDtypeStruct(np.shape(x), canonical(dtype_of(x))) for x in tree.leaves]
-    written = {block: tree.layers(block) for block in blocks}
 
     def survey(leaves: list[Any]) -> Any:
         traced = tree.with_leaves(leaves)
         return scheme.survey(lambda: network(traced))
 
-    def draw(block: str, layer: int | None, key: Any, leaves: list[Any], surveyed: Any) -> Any:
+    def draw(block: str, layer: int | None, key: Any, leaves: list[Any], surveyed: Any) -> Drawn:
         traced = tree.with_leaves(leaves)
         around = dataclasses.replace(surroundings(traced, given), surveyed=surveyed)
-        return in_layers(traced, key, scheme, around, block, [layer])[1]
+        return in_layers(traced, key, scheme, around, block, [layer])
 
     surveyed = jax.eval_shape(survey, leaves)
     for block, layer in _samples(tree, scheme, blocks):
-        if not jax.eval_shape(functools.partial(draw, block, layer), key, leaves, surveyed):
-            written[block].remove(layer)
-    if not any(written.values()):
-        raise all_skipped(scheme, blocks)
-    return written
-
-
-def all_skipped(scheme: Scheme, blocks: Sequence[str]) -> InputError:
-    """The error of a scheme that writes none of these blocks."""
-    others = f" (and {len(blocks) - 3} more)" if len(blocks) > 3 else ""
-    return InputError(
-        f"{name_of(scheme)} skips every layer: {', '.join(blocks[:3])}{others} stay unchanged"
-    )
+        jax.eval_shape(functools.partial(draw, block, layer), key, leaves, surveyed)
 
 
 def _samples(tree: Tree, scheme: Scheme, blocks: Sequence[str]) -> Iterable[tuple[str, int | None]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import einops
@@ -82,19 +82,14 @@ class Leaf:
         # In float32, as √K would round values of fewer digits.
         return part.astype(np.float32) * self.multiplier if self.multiplier != 1 else part
 
-    def pack(self, canonical: Any, stored: Any, layers: Sequence[int] | None = None) -> Any:
-        """The stored leaf with the role's canonical array put in, or those of some of its layers,
-        [L, ...]: the others stay as stored."""
+    def pack(self, canonical: Any, stored: Any) -> Any:
+        """The stored leaf with the role's canonical array put in."""
         if self.multiplier != 1:
             canonical = canonical / self.multiplier
         if self.rule.plus_one:
             canonical = canonical - 1
-        if self._part is not None or layers is not None:
-            whole = self.whole(stored)
-            if layers is not None:
-                before = whole if self._part is None else whole[self._part]
-                canonical = _set_part(before, (np.array(layers),), canonical)
-            canonical = canonical if self._part is None else _set_part(whole, self._part, canonical)
+        if self._part is not None:
+            canonical = _set_part(self.whole(stored), self._part, canonical)
         return self._rearranged(canonical, self._canonical, self.rule.stored.einops)
 
     def whole(self, stored: Any) -> Any:
@@ -153,7 +148,7 @@ def _gathered(stored: Any) -> Any:
     return np.asarray(stored) if is_here(stored) else stored
 
 
-def _set_part(whole: Any, part: tuple[slice | np.ndarray, ...], array: Any) -> Any:
+def _set_part(whole: Any, part: tuple[slice, ...], array: Any) -> Any:
     if isinstance(whole, jax.Array) or isinstance(array, jax.core.Tracer):
         whole = jax.numpy.asarray(whole)
         return whole.at[part].set(jax.numpy.asarray(array, whole.dtype))

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.rules import paths
 from mimetic_jax.schemes import Scheme
-from mimetic_jax.schemes.base import roles_to_write
+from mimetic_jax.schemes.base import depth_dependence, name_of, roles_to_write
 from mimetic_jax.tree import advice, checks, lacking
+from mimetic_jax.tree.around import depth
 from mimetic_jax.tree.tree import Matches, Tree
 
 CHECKS: tuple[Callable[[Tree, Scheme, Matches], None], ...] = (
@@ -40,10 +41,10 @@ def match(tree: Tree, scheme: Scheme) -> Matches:
 
 
 def checked_match(tree: Tree, scheme: Scheme) -> Matches:
-    """The same after all checks.
+    """Those of which the scheme draws a layer, after all checks.
 
     Raises:
-        InputError: if a check refuses it, as it does if there is no match.
+        InputError: if a check refuses them, as it does if there is no match, or no layer is left.
     """
     try:
         matches = match(tree, scheme)
@@ -51,4 +52,18 @@ def checked_match(tree: Tree, scheme: Scheme) -> Matches:
         raise InputError(f"{error}{advice.hint(tree)}") from error
     for check in CHECKS:
         check(tree, scheme, matches)
-    return matches
+    if not (drawn := [match for match in matches if covered(tree, scheme, match[0])]):
+        blocks = [block for block, _ in matches]
+        others = f" (and {len(blocks) - 3} more)" if len(blocks) > 3 else ""
+        raise InputError(
+            f"{name_of(scheme)} skips every layer: {', '.join(blocks[:3])}{others} stay unchanged"
+        )
+    return drawn
+
+
+def covered(tree: Tree, scheme: Scheme, block: str) -> list[int | None]:
+    """The layers of a block that a scheme draws: [None], if it doesn't stack layers."""
+    layers = tree.layers(block)
+    if not depth_dependence(scheme):
+        return layers
+    return [layer for layer in layers if scheme.covers(*depth(tree, block, layer))]

@@ -19,7 +19,7 @@ class TreeOptions(TypedDict, total=False):
 
 
 class Options(TreeOptions, total=False):
-    """What `plan`, `rewrite` and `draw` use beside a tree and a scheme; nothing is required.
+    """What `plan` and `rewrite` use beside a tree and a scheme; nothing is required.
 
     Attributes:
         num_heads: H, if kernels store heads flattened.

@@ -23,39 +23,20 @@ def placed_like(array: Any, leaf: Any) -> Any:
         array = array.astype(leaf.dtype, order="C")
     else:
         array = array.astype(leaf.dtype)
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        return _placed(array, leaf.sharding)
     if isinstance(array, jax.core.Tracer):
         sharding = jax.typeof(leaf).sharding
         return jax.sharding.reshard(array, sharding) if sharding.mesh.explicit_axes else array
     if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
         return array if isinstance(leaf, np.ndarray) else jnp.asarray(array)
-    return _placed(array, leaf.sharding if leaf.committed else None)
-
-
-def _placed(array: Any, sharding: Any) -> jax.Array:
-    """A traced or NumPy array with a sharding, or on the default device if that is None."""
-    if isinstance(array, jax.core.Tracer):
-        return array if sharding is None else constrained(array, sharding)
-    # That of a shape may be over a mesh without devices, as `jax.eval_shape` knows no other.
-    if sharding is None or isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh):
+    if not leaf.committed:
         return jnp.asarray(array)
     # Each process and device takes its own shards of the same host array.
-    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
-
-
-def blank(stored: Any, drawn: Any) -> Any:
-    """The stored leaf, or zeros in place of a shape, traced if the draw is."""
-    if not isinstance(stored, jax.ShapeDtypeStruct):
-        return stored
-    xp: Any = jnp if isinstance(drawn, jax.core.Tracer) else np
-    return xp.zeros(stored.shape, stored.dtype)
+    return jax.make_array_from_callback(array.shape, leaf.sharding, lambda index: array[index])
 
 
 def is_shared(leaf: Any) -> bool:
-    """Whether some of an array's shards are, or those of a shape will be, in other processes."""
-    known = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
-    return known and leaf.sharding is not None and not leaf.sharding.is_fully_addressable
+    """Whether the array spans several processes."""
+    return isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
 
 
 def constrained(array: jax.Array, sharding: Any) -> jax.Array:

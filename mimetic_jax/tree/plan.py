@@ -16,7 +16,8 @@ from mimetic_jax.schemes.base import depth_dependence, name_of
 from mimetic_jax.tree import lacking
 from mimetic_jax.tree.advice import asked_by
 from mimetic_jax.tree.around import families
-from mimetic_jax.tree.draw import in_order, layers_to_write
+from mimetic_jax.tree.draw import check_draws, in_order
+from mimetic_jax.tree.match import covered
 from mimetic_jax.tree.tree import Tree
 
 _SHOWN = 12
@@ -93,24 +94,22 @@ def planned(tree: Tree, schemes: Sequence[Scheme], given: Context) -> Plan:
             with contextlib.suppress(InputError):  # of a note about values, in a tree of shapes
                 notes.append(scheme.note(seen.view(block, seen.layers(block)[0]), given))
         tree.read.clear()
-        layers = layers_to_write(seen, scheme, given, [block for block, _ in matches])
-        lost = {
-            (leaf.path, leaf.role)
-            for block, leaves in matches
-            for leaf in leaves
-            if layers[block] == seen.layers(block) and leaf.role not in tree.read
-        }
+        check_draws(seen, scheme, given, [block for block, _ in matches])
+        drawn = [leaf for _, leaves in matches for leaf in leaves]
+        lost = {(leaf.path, leaf.role) for leaf in drawn if leaf.role not in tree.read}
         writes = [write for write in writes if (write.path, write.role) not in lost]
         writes += [
-            Write(name_of(scheme), leaf.path, leaf.role, leaf.shape, leaf.layout)
-            for block, leaves in matches
-            if layers[block]
-            for leaf in leaves
+            Write(name_of(scheme), leaf.path, leaf.role, leaf.shape, leaf.layout) for leaf in drawn
         ]
         if what := depth_dependence(scheme):
-            drawn = {paths.of_layer(block, layer) for block in layers for layer in layers[block]}
-            for family in families(seen, layers):
-                depth.append((what, tuple(name for name in family if name in drawn)))
+            blocks = [block for block, _ in matches]
+            layers = {
+                paths.of_layer(block, layer)
+                for block in blocks
+                for layer in covered(seen, scheme, block)
+            }
+            for family in families(seen, blocks):
+                depth.append((what, tuple(name for name in family if name in layers)))
     written = {write.path for write in writes}
     notes += [note for index, note in tree.notes.items() if tree.paths[index] in written]
     return Plan(

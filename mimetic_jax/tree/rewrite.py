@@ -18,7 +18,7 @@ from mimetic_jax.tree.plan import Plan, planned
 from mimetic_jax.tree.tree import Tree
 from mimetic_jax.tree.write import write
 
-__all__ = ["Plan", "block_key", "blocks", "draw", "plan", "rewrite", "rewrite_in_place"]
+__all__ = ["Plan", "block_key", "blocks", "plan", "rewrite", "rewrite_in_place"]
 
 
 def plan(params: Any, scheme: Scheme | Sequence[Scheme], **options: Unpack[Options]) -> Plan:
@@ -119,44 +119,6 @@ def _check_unshared(params: Any) -> None:
             f"{type(params).__name__} has a part under several names, which would be drawn apart: "
             "mimetic_jax.nnx.initialize(module, key, scheme) draws it once"
         )
-
-
-def draw(
-    key: Any, shapes: Any, scheme: Scheme | Sequence[Scheme], **options: Unpack[Options]
-) -> Any:
-    """Draw the leaves that a scheme writes, and no others, from their shapes.
-
-    The arrays are those of `rewrite`, for a model whose parameters don't exist yet, or aren't to be
-    in memory twice. Under `jit`, `out_shardings` may be the tree of all shardings; elsewhere each
-    leaf gets the sharding that its shape has.
-
-    Args:
-        key: a `jax.random` key, or `flax.nnx.Rngs`, from which the next key of `params` is taken.
-        shapes: a tree of `jax.ShapeDtypeStruct`, as of `jax.eval_shape`; leaves that the scheme
-            reads, as `MeanShift` does, must be arrays.
-        scheme, **options: as for `plan`.
-
-    Returns:
-        A tree like `shapes` with None in place of the leaves that the scheme doesn't write.
-
-    Raises:
-        InputError: as `rewrite`; or if the scheme reads a leaf without values, or writes only a
-            part of one, such as query and key of a kernel that holds value too.
-
-    Example:
-        >>> from mimetic_jax.schemes import Mimetic
-        >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), np.float32)
-        >>> shapes = {"query": {"kernel": kernel}, "key": {"kernel": kernel}, "norm": kernel}
-        >>> drawn = draw(jax.random.key(0), shapes, Mimetic())
-        >>> drawn["query"]["kernel"].shape, drawn["norm"]
-        ((8, 2, 4), None)
-    """
-    described, given = split(options)
-    tree = Tree(shapes, **described)
-    written = write(tree, key, as_tuple(scheme), given, of_shapes=True)
-    return tree.with_leaves(
-        [leaf if index in written else None for index, leaf in enumerate(tree.leaves)]
-    ).params
 
 
 def blocks(params: Any, **options: Unpack[TreeOptions]) -> list[tuple[str, int | None, Block]]:

@@ -124,7 +124,7 @@ class Tree:
         """The stored array of a leaf; an error if it has no values."""
         value = self.leaves[leaf.index]
         if self.is_shape(leaf):
-            raise InputError(f"{leaf.path} is a shape without values")
+            raise InputError(f"{leaf.path} is a shape without values: give what model.init returns")
         concrete = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
         if concrete and value.is_deleted():
             raise InputError(f"{leaf.path} is a deleted array, as donation leaves it")

@@ -15,7 +15,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.host.cores import on_cores
 from mimetic_jax.rules import paths
 from mimetic_jax.schemes import Context, Scheme
-from mimetic_jax.schemes.base import depth_dependence, field_values, name_of
+from mimetic_jax.schemes.base import depth_dependence, field_values
 from mimetic_jax.tree import draw, placement
 from mimetic_jax.tree.advice import asked_by
 from mimetic_jax.tree.around import surroundings
@@ -32,38 +32,27 @@ def write(
     schemes: Sequence[Scheme],
     given: Context,
     *,
-    of_shapes: bool = False,
     in_place: bool = False,
-) -> set[int]:
-    """Put the draws of schemes in place of a tree's leaves, or into them; the indices of those."""
-    written = set[int]()
+) -> None:
+    """Put the draws of schemes in place of a tree's leaves, or into them."""
     tree.asked = asked_by(schemes)
     with placement.without_mesh():
         key = placement.local_key(key)
         for scheme, seen, matches in draw.in_order(tree, schemes, given):
             # No other block reads these leaves, and positions are read before the first draw.
-            for index, leaf in _written(seen, key, scheme, given, matches, of_shapes):
+            for index, leaf in _written(seen, key, scheme, given, matches):
                 if in_place:
                     tree.leaves[index][...] = leaf
                 else:
                     tree.leaves[index] = leaf
-                written.add(index)
-    return written
 
 
 def _written(
-    tree: Tree, key: jax.Array, scheme: Scheme, given: Context, matches: Matches, of_shapes: bool
+    tree: Tree, key: jax.Array, scheme: Scheme, given: Context, matches: Matches
 ) -> Iterator[tuple[int, Any]]:
     """Each leaf that the scheme writes, by its index, when its block is drawn."""
     for leaf in (leaf for _, leaves in matches for leaf in leaves):
-        if not tree.is_shape(leaf):
-            placement.check_whole(tree.stored(leaf), key, leaf.path)
-        elif not of_shapes:
-            raise InputError(
-                f"{leaf.path} is a shape without values: draw(key, shapes, scheme) needs no values"
-            )
-    if of_shapes:
-        _check_no_part(tree, scheme, given, matches)
+        placement.check_whole(tree.stored(leaf), key, leaf.path)
     surveyed = scheme.survey(lambda: network(tree))
     around = dataclasses.replace(surroundings(tree, given), surveyed=surveyed)
 
@@ -79,34 +68,26 @@ def _written(
     if concrete:
         _check_no_copies(tree, matches)
     shared = concrete and any(map(placement.is_shared, tree.leaves))
-    checksum, nothing = 0, True
+    checksum = 0
     blocks = [block for block, _ in matches]
     # Tracers must stay in the thread of their trace.
     draws = (on_cores if concrete else map)(drawn, blocks)
-    for block, (layers, arrays) in zip(blocks, draws, strict=True):
-        nothing = nothing and not layers
+    for block, arrays in zip(blocks, draws, strict=True):
         for array in arrays.values() if shared else ():
             checksum = zlib.crc32(np.asarray(array).tobytes(), checksum)
-        yield from _placed(tree, block, layers, arrays).items()
-    if nothing:
-        raise draw.all_skipped(scheme, blocks)
+        yield from _placed(tree, block, arrays).items()
     if shared:
         placement.check_agreement(checksum)
 
 
-def _placed(
-    tree: Tree, block: str, layers: list[int | None], arrays: Mapping[str, Any]
-) -> dict[int, Any]:
-    """The leaves of a block by index, with the draw in its layers put in."""
+def _placed(tree: Tree, block: str, arrays: Mapping[str, Any]) -> dict[int, Any]:
+    """The leaves of a block by index, with its draw put in."""
     new: dict[int, Any] = {}
-    some = None if layers == tree.layers(block) else [x for x in layers if x is not None]
     for role, array in arrays.items():
         for leaf in tree.stored_in(block, role):
             # Several roles may share a leaf: each is put into the result of the one before.
             stored = new.get(leaf.index, tree.leaves[leaf.index])
-            new[leaf.index] = placement.placed_like(
-                leaf.pack(array, placement.blank(stored, array), some), stored
-            )
+            new[leaf.index] = placement.placed_like(leaf.pack(array, stored), stored)
     return new
 
 
@@ -132,28 +113,9 @@ def _check_no_copies(tree: Tree, matches: Matches) -> None:
 
 
 def _sample(stored: Any) -> np.ndarray | None:
-    """The first numbers of an array here; None if it isn't all here, as a shape isn't."""
-    if isinstance(stored, jax.ShapeDtypeStruct):
-        return None
+    """The first numbers of an array here; None if it isn't all here."""
     if isinstance(stored, jax.Array):
         if not stored.is_fully_addressable:
             return None
         stored = stored.addressable_shards[0].data
     return np.asarray(stored).reshape(-1)[:_SAMPLED]
-
-
-def _check_no_part(tree: Tree, scheme: Scheme, given: Context, matches: Matches) -> None:
-    """Raise InputError if the scheme writes a part of a leaf without values."""
-    blocks = [block for block, _ in matches]
-    layers: Mapping[str, Sequence[int | None]] = {}
-    if depth_dependence(scheme) and any(tree.layers(block) != [None] for block in blocks):
-        layers = draw.layers_to_write(tree, scheme, given, blocks)
-    for block, leaves in matches:
-        roles = {leaf.role for leaf in leaves}
-        some = layers.get(block, tree.layers(block)) != tree.layers(block)
-        for leaf in leaves:
-            if tree.is_shape(leaf) and (some or not roles.issuperset(leaf.rule.parts)):
-                raise InputError(
-                    f"{leaf.path} is a shape without values, and {name_of(scheme)} writes only "
-                    f"{'some of its layers' if some else 'a part of it'}: give its values"
-                )
