@@ -1,4 +1,4 @@
-"""The papers' tables and figures, published beside ours, and your own tables. From the root:
+"""The papers' tables and figures, published beside ours. From the root:
 
     python launch/reproduce.py
     python launch/reproduce.py attention/table1 --list
@@ -6,16 +6,13 @@
     python launch/reproduce.py attention/table6 --small --data_dir=DIR
     python launch/reproduce.py attention/table2 --row=10 --file=FILE.npz --data_dir=DIR
     python launch/reproduce.py attention/figure7 --file=FILE.npz --heads=12
-    python launch/reproduce.py configs/cifar10_vit.py --row=width=96 --row=width=192 \
-        --data_dir=DIR --workdir=runs/widths -- --config.model.dtype=bfloat16
 
 Without a name: every table and figure. With the name of a table and --list: its rows, their
 published numbers, what is doubtful in them, and how many seeds are done. With the name of a table,
 of a figure or of a paper: train what the results lack, then show published and ours side by side,
-or draw the figure. With a config file: the same for rows of your own, each with arguments of that
-file; their lines are in WORKDIR/results, unless --results names another folder. --small scales rows
-to what one CPU trains in minutes; such runs stay apart. --file names the pretrained weights that a
-row starts from.
+or draw the figure. --small scales rows to what one CPU trains in minutes; such runs stay apart.
+--file names the pretrained weights that a row starts from. A configuration of your own is trained
+by `mimetic train`.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
 interrupted run from its checkpoint. Each finished run appends one line to RESULTS/TABLE.jsonl. A
@@ -55,8 +52,7 @@ from launch.results import ResultStore
 from launch.runner import RowRunner
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
-from mimetic_jax.command import shipped
-from mimetic_jax.command.assign import assign, parse_field, parse_seeds
+from mimetic_jax.command.assign import parse_seeds
 from mimetic_jax.data.home import existing, expanded
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption
@@ -77,27 +73,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line, checked; `flags` is what follows --."""
+    """The options of a command line, checked."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="reproduce.py [NAME] [OPTIONS] [-- --config.FIELD=VALUE …]",
+        usage="reproduce.py [NAME] [OPTIONS]",
     )
     add = parser.add_argument
-    add("name", nargs="?", default="", help="PAPER, PAPER/tableN, PAPER/figureN or a config file")
-    add(
-        "--row",
-        action="append",
-        default=[],
-        help="a row of the table, from 1; or arguments of the config file; repeatable",
-    )
+    add("name", nargs="?", default="", help="PAPER, PAPER/tableN or PAPER/figureN")
+    add("--row", action="append", default=[], help="a row of the table, from 1; repeatable")
     add("--arms", default="", help="A,B: these alone")
-    add("--seeds", default="", help="such as 0,1,2 or 0-63; default: 0,1,2, or the config file's")
+    add("--seeds", default="", help="such as 0,1,2 or 0-63; default: the row's")
     add("--small", action="store_true", help="scaled to minutes of a CPU")
     add("--share", default="0/1", metavar="K/N", help="the K-th of N shares of the runs, from 0")
     add("-d", "--data-dir", "--data_dir", metavar="DIR", help="folder of the data sets")
     add("--workdir", default="runs/reproduce", help="default: %(default)s")
-    add("--results", help="default: results, or WORKDIR/results")
+    add("--results", default="results", help="default: %(default)s")
     add("--file", help="weights that a row or a figure needs")
     add("--heads", type=int, help="of a figure's file, which may not tell how many")
     add("--kv-heads", "--kv_heads", type=int, help="of its keys and values, if they are fewer")
@@ -105,26 +96,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--dry-run", action="store_true", help="train nothing, print what would run")
     add("--docs", action="store_true", help="write the tables of results in docs/, and end")
     add("--close", action="store_true", help="write the table NAME to results/closed, and end")
-    # argparse takes what follows -- for the name if an option stands between the two.
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    given = parser.parse_args(arguments[:end])
+    given = parser.parse_args(arguments)
     for name in ("workdir", "results", "file", "data_dir"):
         check_given(f"--{name}", getattr(given, name))
-    given.flags, own = tuple(arguments[end + 1 :]), given.name.endswith(".py")
-    if given.results is None:
-        folder = "runs" if "://" in given.workdir else given.workdir
-        given.results = f"{folder}/results" if own else "results"
     if "://" in given.results:
         raise InputError(f"--results={given.results}: lines are files of this machine")
-    others, fields = shipped.separated(given.flags)
-    given.flags = tuple(fields)
-    for flag in (*others, *fields):
-        if not own:
-            raise InputError(f"{flag}: fields are set for a config file, not for {given.name}")
-        if not re.match(r"--config\.\w", flag) or re.match(r"--config\.seeds\b", flag):
-            raise InputError(
-                f"{flag}: after -- come --config.FIELD=VALUE; seeds are set by --seeds"
-            )
     share = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", given.share)
     if not share or not int(share[1]) < int(share[2]):
         raise InputError(f"--share={given.share} is not a share such as 0/8 or 7/8")
@@ -151,7 +127,6 @@ def _command(given: argparse.Namespace) -> str:
         f"--seeds={given.seeds}": given.seeds,
         "--file=FILE": given.file,
         "--data_dir=DIR": given.data_dir,
-        " ".join(["--", *given.flags]): given.flags,
     }
     return " ".join([*parts, *(text for text, is_given in options.items() if is_given)])
 
@@ -200,8 +175,7 @@ def reproduce(
     )
     jobs = runner.jobs(*given.share)
     share, shares = given.share
-    own = given.name.endswith(".py")
-    if not own and (done := len(runner.every()[share::shares]) - len(jobs)):
+    if done := len(runner.every()[share::shares]) - len(jobs):
         say(
             f"{done} of {done + len(jobs)} are from {given.results}/; --results=DIR trains your own"
         )
@@ -224,8 +198,6 @@ def reproduce(
         listed = TABLES.get(name) or FIGURES.get(name)
         text = tables.table([row for row in runner.rows if row.table == name], results)
         say(f"\n{name}{f': {listed.title}' if listed else ''}\n\n{text}")
-        if own and not given.dry_run:
-            files.write(given.workdir / "table.md", f"{text}\n")
     if given.name in FIGURES and not (runner.failures or given.dry_run):
         from launch.draw import draw  # with all that trains, which lists don't need
 
@@ -238,10 +210,6 @@ def reproduce(
 def rows_named(given: argparse.Namespace) -> list[Row]:
     """The rows that a name means; of several tables those that exist in the form asked for."""
     name, numbers = given.name, dict.fromkeys(given.row)
-    if name.endswith(".py"):
-        if len(numbers) < len(given.row):
-            raise InputError(f"rows must be different: {', '.join(given.row)}")
-        return [_own(given, number, text) for number, text in enumerate(numbers or [""], 1)]
     if name not in PAPERS | TABLES | FIGURES:
         raise unknown("paper, table or figure", name, [*PAPERS, *TABLES, *FIGURES])
     names = [table for table in TABLES if table.startswith(f"{name}/")] or [name]
@@ -258,19 +226,6 @@ def rows_named(given: argparse.Namespace) -> list[Row]:
     if given.file and name not in FIGURES and not any(row.needs for row in named):
         raise InputError(f"--file={given.file}: {name} needs no file")
     return named
-
-
-def _own(given: argparse.Namespace, number: int, text: str) -> Row:
-    """A row of a user's config file; its arguments and fields are parsed here alone."""
-    module = shipped.module_of(pathlib.Path(given.name))
-    arguments, fields = shipped.parsed(module, text), {}
-    config = shipped.configuration(module, arguments)
-    for flag in given.flags:
-        name, fields[name] = parse_field(config, flag)
-        assign(config, name, fields[name])
-    label = " ".join([text or "default", *(flag.removeprefix("--config.") for flag in given.flags)])
-    table = pathlib.PurePath(given.name).stem
-    return Row(label, arguments, config=module, fields=fields, table=table, number=number)
 
 
 if __name__ == "__main__":
