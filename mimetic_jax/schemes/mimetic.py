@@ -34,18 +34,13 @@ class Mimetic(Scheme):
         alpha_vo, beta_vo: noise and (signed) identity of the value/out product.
         noise, orientation: see `weights.query_key` and `weights.value_out`.
         zero_bias: whether the biases of the written kernels become zero.
-        per_head: whether each head's W_V W_out is the best rank-K approximation of an αZ + βI of
-            its own, with fresh Z as in query and key, instead of one target for all heads together:
-            the sum over heads has a larger diagonal. Query heads that share a value head carry
-            equal parts of its product.
 
     Example:
         >>> only_query_key = Mimetic(alpha_vo=None, beta_vo=None)
         >>> sorted(only_query_key.writes(frozenset({"query", "key", "value", "out"})))
         ['key', 'query']
 
-    Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 5-7. `per_head` is the
-    form of a public diffusion transformer in JAX, whose author wrote it by hand.
+    Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 5-7.
     """
 
     together = (frozenset({"query", "key"}), frozenset({"value", "out"}))
@@ -56,7 +51,6 @@ class Mimetic(Scheme):
     noise: Noise = "normal"
     zero_bias: bool = True
     orientation: Orientation = "paper"
-    per_head: bool = False
 
     @classmethod
     def port(cls) -> Self:
@@ -78,8 +72,6 @@ class Mimetic(Scheme):
                     f"alpha_{pair}={alpha} and beta_{pair}={beta}: set both to None to leave the "
                     "pair unchanged"
                 )
-        if self.per_head and self.orientation == "port":
-            raise InputError('orientation "port" is of all heads together: set per_head=False')
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return pair_roles(
@@ -100,11 +92,7 @@ class Mimetic(Scheme):
                 beta=scheme.beta_qk,
                 noise=self.noise,
             )
-        if "value" in written and self.per_head:
-            new["value"], new["out"] = _value_out_by_head(
-                key_vo, scheme, pair_sizes(block, "out", "value"), self.noise
-            )
-        elif "value" in written:
+        if "value" in written:
             new["value"], new["out"] = weights.value_out(
                 key_vo,
                 **pair_sizes(block, "out", "value")._asdict(),
@@ -114,16 +102,6 @@ class Mimetic(Scheme):
                 noise=self.noise,
             )
         return new
-
-
-def _value_out_by_head(
-    key: jax.Array, scheme: Any, sizes: Sizes, noise: Noise
-) -> tuple[jax.Array, jax.Array]:
-    """Transposed, the product of a pair for query and key has the law of one for value and out."""
-    left_DxHxK, right_DxGxK = weights.query_key(
-        key, **sizes._asdict(), alpha=scheme.alpha_vo, beta=scheme.beta_vo, noise=noise
-    )
-    return right_DxGxK, left_DxHxK.transpose(1, 2, 0) / sizes.repeats
 
 
 def mimetic_language(**constants: Any) -> Mimetic:

@@ -39,7 +39,7 @@ RARE = (
     *(schemes.ConvFilters("impulse"), schemes.ConvMimetic(), schemes.Cooccurrence()),
     *(schemes.CorrelatedMLP(-0.5), schemes.ImpulseBias(), schemes.ImpulseMixing()),
     *(schemes.Layers(Mimetic(), 0.0, 1.0), Mimetic(alpha_qk=0.0, beta_vo=0.0)),
-    *(Mimetic(per_head=True), schemes.Shuffled(schemes.TFixup()), schemes.Unigram()),
+    *(schemes.Shuffled(schemes.TFixup()), schemes.Unigram()),
     *(schemes.Whitened(), schemes.ZeroOut(), schemes.ZeroOut(mlp=True)),
 )
 EVERY = [*TYPICAL, *RARE]

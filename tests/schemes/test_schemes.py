@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError, rewrite, schemes, weights
+from mimetic_jax import InputError, rewrite, schemes
 from mimetic_jax.schemes import Block, Context, Interpolated, Mimetic, NormMatched, Scheme, SinCos
 from tests.products import query_key, value_out
 from tests.schemes.blocks import biases, kernels, ones
@@ -53,29 +53,6 @@ def test_constants_may_depend_on_depth():
     stored = Mimetic(beta_vo=Interpolated((-0.1, -0.4)))
     assert schemes.from_dict(schemes.to_dict(stored)) == stored
     assert Mimetic(beta_vo=Interpolated((-0.2,))).at(3, 5).beta_vo == -0.2
-
-
-PER_HEAD = Mimetic(None, None, 0.3, -0.5, per_head=True)
-
-
-def test_each_head_has_a_product_of_its_own():
-    """αZ + βI at full rank; with fewer columns what `query_key` gives to a head."""
-    dim = 48
-    new = PER_HEAD(KEY, ones(kernels(dim, 2, 2, dim)), Context())
-    first, second = value_out(new["value"], new["out"])
-    for product in (first, second):
-        assert np.diag(product).mean() == pytest.approx(-0.5, abs=0.03)
-        rest = product + 0.5 * np.eye(dim)
-        assert rest.std() == pytest.approx(0.3 * dim**-0.5, rel=0.05)
-    rests = [(product + 0.5 * np.eye(dim)).ravel() for product in (first, second)]
-    assert abs(np.corrcoef(rests)[0, 1]) < 0.1  # independent noise
-    narrow = PER_HEAD(KEY, ones(kernels(dim, 4, 2, 12)), Context())
-    _, second = jax.random.split(KEY)
-    query, key = weights.query_key(
-        second, dim, 4, head_dim=12, num_kv_heads=2, alpha=0.3, beta=-0.5
-    )
-    expected = np.einsum("dhk,ehk->hed", query, np.repeat(key, 2, axis=1)) / 2
-    np.testing.assert_allclose(value_out(narrow["value"], narrow["out"]), expected, atol=1e-4)
 
 
 def test_language_setting():
@@ -170,7 +147,6 @@ CORRELATED, LARGE = schemes.CorrelatedMLP(), schemes.ImpulseBias(kernel_size=5)
         (lambda: Mimetic(alpha_qk=-1), r"alpha_qk -1 is not a finite number of [^,]* 1,000,000 \("),
         (lambda: Mimetic(alpha_vo=None), "alpha_vo=None and beta_vo=-0.4"),
         (lambda: Mimetic().writes(frozenset({"query", "value"})), "only query was found"),
-        (lambda: dataclasses.replace(PER_HEAD, orientation="port"), "set per_head=False"),
         (lambda: drawn(SinCos(), position=(7, 8)), "7 positions"),
         (lambda: type("X", (Scheme,), {"by_depth": 1}), "X defines by_depth: name it depends"),
     ],
