@@ -14,7 +14,6 @@ that is in neither is an InputError, and so are constants and shapes that don't 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, TypedDict
@@ -199,54 +198,6 @@ def mimetic_kernels(scheme: Mimetic | None = None) -> AttentionKernels:
         "kernel_init": identity_gauge(scheme),
         "out_kernel_init": identity_gauge(scheme, out=True),
     }
-
-
-def fused_query_key_value(
-    num_heads: int,
-    scheme: Mimetic | None = None,
-    *,
-    base: Initializer | None = None,
-    in_axis: Axes = -2,
-    out_axis: Axes = -1,
-) -> Initializer:
-    """A kernel [D, 3·H·K] that holds query, key and value, heads within each, in Linen and NNX.
-
-    Query and key are the joint draw of `scheme`; value is drawn by `base`, since its partner is the
-    kernel of another layer: use `rewrite` to draw value and out jointly too.
-
-    Args:
-        num_heads: H.
-        scheme: `Mimetic()` unless given.
-        base: initializer of the value part [D, H·K]; LeCun normal unless given.
-        in_axis, out_axis: axes of the kernel; see the head of this module. One of shape
-            [D, 3, H, K] has in_axis=0 and out_axis=(1, 2, 3).
-
-    Example:
-        >>> kernel = fused_query_key_value(num_heads=2)(jax.random.key(0), (16, 48))
-        >>> query, key, _ = kernel.reshape(16, 3, 2, 8).transpose(1, 2, 0, 3)
-        >>> bool((query[0] @ key[0].T).diagonal().mean() > 0.3)
-        True
-
-    Reference: Mimetic Initialization of Self-Attention Layers, eqs. 5-7.
-    """
-    (num_heads,) = counts(num_heads=num_heads)
-    base = base or jax.nn.initializers.lecun_normal()
-    only_query_key = dataclasses.replace(_mimetic(scheme), alpha_vo=None, beta_vo=None)
-
-    def draw(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
-        if shape[1] % (3 * num_heads):
-            raise InputError(
-                f"a fused kernel of {num_heads} heads needs shape [D, 3·H·K], not {shape}"
-            )
-        dim, width = shape[0], shape[1] // 3
-        pair_key, value_key = jax.random.split(key)
-        init = attention(only_query_key, use_bias=False)
-        drawn = init(pair_key, dim, num_heads, head_dim=width // num_heads)
-        parts = [drawn[role]["kernel"].reshape(dim, width) for role in ("query", "key")]
-        value = base(value_key, (dim, width), jnp.float32)
-        return jnp.concatenate([*parts, value], axis=1)
-
-    return _of_matrices(draw, in_axis, out_axis)
 
 
 def mean_shift(

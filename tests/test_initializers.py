@@ -15,7 +15,6 @@ from mimetic_jax.nnx import initialize
 from mimetic_jax.schemes import Layers, Mimetic, NormMatched, Permuted, Scheme, SinCos
 from tests.models.values import initial
 from tests.products import of_layer as products
-from tests.products import query_key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,16 +76,6 @@ def test_identity_gauge_on_unmodified_attention(library):
         assert query_key[head].diagonal()[~own].mean() == pytest.approx(0.0, abs=0.05)
 
 
-@pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
-def test_fused_kernel(transform):
-    model = nn.Dense(3 * 64, kernel_init=initializers.fused_query_key_value(num_heads=2))
-    kernel = transform(model.init)(KEY, X)["params"]["kernel"]
-    query, key, value = np.moveaxis(np.reshape(kernel, (64, 3, 2, 32)), 1, 0)
-    product = np.einsum("dhk,ehk->hde", query, key)
-    assert product.diagonal(axis1=1, axis2=2).mean() > 0.3
-    assert value.std() == pytest.approx(64**-0.5, rel=0.1)
-
-
 @pytest.mark.parametrize("build", ["linen", "nnx"])
 def test_mean_shift_of_a_dense_layer(build):
     init = initializers.mean_shift(0.5)
@@ -110,7 +99,7 @@ def test_mean_shift_per_input_of_another_base():
 
 
 def test_initializers_take_dtype_and_sharding():
-    for init in (GAUGE(), FUSED(), initializers.mean_shift()):
+    for init in (GAUGE(), initializers.mean_shift()):
         with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
             jax.eval_shape(lambda key, init=init: init(key, (8, 24), jnp.bfloat16), KEY)
         kernel = init(KEY, (8, 24), jnp.bfloat16)
@@ -152,7 +141,6 @@ def test_nnx_module_in_place(scheme, lean):
 GAUGE = initializers.identity_gauge
 OUT = functools.partial(GAUGE, out=True)
 ATTENTION, LAST = initializers.attention, Layers(Mimetic(), 0.5, 1)
-FUSED = functools.partial(initializers.fused_query_key_value, 2)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +148,6 @@ FUSED = functools.partial(initializers.fused_query_key_value, 2)
     [
         (GAUGE, (24, 24), (24, 4, 6), 0, (1, 2)),
         (OUT, (24, 12), (2, 12, 12), (0, 1), -1),
-        (FUSED, (8, 24), (8, 3, 2, 4), 0, (1, 2, 3)),
         (initializers.mean_shift, (8, 24), (8, 24), 0, 1),
     ],
 )
@@ -171,10 +158,7 @@ def test_axes_of_kernels(init, flat, shape, in_axis, out_axis):
     turned = init(in_axis=1, out_axis=0)(KEY, flat[::-1])
     np.testing.assert_array_equal(turned, matrix.T)
     inside = jax.jit(lambda key: init(**axes)(key, shape))(KEY)
-    if init is FUSED:  # singular vectors have arbitrary signs
-        inside, matrix = (one.reshape(shape) for one in (inside, matrix))
-        inside, matrix = (query_key(one[:, 0], one[:, 1]) for one in (inside, matrix))
-    np.testing.assert_allclose(inside, matrix.reshape(inside.shape), atol=2e-6)
+    np.testing.assert_allclose(inside, matrix.reshape(shape), atol=2e-6)
 
 
 def shift_along(in_axis, out_axis):
@@ -192,7 +176,6 @@ def shift_along(in_axis, out_axis):
         (lambda: GAUGE()(KEY, (8, 2, 4)), r"in_axis=-2, out_axis=-1 are not the axes of a kernel"),
         (lambda: shift_along(0, (1, 3))(KEY, (8, 2, 4)), r"out_axis of .*\[1\] 3 is not an int"),
         (lambda: shift_along((0, 1), (1, 2))(KEY, (8, 2, 4)), "each once"),
-        (lambda: initializers.fused_query_key_value(5)(KEY, (8, 24)), r"5 heads.*\(8, 24\)"),
     ],
 )
 def test_bad_input(call, words):

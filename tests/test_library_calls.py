@@ -22,7 +22,6 @@ NO_ALPHAS = ("x", 1j, {}, object(), np.ones(3), math.nan, -1)
 NO_KEYS = (0, None, "x", 1.5, np.zeros(3), np.array([0, 1], np.int32), jax.random.split(KEY))
 INITIALIZERS = {
     "attention": lambda key: initializers.attention(Mimetic())(key, 16, 2),
-    "fused_query_key_value": lambda key: initializers.fused_query_key_value(2)(key, (16, 48)),
     "identity_gauge": lambda key: initializers.identity_gauge()(key, (16, 16)),
     "mean_shift": lambda key: initializers.mean_shift()(key, (16, 16)),
 }
@@ -70,7 +69,6 @@ def rule(**field):
         (lambda bad: rewrite(KEY, TABLE, SinCos(), grid=bad), NO_GRIDS),
         (lambda bad: weights.impulse_query_key(KEY, jnp.ones((16, 8)), bad, 2), NO_GRIDS),
         (lambda bad: initializers.mean_shift(0.1)(KEY, bad), NO_KERNELS),
-        (lambda bad: initializers.fused_query_key_value(2)(KEY, bad), NO_KERNELS),
     ],
 )
 def test_other_values_are_refused(call, values):
