@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -29,10 +27,6 @@ if TYPE_CHECKING:
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "kv_heads")
-
-# Flat copies in float32 of DeepSpeed, Megatron and apex.
-_MASTERS = re.compile(r"(?i)fp32|master|main_param")
-_GLOBAL = re.compile(r"GLOBAL ([\w.]+) was not an allowed")
 
 
 def initialize(
@@ -75,68 +69,20 @@ def initialize(
             if config and "rules" not in given and isinstance(part, PositionalHeads):
                 part.check_config(config)
         options = _stated(modules, config, tensors, given) | given
-    return _initialize(tensors, key, scheme, **options)
-
-
-def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
-    """The parameters of a module as arrays by name, for `plan`, `check`, `fit` and `blocks`."""
-    return _arrays(_parameters(module))
-
-
-def read_tensors(path: str) -> dict[str, np.ndarray]:
-    """The tensors of the state dict in a file that `torch.save` wrote, whose code isn't run."""
-    return _arrays(_state_dict(path, _load(path)))
-
-
-def rewrite_saved(
-    copies: Mapping[str, str],
-    key: jax.Array,
-    scheme: Scheme | Sequence[Scheme],
-    join: Callable[[Mapping[str, Mapping[str, torch.Tensor]]], Mapping[str, torch.Tensor]],
-    **options: Any,
-) -> None:
-    """Copy files that `torch.save` wrote, with a scheme in their state dict; all else stays.
-
-    Copies of what is written, beside it, are an error.
-
-    `copies` has the new path of each file, and `join` makes one state dict of theirs.
-    """
-    import torch
-
-    loaded = {path: _load(path) for path in copies}
-    states = {path: _state_dict(path, one) for path, one in loaded.items()}
-    own = {tensor.data_ptr() for state in states.values() for tensor in state.values()}
-    beside = {
-        (path, name): tensor
-        for path, one in loaded.items()
-        for name, tensor in _walk(one)
-        if tensor.data_ptr() not in own
-    }
-    _initialize(join(states), key, scheme, beside, **options)
-    for path, copy in copies.items():
-        torch.save(loaded[path], copy)
-
-
-def _initialize(
-    tensors: Mapping[str, torch.Tensor],
-    key: jax.Array,
-    scheme: Any,
-    beside: Mapping[tuple[str, str], torch.Tensor] | None = None,
-    **options: Any,
-) -> Plan:
-    """Rewrite tensors in place, wherever their memory is; `beside` are others of their files."""
     arrays = _arrays(tensors)
-
-    def apart(planned: Plan) -> None:
-        _check_apart(tensors, planned)
-        _check_no_copy(tensors, planned, beside or {})
-
-    planned = rewrite_in_place(key, arrays, scheme, check=apart, **options)
+    planned = rewrite_in_place(
+        key, arrays, scheme, check=lambda planned: _check_apart(tensors, planned), **options
+    )
     for path in {write.path for write in planned}:
         tensor = tensors[path]
         if tensor.device.type != "cpu" or not tensor.is_contiguous():
             tensor.detach().copy_(_tensor(arrays[path]))
     return planned
+
+
+def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
+    """The parameters of a module as arrays by name, for `plan`, `check`, `fit` and `blocks`."""
+    return _arrays(_parameters(module))
 
 
 def _check_apart(tensors: Mapping[str, torch.Tensor], planned: Plan) -> None:
@@ -168,38 +114,6 @@ def _check_apart(tensors: Mapping[str, torch.Tensor], planned: Plan) -> None:
             )
         if device != before[0] or stop > before[2]:
             before = span
-
-
-def _check_no_copy(
-    tensors: Mapping[str, torch.Tensor],
-    planned: Plan,
-    beside: Mapping[tuple[str, str], torch.Tensor],
-) -> None:
-    """Raise InputError if a file holds a copy of a tensor to write: float32 masters of an optimizer
-    in mixed precision, or a moving average."""
-    written = {write.path: tensors[write.path] for write in planned}
-    for (path, name), other in beside.items():
-        for kernel, tensor in written.items():
-            same = other.shape == tensor.shape and bool((other.to(tensor.dtype) == tensor).all())
-            if (same and bool(tensor.min() < tensor.max())) or _MASTERS.search(name):
-                raise InputError(
-                    f"{path}: {name} is a copy of {kernel} as optimizers in mixed precision and "
-                    "moving averages keep it, from which the old weights would come back: save the "
-                    "state dict alone"
-                )
-
-
-def _walk(value: Any, above: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in nested containers, by the keys that lead to them."""
-    inside: Iterable[tuple[Any, Any]] = ()
-    if hasattr(value, "data_ptr"):
-        yield above[1:], value
-    elif isinstance(value, Mapping):
-        inside = value.items()
-    elif isinstance(value, list | tuple):
-        inside = enumerate(value)
-    for key, one in inside:
-        yield from _walk(one, f"{above}.{key}")
 
 
 def _parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -310,56 +224,3 @@ def _others_dtype(dtype: Any) -> np.dtype | None:
     """The dtype for arrays, if it is one that NumPy doesn't have itself; None if it does."""
     name = str(dtype).removeprefix("torch.")
     return np.dtype(getattr(jnp, name)) if name.startswith(("bfloat16", "float8_")) else None
-
-
-def _load(path: str) -> Any:
-    torch = _torch(path)
-    if not os.path.isfile(path):
-        raise InputError(f"there is no file {path}")
-    try:
-        # A memory map, of which only what is rewritten takes memory; old files allow none.
-        mmap = zipfile.is_zipfile(path)
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except Exception as error:  # whatever a damaged file makes it raise
-        if found := _GLOBAL.search(str(error)):
-            raise InputError(
-                f"{path} holds {found[1]} beside its tensors, an object that only code in the file "
-                "could make, which isn't run; if you trust it, save its state dict alone: "
-                "torch.save(torch.load(FILE, weights_only=False)['model'], NEW), with the key that "
-                "the file has"
-            ) from error
-        raise InputError(f"{path} can't be read as a state dict ({error_text(error)})") from error
-
-
-def _state_dict(path: str, loaded: Any) -> dict[str, torch.Tensor]:
-    """The tensors of a state dict, or of the only one in a training checkpoint."""
-    import torch
-
-    def tensors(values: Any) -> dict[str, torch.Tensor]:
-        """Of a state dict, which has kernels; nothing of others, such as one of random states."""
-        items = values.items() if isinstance(values, Mapping) else ()
-        found = {k: v for k, v in items if isinstance(k, str) and isinstance(v, torch.Tensor)}
-        return found if any(tensor.ndim > 1 for tensor in found.values()) else {}
-
-    if state := tensors(loaded):
-        return state
-    inside = loaded.items() if isinstance(loaded, Mapping) else ()
-    found = {name: inner for name, value in inside if (inner := tensors(value))}
-    if len(found) > 1:
-        raise InputError(
-            f"{path} holds several state dicts, {', '.join(map(str, found))}, of which one alone "
-            "would be rewritten: save that one"
-        )
-    if not found:
-        raise InputError(f"{path} holds no state dict: save module.state_dict()")
-    return next(iter(found.values()))
-
-
-def _torch(path: str) -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise InputError(
-            f"{path} needs PyTorch to be read: pip install torch, or save it as .safetensors"
-        ) from error
-    return torch

@@ -10,14 +10,12 @@ import re
 import zipfile
 import zlib
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, check_no_pointer, error_text
-
-T = TypeVar("T")
 
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -46,7 +44,8 @@ def mapped(path: str | os.PathLike[str], mode: Literal["r", "r+"] = "r") -> dict
     """The tensors of a `.safetensors` file as a memory map, so that none is read before it is used.
 
     The file may be the `.index.json` of a checkpoint in several files beside it. With mode "r+"
-    arrays can be written, in the file itself.
+    arrays can be written, in the file itself. A file may hold tensors that the index assigns to
+    another one, or to none: copies of old values that programs don't read.
     """
     path = os.fspath(path)
     files = {}
@@ -57,17 +56,8 @@ def mapped(path: str | os.PathLike[str], mode: Literal["r", "r+"] = "r") -> dict
             raise InputError(
                 f"{part} is no whole safetensors file ({error_text(error)})"
             ) from error
-    return joined(path, files)
-
-
-def joined(path: str, files: Mapping[str, Mapping[str, T]]) -> dict[str, T]:
-    """The tensors of a file, or of several by the index that says which of them holds a tensor.
-
-    A file may hold tensors that the index assigns to another one, or to none: copies of old values
-    that programs don't read.
-    """
     if not path.endswith(".index.json"):
-        return dict(files[path])
+        return files[path]
     found = {}
     for name, part in _weight_map(path).items():
         if name not in files[part]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import itertools
 import os
 import pathlib
@@ -21,7 +20,7 @@ import numpy as np
 from mimetic_jax import schemes, zoo
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.model_config import ModelConfig
-from mimetic_jax.base.tensor_files import joined, mapped, parts, read_file
+from mimetic_jax.base.tensor_files import mapped, parts, read_file
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.command.outputs import check_output
@@ -42,9 +41,9 @@ from mimetic_jax.weights.rotary import Rotary
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-_FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file"
+_FILES = "a .safetensors file, the .index.json of several, or a .npz file"
 _INDEX = ".index.json"
-_PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
+_PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 _SHOWN_BY_CHECK = {"query", "query_bias", "value", "embedding", "patch"}
 
 
@@ -187,10 +186,12 @@ def fit_file(argv: Sequence[str]) -> None:
 
 def read(path: str) -> Mapping[str, np.ndarray]:
     """The tensors of a file by name; a memory map if the file allows it."""
-    if _is_pickled(path):
-        from mimetic_jax import torch as torches
-
-        return joined(path, {part: torches.read_tensors(part) for part in parts(path)})
+    if path.removesuffix(_INDEX).endswith(_PICKLED):
+        raise InputError(
+            f"{path} is a pickle as torch.save writes it, which may run code when it is read: save "
+            "the state dict by safetensors.torch.save_file, or load it into its module and call "
+            "mimetic_jax.torch.initialize(module, key, scheme)"
+        )
     if path.endswith((".npz", ".safetensors", _INDEX)):
         return read_file(path)
     raise InputError(f"{path} is not {_FILES}")
@@ -258,10 +259,6 @@ def _not_whole(file: str, stated: str, found: str) -> InputError:
     )
 
 
-def _is_pickled(path: str) -> bool:
-    return path.removesuffix(_INDEX).endswith(_PICKLED)
-
-
 def _write(file: str, out: str, key: jax.Array, scheme: Any, given: Mapping[str, Any]) -> None:
     """Write OUT, of which nothing is there yet."""
     copies = {file: out}
@@ -269,11 +266,7 @@ def _write(file: str, out: str, key: jax.Array, scheme: Any, given: Mapping[str,
         os.mkdir(out)
         copies = {part: os.path.join(out, os.path.basename(part)) for part in parts(file)}
         out = shutil.copyfile(file, os.path.join(out, os.path.basename(file)))
-    if _is_pickled(file):
-        from mimetic_jax import torch as torches
-
-        torches.rewrite_saved(copies, key, scheme, functools.partial(joined, file), **given)
-    elif file.endswith(".npz"):
+    if file.endswith(".npz"):
         arrays = dict(read(file))
         rewrite_in_place(key, arrays, scheme, **given)
         # Unlike np.savez, for which some names are its own arguments.
@@ -291,11 +284,9 @@ def _check_new(file: str, out: str) -> None:
     """Raise InputError unless OUT is free and has the name of a file like the one that is read."""
     if os.path.lexists(out):
         raise InputError(f"{out} exists: give a new name")
-    suffixes = (".npz", ".safetensors", _PICKLED)
     check_output("OUT", out)
-    alike = next((suffix for suffix in suffixes if file.endswith(suffix)), None)
-    if alike and not out.endswith(alike):
-        kind = alike if isinstance(alike, str) else " or ".join(alike)
+    kind = next((suffix for suffix in (".npz", ".safetensors") if file.endswith(suffix)), "")
+    if not out.endswith(kind):
         raise InputError(f"{out} is a copy of {file}: give a name that ends in {kind}")
 
 
