@@ -2,9 +2,9 @@
 
 Paper: Mimetic Initialization of Self-Attention Layers (no row of it).
 Command: python main.py --config=configs/images.py --config.data.dir=FOLDER
-Chosen: base, positions and arms by `questions/bases` and `questions/small_images`; the
-    augmentation is a crop and a flip. Each arm chooses its learning rate on a part of your
-    training images.
+Chosen: base, positions and arms by results/closed/questions/bases.md and by
+    `questions/small_images`; the augmentation is a crop and a flip. Each arm chooses its learning
+    rate on a part of your training images.
 """
 
 from ml_collections import ConfigDict

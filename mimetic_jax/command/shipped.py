@@ -126,8 +126,8 @@ def parsed(module: ModuleType, text: str) -> dict[str, Any]:
 
     The first one may be without its name. Names in a tuple are joined by "+".
 
-    >>> parsed(module_of(path_of("rotary")), "ptb,width=64,init=default+mimetic")
-    {'text': 'ptb', 'width': 64, 'init': ('default', 'mimetic')}
+    >>> parsed(module_of(path_of("text")), "word,width=64,init=default+log_p")
+    {'level': 'word', 'width': 64, 'init': ('default', 'log_p')}
     """
     defaults, values = arguments_of(module), dict[str, Any]()
     for item in filter(None, text.split(",")):

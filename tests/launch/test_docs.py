@@ -135,8 +135,8 @@ def test_a_table_names_its_default_and_has_rows_that_were_trained_both_ways_as_p
     page = shown.filled("<!-- table: attention -->\n<!-- end -->", results)
     assert re.search(r"1\. 96/6/3 .* 84\.75 → 87\.90 \| +\| 88\.33 ± 0\.08 \(2\)", page)
     assert "Ours of table1 are scaled down" not in page
-    page = shown.filled("<!-- table: questions/large -->\n<!-- end -->", results)
-    assert "The default is PyTorch's initialization" in page
+    page = shown.filled("<!-- table: attention/table1 -->\n<!-- end -->", results)
+    assert "The default is timm's N(0, .02²) initialization" in page
 
 
 def test_a_closed_table_is_shown_as_it_stands(results, tmp_path, monkeypatch):
@@ -148,12 +148,12 @@ def test_a_closed_table_is_shown_as_it_stands(results, tmp_path, monkeypatch):
 
 def test_closing_a_table_keeps_its_page(results, tmp_path, monkeypatch):
     """With the commands, commits and hardware of its lines."""
-    before = shown.block("questions/large", results)
+    before = shown.block("attention/table1", results)
     monkeypatch.setattr(shown, "CLOSED", tmp_path)
-    path = shown.close("questions/large", results)
-    assert shown.block("questions/large", results) == before
+    path = shown.close("attention/table1", results)
+    assert shown.block("attention/table1", results) == before
     about = path.read_text().partition("---")[0]
-    assert "NVIDIA H100" in about
-    assert "today/large" in about
+    assert "NVIDIA H200" in about
+    assert "`python launch/reproduce.py attention/table1 --row=1 --data_dir=DIR`" in about
     with pytest.raises(InputError, match="has no lines"):
         shown.close("attention/table3", results)

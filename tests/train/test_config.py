@@ -144,7 +144,7 @@ def test_a_rule_that_fits_no_parameter_is_reported(tiny):
     assert said == ["optimizer.rate_rules: no parameter's path has 'pos_embd'"]
 
 
-@pytest.mark.parametrize("name", ["rotary", "cifar10_vit", "mlp_population"])
+@pytest.mark.parametrize("name", ["text", "cifar10_vit", "mlp_population"])
 def test_a_recorded_configuration_is_read_again(name):
     """With its arms, schemes inside of schemes, and rules."""
     record = json.loads(json.dumps(configs.to_json(shipped.load(name))))

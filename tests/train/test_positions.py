@@ -2,7 +2,7 @@
 
 import pytest
 
-from configs import rotary
+from configs import text
 from configs.default import default, model
 from mimetic_jax import InputError
 from mimetic_jax.schemes import Layers, NormMatched, PositionalHeads
@@ -12,8 +12,8 @@ GRID = PositionalHeads(100, offsets=((0, 8),), axes=2)
 
 
 def comparison(scheme, task="text", **fields):
-    config = rotary.get_config(width=32, depth=2, heads=2, init=("default",))
-    config.data.update(length=64, valid=64)
+    config = text.get_config("word", width=32, depth=2, heads=2, length=64, init=("default",))
+    config.data.name = "ptb_word"
     if task == "images":
         config = default()
         config.update(steps=4)
