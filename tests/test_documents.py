@@ -1,7 +1,9 @@
 """README, docs/ and files that a public host reads: what they name exists, and they run."""
 
+import contextlib
 import functools
 import importlib
+import io
 import json
 import os
 import pathlib
@@ -170,6 +172,16 @@ def test_commands_are_accepted(path, monkeypatch):
             if flag.startswith("config."):
                 field = re.sub(r"^config\.(arms\.\w+\.)?", "", flag)  # an arm has every field
                 assert field in fields, f"{command}: no {flag}"
+
+
+def test_the_readme_runs():
+    """Its blocks of Python one after the other; a block of text is what the one before prints."""
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"^```(python|text)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    assert [kind for kind, _ in blocks] == ["python", "text"]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(blocks[0][1], names)
+    assert printed.getvalue() == blocks[1][1]
 
 
 def blocks_of_training() -> Iterator[tuple[str, str]]:

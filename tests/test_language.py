@@ -1,0 +1,135 @@
+"""The rules of language of CONTRIBUTING.md that a program can see, in documents and messages."""
+
+import ast
+import pathlib
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from launch.tables import BLOCK
+
+ROOT = pathlib.Path(__file__).parents[1]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+CODE = sorted((ROOT / "mimetic_jax").rglob("*.py"))
+
+PHRASES = {
+    "a decimal without its 0": r"(?<![\w.)\]…])\.\d",
+    "a space before %": r"\d %",
+    "a hyphen for a minus": r"(?<![\w.)\]}%-])-\d",
+    "unless given: write 'defaults to'": r"\bunless given\b",
+    "is no: write 'is not a' or 'has no'": (
+        r"(?<!there )(?<!There )\b(?:is|are|was|were) (?:no(?! longer| more)|none)\b"
+    ),
+    "is refused: write 'raises' or 'must be'": r"\b(?:is|are|was|were) refused\b",
+    "trainings: write 'training runs'": (
+        r"\ba training(?! (?:step|image|set|split|run|text|state|curve|token|example))\b|\btrainings\b"
+    ),
+}
+WORDS, COLONS = 35, 1
+
+EXCEPTIONS = {
+    "CONTRIBUTING.md": ('"is no list"', "are none", "unless given", "is refused"),  # the rules
+}
+"""Words of a document that aren't held to the rules."""
+
+PENDING = {
+    *("attention.md", "clusters.md", "first_layer.md", "how_it_works.md"),
+    *("how_the_trainer_works.md", "mlp.md", "recall.md", "recommended.md", "results.md"),
+    *("schemes.md", "structured.md", "today.md", "trained.md", "training.md", "your_model.md"),
+}
+
+
+def prose(text: str) -> str:
+    """Markdown without tables that are generated, blocks, addresses and code, which becomes C."""
+    text = BLOCK.sub("", text)
+    text = re.sub(r"^(```|:::)[^\n]*\n.*?^\1", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^\$\$.*?^\$\$", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^ {4,}(?![-*|]).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`]+`|\$[^$\n]+\$", "C", text)
+    text = re.sub(r"<[^>]+>", "", text)
+    return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Sentences of paragraphs, items of lists and cells of tables."""
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )|\n(?=[|:#])", text):
+        for part in paragraph.split("|") if paragraph.startswith("|") else [paragraph]:
+            part = re.sub(r"^\s*(?:[-*:#]+|\d+\.) ", "", part)
+            yield from re.split(r"(?<=[.!?])\s+(?=[^a-z]|mimetic_jax)", " ".join(part.split()))
+
+
+def faults(text: str) -> list[str]:
+    """What is against the rules, each with its place."""
+    found = []
+    for sentence in sentences(text):
+        for name, pattern in PHRASES.items():
+            found += [f"{name}: {sentence}" for _ in re.finditer(pattern, sentence)]
+        if len(words := sentence.split()) > WORDS:
+            found.append(f"{len(words)} words: {sentence}")
+        if (colons := len(re.findall(r":(?=\s|$)", sentence))) > COLONS:
+            found.append(f"{colons} colons: {sentence}")
+    return found
+
+
+@pytest.mark.parametrize("path", [p for p in DOCUMENTS if p.name not in PENDING], ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_document_is_in_plain_english(path):
+    text = path.read_text()
+    for words in EXCEPTIONS.get(path.name, ()):
+        assert words in text
+        text = text.replace(words, "")
+    assert faults(prose(text)) == []
+
+
+def messages(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+    """The texts of errors, in which X stands for what is inserted."""
+
+    def text_of(node: ast.AST) -> str:
+        match node:
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.JoinedStr(values=parts):
+                return "".join(map(text_of, parts))
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return text_of(left) + text_of(right)
+        return "X"
+
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id == "InputError" and node.args:
+                yield node.lineno, text_of(node.args[0])
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_messages_are_in_plain_english(path):
+    # The calls that a message prints are code.
+    code = re.compile(r"`[^`]+`|--?[\w-]+=\S+|\w+=\S+|\w+\([^()]*\)")
+    found = [
+        f"{path.name}:{line}: {fault}"
+        for line, text in messages(path)
+        for fault in faults(code.sub("C", text))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is .5 or more.",
+        "It gains 5 % more.",
+        "β is -0.4 there.",
+        "N unless given.",
+        "That is no list.",
+        "These are none.",
+        "A list is refused.",
+        "All trainings end.",
+        "One: two: three.",
+        " ".join(["word"] * 36),
+    ],
+)
+def test_each_rule_finds_its_fault(text):
+    assert len(faults(text)) == 1
+    assert faults("There is no list: 0.5, 5%, −0.4, 0-7, v0.3.0 and `x`.") == []
