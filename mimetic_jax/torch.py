@@ -197,7 +197,8 @@ def _array(name: str, tensor: torch.Tensor) -> np.ndarray:
     """The values; the tensor's own memory, if that is on the CPU and contiguous."""
     if tensor.device.type == "meta" or hasattr(tensor, "full_tensor"):
         raise InputError(
-            f"{name} has no whole value here: initialize the module before it is sharded"
+            f"{name} is on the meta device or sharded. Materialize it first, and initialize before "
+            "sharding."
         )
     try:
         values = tensor.detach().cpu().contiguous()

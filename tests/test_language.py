@@ -75,7 +75,11 @@ def faults(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", [p for p in DOCUMENTS if p.name not in PENDING], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path",
+    [p for p in DOCUMENTS if p.name not in PENDING],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
 def test_a_document_is_in_plain_english(path):
     text = path.read_text()
     for words in EXCEPTIONS.get(path.name, ()):

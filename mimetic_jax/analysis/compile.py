@@ -93,7 +93,7 @@ def _nodes(target: Target) -> tuple[int, int]:
     if target.chip not in _GPUS:
         raise unknown("target", target.chip, [*_AXES, *_GPUS])
     if target.count > 8 and target.count % 8:
-        raise InputError(f"{target.count} GPUs fill no nodes of 8")
+        raise InputError(f"{target.count} GPUs is not a multiple of 8, the GPUs of a node")
     return max(1, target.count // 8), min(8, target.count)
 
 

@@ -81,7 +81,9 @@ def _costs(arm: Arm) -> tuple[float, float]:
     """Seconds until an arm's functions are compiled, and those of a run, its tests included."""
     program, config, seed = arm.program, arm.config, arm.config.seeds[0]
     if not program.feed.resident or jax.process_count() > 1:
-        raise InputError("its images are read while it trains, or several processes train it")
+        raise InputError(
+            "steps cannot be timed when images are streamed or several processes train"
+        )
     if jax.default_backend() == "cpu" and program.flops_per_step > _MOST_FLOPS:
         raise InputError(f"a step has {program.flops_per_step:.1e} FLOPs, too many for this CPU")
     states, keys = program.initial_state(seed), program.keys([seed])

@@ -73,7 +73,7 @@ class Target:
             raise unknown("target", chip, CHIPS)
         target = cls(chip, tuple(map(int, shape.split("x"))) if shape else ())
         if not 1 <= target.count <= _MOST:
-            raise InputError(f"target {name!r} is not of 1 to {_MOST:,} chips")
+            raise InputError(f"target must have 1 to {_MOST:,} chips; got {name!r}")
         return target
 
     @property

@@ -62,31 +62,29 @@ def check_given(name: str, path: str | None) -> None:
 
 
 def unknown(kind: str, name: object, known: Iterable[str], listed: str = "") -> InputError:
-    """The error for a name that isn't one of `known`; it suggests the nearest one.
+    """Make the error for a name that isn't one of `known`; it suggests the nearest one.
 
-    Of more names than a line holds it has the three nearest, and the command that lists all; of
-    names of several words, those that contain the given one.
+    If there are more names than fit into a line, it has the three nearest and the command that
+    lists all. A name that is one word of a longer one suggests that one.
 
     >>> print(unknown("scheme", "Mimetik", ["Mimetic", "SinCos"]))
-    unknown scheme 'Mimetik': choose one of Mimetic, SinCos; did you mean 'Mimetic'?
+    unknown scheme 'Mimetik'; did you mean 'Mimetic'? Choose one of Mimetic, SinCos
     >>> print(unknown("field", "model.norm", ["model.rms_norm", "model.width"]))
-    unknown field 'model.norm': choose one of model.rms_norm, model.width; did you mean
-    'model.rms_norm'?
-    >>> print(unknown("run", "b/1", [f"arm_{i}/1" for i in range(90)], "--mode=plan"))
-    unknown run 'b/1': there are 90, listed by --mode=plan; did you mean 'arm_9/1', 'arm_8/1',
-    'arm_7/1'?
+    unknown field 'model.norm'; did you mean 'model.rms_norm'? Choose one of model.rms_norm,
+    model.width
+    >>> print(unknown("run", "b/1", [f"arm_{i}/1" for i in range(90)], "mimetic plan"))
+    unknown run 'b/1'; did you mean 'arm_9/1', 'arm_8/1', 'arm_7/1'? `mimetic plan` lists all 90
     """
     names = sorted(known)
-    message = f"unknown {kind} {str(name)!r}: choose one of {', '.join(names)}"
-    if many := len(message) > _LONG:
-        where = f", listed by {listed}" if listed else ""
-        message = f"unknown {kind} {str(name)!r}: there are {len(names)}{where}"
+    every = f"Choose one of {', '.join(names)}"
+    if many := len(every) > _LONG:
+        every = f"`{listed}` lists all {len(names)}" if listed else f"There are {len(names)}"
     count, cutoff = (3, 0.0) if many else (1, 0.6)
     word = str(name).rpartition(".")[2]
     containing = [one for one in names if word in one.rpartition(".")[2].split("_")]
     nearest = containing[:3] or difflib.get_close_matches(str(name), names, count, cutoff)
-    said = ", ".join(map(repr, nearest))
-    return InputError(message + (f"; did you mean {said}?" if nearest else ""))
+    guess = f"; did you mean {', '.join(map(repr, nearest))}?" if nearest else "."
+    return InputError(f"unknown {kind} {str(name)!r}{guess} {every}")
 
 
 _LONG = 600

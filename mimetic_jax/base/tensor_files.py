@@ -25,7 +25,7 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         return mapped(path)
     _check_whole(path)
     if not zipfile.is_zipfile(path):
-        raise InputError(f"{path} is no .npz file, or not all of one: it is no whole zip archive")
+        raise InputError(f"{path} is not a complete .npz file (a zip archive)")
     try:
         return _read_npz(path)
     except (*_DAMAGED, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -54,7 +54,7 @@ def mapped(path: str | os.PathLike[str], mode: Literal["r", "r+"] = "r") -> dict
             files[part] = _mapped(part, mode)
         except _DAMAGED as error:
             raise InputError(
-                f"{part} is no whole safetensors file ({error_text(error)})"
+                f"{part} is not a complete safetensors file ({error_text(error)})"
             ) from error
     if not path.endswith(".index.json"):
         return files[path]

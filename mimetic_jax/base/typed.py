@@ -47,8 +47,8 @@ T = TypeVar("T")
 class Range:
     """An interval of numbers.
 
-    >>> print(Range(0, 1, above=True), Range(1), Range(0, 1, below=True))
-    above 0 and at most 1 at least 1 at least 0 and below 1
+    >>> print(Range(0, 1, above=True), Range(1), Range(high=1, below=True), Range(3, 9, odd=True))
+    in (0, 1] ≥ 1 < 1 in [3, 9], odd
 
     Attributes:
         low, high: its ends.
@@ -70,14 +70,16 @@ class Range:
         return over and under and (value % 2 == 1 or not self.odd)
 
     def __str__(self) -> str:
-        low = f"{'above' if self.above else 'at least'} {self.low:,}"
-        high = f"{'below' if self.below else 'at most'} {self.high:,}"
-        shown = {low: self.low > -math.inf, high: self.high < math.inf, "odd": self.odd}
-        ends = [end for end, is_shown in shown.items() if is_shown]
-        because = f" ({self.reason})" if self.reason else ""
-        return (" and ".join(ends) or "any number") + because
+        low, high = f"{self.low:.10g}", f"{self.high:.10g}"
+        if -math.inf == self.low or self.high in (math.inf, INT32):  # of which only a fault asks
+            ends = f"{'>' if self.above else '≥'} {low}" if self.low > -math.inf else ""
+            ends = ends or f"{'<' if self.below else '≤'} {high}" * (self.high < math.inf)
+        else:
+            ends = f"in {'(' if self.above else '['}{low}, {high}{')' if self.below else ']'}"
+        return ", ".join(filter(None, (ends, "odd" * self.odd)))
 
 
+INT32 = 2**31 - 1
 NOT_NEGATIVE = Range(0)
 COUNT = Range(1)
 SHARE = Range(0, 1)
@@ -110,7 +112,7 @@ def converted(name: str, annotation: Any, value: Any) -> Any:
     (0.5, (3, 3))
     >>> converted("heads", Annotated[int, Range(1)], 0)
     Traceback (most recent call last):
-    mimetic_jax.base.errors.InputError: heads 0 is not an integer of at least 1
+    mimetic_jax.base.errors.InputError: heads must be an integer ≥ 1; got 0
     """
     try:
         return _converted(name, annotation, value)
@@ -141,17 +143,24 @@ def from_json(of: type[T], data: Any, where: str, *, unknown_fields: bool = Fals
 
 
 def described(annotation: Any) -> str:
-    """What a declared type takes, in words.
+    """Say in words what a declared type takes.
 
     >>> described(Annotated[float, Range(0, 1)] | None)
-    'a finite number of at least 0 and at most 1, or None'
+    'a number in [0, 1] or None'
     >>> described(tuple[int, int]), described(tuple[str, float])
-    ('a sequence of 2 values, each an integer', 'a sequence of 2 values: text and a finite number')
+    ('a sequence of 2 values, each an integer', 'a sequence of 2 values: text and a number')
+    >>> described(Annotated[float | tuple[float, ...], Range(0)] | None)
+    'a number ≥ 0, a sequence of such numbers, or None'
     """
     origin, arguments, within = _parts(annotation)
     if origin in _UNIONS:
-        *several, last = map(described, arguments)
-        return f"{', '.join(several)}, or {last}"
+        parts = [part for argument in arguments for part in _described_apart(argument)]
+        for number in parts:
+            if f"a sequence of values, each {number}" in parts:
+                index = parts.index(f"a sequence of values, each {number}")
+                parts[index] = f"a sequence of such {'integer' if 'int' in number else 'number'}s"
+        *several, last = dict.fromkeys(parts)
+        return f"{', '.join(several)}{',' * (len(several) > 1)} or {last}" if several else last
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}"
     if origin in _SEQUENCES:
@@ -160,9 +169,18 @@ def described(annotation: Any) -> str:
         each = f", each {kinds[0]}" if len(kinds) == 1 else f": {' and '.join(kinds)}"
         return f"a sequence of {length}values{each}"
     if origin in (float, int):
-        number = "a finite number" if origin is float else "an integer"
-        return f"{number} of {within}" if within else number
+        number = "a number" if origin is float else "an integer"
+        joint = ", " if str(within).startswith("odd") else " "
+        return f"{number}{joint}{within}" if within and str(within) else number
     return _WORDS.get(origin) or f"an instance of {getattr(origin, '__name__', origin)}"
+
+
+def _described_apart(annotation: Any) -> list[str]:
+    """The parts of a union inside of a union, each in words; a single one for other types."""
+    origin, arguments, _ = _parts(annotation)
+    if origin in _UNIONS:
+        return [part for argument in arguments for part in _described_apart(argument)]
+    return [described(annotation)]
 
 
 def shown(value: object) -> str:
@@ -190,7 +208,10 @@ _WORDS: dict[Any, str] = {
 
 
 def _wrong(name: str, annotation: Any, value: Any) -> InputError:
-    return InputError(f"{name} {shown(value)} is not {described(annotation)}")
+    message = f"{name} must be {described(annotation)}; got {shown(value)}"
+    if isinstance(value, type):
+        message += f". Pass an instance, such as {value.__name__}()"
+    return InputError(message)
 
 
 def _parts(annotation: Any) -> tuple[Any, tuple[Any, ...], Range | None]:
@@ -250,7 +271,10 @@ def _number(name: str, kind: type, value: Any, within: Range | None) -> Any:
     except OverflowError:  # an integer beyond all floats
         raise _Mismatch from None
     if not -math.inf < number < math.inf or (within and number not in within):
-        raise _wrong(name, Annotated[kind, within] if within else kind, value)
+        wrong = _wrong(name, Annotated[kind, within] if within else kind, value)
+        reason = "int32 has no larger number" if kind is int and number > INT32 else ""
+        reason = (within.reason if within else "") or reason
+        raise InputError(f"{wrong} ({reason})") if reason else wrong
     with np.errstate(over="ignore", under="ignore"):
         single = np.float32(number) if kind is float else 1
     if number and (not single or np.isinf(single)):

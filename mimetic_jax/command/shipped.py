@@ -38,9 +38,9 @@ def path_of(name: str) -> pathlib.Path:
     if name.endswith(".py"):
         return pathlib.Path(name)
     if not (known := names()):
-        raise InputError(f"{folder()} has no configurations: give the path of a config file")
+        raise InputError(f"{folder()} has no configurations; pass the path of a file, FILE.py")
     if name not in known:
-        raise unknown("config", name, known)
+        raise unknown(f"configuration, or file {name}.py", name, known, "mimetic configs")
     return folder() / f"{name}.py"
 
 

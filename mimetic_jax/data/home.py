@@ -246,8 +246,9 @@ def check_unused(name: str, data_dir: str | None, own: str) -> None:
     """
     if data_dir:
         raise InputError(
-            f"data.dir {data_dir} is not used: {name} comes with {INSTALLED[name]}; for data of "
-            f"your own set data.name to {own}"
+            f"{name} comes with {INSTALLED[name]} and reads no folder, so {data_dir} would be "
+            f"ignored. For your own data set data.name to {own}, or use the configuration "
+            "`images` or `text`."
         )
 
 

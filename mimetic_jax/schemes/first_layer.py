@@ -66,9 +66,9 @@ class Cooccurrence(Scheme):
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         if self.std is not None and not present & {"unembedding", "tied_gain"}:
             raise InputError(
-                f"std={self.std:g} changes logits, if the output layer is the embedding: put "
-                "Rule(path, 'unembedding', 't d') of another output layer in front of the rules, "
-                "or Rule(path, 'tied_gain', 'd') of the norm before this one"
+                f"Cooccurrence(std={self.std:g}) rescales the embedding, so it needs the output "
+                "layer. If the output layer is the embedding, add Rule(path, 'tied_gain', 'd') for "
+                "the norm before it. If it is separate, add Rule(path, 'unembedding', 't d')."
             )
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
@@ -122,7 +122,10 @@ class Unigram(Scheme):
         frequencies = weights.log_frequency(_counts(self, context))
         (vocab,) = block.shapes["unembedding_bias"]
         if len(frequencies) != vocab:
-            raise InputError(f"counts of {len(frequencies)} tokens, but an output layer of {vocab}")
+            raise InputError(
+                f"counts cover {len(frequencies)} tokens, the output layer {vocab}. Use "
+                f"cooccurrence(tokens, vocab={vocab}), padding included."
+            )
         return {"unembedding_bias": jnp.asarray(frequencies)}
 
 
@@ -200,7 +203,9 @@ def counted_for(schemes: Iterable[Scheme]) -> tuple[int, int] | None:
     laws = [part for part in taking if isinstance(part, Cooccurrence)]
     windows = {part.window for part in laws}
     if len(windows) > 1:
-        raise InputError(f"tokens are counted in windows of {sorted(windows)} at once: take one")
+        raise InputError(
+            f"These schemes count in different windows, {sorted(windows)}. Use one window in all."
+        )
     # Frequencies are the same in any window.
     contexts = max([CONTEXTS, *(part.contexts for part in laws)])
     return (next(iter(windows), 1), contexts) if taking else None
@@ -209,7 +214,8 @@ def counted_for(schemes: Iterable[Scheme]) -> tuple[int, int] | None:
 def _counts(scheme: Scheme, context: Context) -> Any:
     if context.counts is None:
         raise InputError(
-            f"{type(scheme).__name__} needs how often tokens stand near each other in your text: "
-            "give counts=mimetic_jax.weights.cooccurrence(tokens, vocab), or --tokens=FILE"
+            f"{type(scheme).__name__} needs co-occurrence counts. Pass "
+            "counts=mimetic_jax.weights.cooccurrence(tokens, vocab), or --tokens=FILE on the "
+            "command line."
         )
     return context.counts

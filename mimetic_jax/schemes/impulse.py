@@ -138,9 +138,10 @@ class Impulse(Scheme):
     ) -> tuple[jax.Array, jax.Array]:
         if context.position is None or context.grid is None:
             raise InputError(
-                "Impulse needs one position table on a known grid: the tree has no table or "
-                "several, or its patch grid isn't square (then give "
-                "grid=(h, w))"
+                "Impulse needs exactly one position embedding, and this tree has none or several."
+                if context.position is None
+                else f"The grid of the {len(context.position)} positions is not known, because "
+                "they are not square. Pass grid=(rows, columns)."
             )
         sizes = pair_sizes(block, "query", "key")._asdict()
         if context.position.shape[1] != sizes.pop("dim"):

@@ -160,8 +160,8 @@ def pair_sizes(block: Block, role: str, partner: str) -> Sizes:
         wide = (*wide[2:], *wide[:2])
     if len(wide) != 3 or len(narrow) != 3 or wide[::2] != narrow[::2]:
         raise InputError(
-            f"{role} {wide} and {partner} {narrow} (width, heads, head width) have no square "
-            "product"
+            f"{role} and {partner} must have the same width and head width; got {wide} and "
+            f"{narrow} (width, heads, head width)"
         )
     if not narrow[1] or wide[1] % narrow[1]:
         raise InputError(f"{wide[1]} heads of {role} can't share {narrow[1]} heads of {partner}")

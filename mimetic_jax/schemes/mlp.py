@@ -76,7 +76,10 @@ class CorrelatedMLP(Scheme):
         spreads = {"mlp_in": first.std(), "mlp_out": second.std()}
         for name, spread in spreads.items():
             if not (isinstance(spread, jax.core.Tracer) or spread > 0):
-                raise InputError(f"{name} has no spread, as zeros: there is nothing to correlate")
+                raise InputError(
+                    f"{name} is constant (all zeros?), so CorrelatedMLP has nothing to correlate. "
+                    "Apply it before ZeroOut(mlp=True)."
+                )
         kept, added = math.sqrt(1 - rho**2), rho * spreads["mlp_out"] / spreads["mlp_in"]
         return {"mlp_out": kept * second + added * first.T}
 

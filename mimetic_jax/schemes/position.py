@@ -49,15 +49,14 @@ class SinCos(Scheme):
             return {"position": weights.sincos_1d(N, D, **waves)}
         if context.grid is None:
             raise InputError(
-                f"{N} positions aren't a square grid, with or without a class token, or aren't the "
-                f"tree's only ones: give grid=(h, w), or the part of the tree "
-                "that has them; for text SinCos(axes=1)"
+                f"Cannot tell the grid of {N} positions: they are not square, with or without a "
+                "class token, or the tree has other positions too. Pass grid=(rows, columns), pass "
+                "the part of the tree that has them, or use SinCos(axes=1) for text."
             )
         if context.text is None:
             raise InputError(
-                f"{N} positions may be a grid of patches or a line of text, and the tree doesn't "
-                f"show which by an embedding of one of them: give grid=(h, w), or "
-                "SinCos(axes=1)"
+                f"Cannot tell whether the {N} positions are image patches or text. Pass "
+                f"grid={context.grid} for patches, or use SinCos(axes=1) for text."
             )
         h, w = context.grid
         table = weights.sincos_2d(h, w, D, **waves)

@@ -189,8 +189,9 @@ class PositionalHeads(Scheme):
             biases = roles & {"query_bias", "key_bias"} if attends else frozenset()
             if attends and len(biases) < 2:
                 raise InputError(
-                    "query and key have no biases to hold a constant part: give channel=0 to make "
-                    "one channel of the activations constant, with a rule for the embedding"
+                    "query and key have no biases, which PositionalHeads needs by default. Pass "
+                    "PositionalHeads(base, channel=0): it uses one channel of the token embedding "
+                    "instead, and needs a rule for it (embedding_rules)."
                 )
             return biases | gains
         kernels |= roles & {"mlp_in", "mlp_gate", "mlp_out", "embedding", "unembedding"}
@@ -204,14 +205,13 @@ class PositionalHeads(Scheme):
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         if "position" in present:
             raise InputError(
-                "the tree has a table of positions, which models with rotary positions lack: "
-                "PositionalHeads is for these; if positions are added, Mimetic makes attention "
-                "local"
+                "PositionalHeads is for rotary positions, and this tree has a position embedding. "
+                "For added positions use Mimetic()."
             )
         if self.channel is not None and "embedding" not in written:
             raise InputError(
-                f"channel {self.channel} is constant in the embedding of tokens alone, which no "
-                "rule describes: put Rule(path, 'embedding', 't d') in front of the rules"
+                f"channel={self.channel} needs the token embedding, but no rule matches it. Add "
+                "Rule(path, 'embedding', 't d') in front of the rules."
             )
 
     def survey(self, network: Callable[[], Network]) -> Any:
@@ -290,8 +290,8 @@ class PositionalHeads(Scheme):
         rates_FxA, fast_F = self.rotary.rates(width), self.rotary.fast(width, self.slowest)
         if not fast_F.any():
             raise InputError(
-                f"slowest {self.slowest} is above all rates of these rotary positions: the fastest "
-                f"pair turns by {np.abs(rates_FxA).max():.3g} per token"
+                f"slowest={self.slowest} exceeds the fastest rotary frequency, "
+                f"{np.abs(rates_FxA).max():.3g} radians per token. Pass a smaller value."
             )
         offsets, sharpness = zip(*self.heads(heads, context.layer, context.num_layers), strict=True)
         angles = np.reshape(offsets, (heads, self.axes)) @ rates_FxA.T % (2 * math.pi)
@@ -336,7 +336,10 @@ def _positions(config: ModelConfig) -> Rotary | None:
 
 def _not_described(*parts: str) -> InputError:
     has = ", ".join(parts)
-    return InputError(f"the configuration has {has}, which PositionalHeads doesn't describe")
+    return InputError(
+        f"PositionalHeads does not support {has}, which the configuration has. Keep the model's own "
+        "initialization, or use PositionalHeads(base, …) if the difference does not matter to you."
+    )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -381,7 +384,7 @@ def _with_constant_channel(
     """A kernel or bias that neither reads nor writes the channel, or the embedding with it."""
     width = array.shape[0 if role in _READERS | {"query", "key"} else -1]
     if channel >= width:
-        raise InputError(f"channel {channel} is not one of {width} channels, from 0")
+        raise InputError(f"channel must be in 0…{width - 1}; got {channel}")
     if role in _READERS:
         return array.at[channel].set(0)
     if role in ("query", "key"):

@@ -82,9 +82,11 @@ def load(path: str) -> tuple[Scheme, ...]:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is no JSON file of schemes: {error_text(error)}") from error
+        raise InputError(f"{path} is not a JSON file of schemes ({error_text(error)})") from error
     if not isinstance(data, list) or not data:
-        raise InputError(f"{path} is no list of schemes, as mimetic fit FILE --out=… writes it")
+        raise InputError(
+            f"{path} must contain a list of schemes, as `mimetic fit FILE --out=FILE.json` writes it"
+        )
     return tuple(map(from_dict, data))
 
 
@@ -96,7 +98,7 @@ def _to_data(name: str, value: Any) -> Any:
     if isinstance(value, Interpolated):
         return {_BY_DEPTH: list(value.values)}
     if callable(value):
-        raise InputError(f"{name} is a function, which can't be stored: give Interpolated(numbers)")
+        raise InputError(f"{name} is a function, which cannot be stored; use Interpolated(numbers)")
     if isinstance(value, jax.core.Tracer):
         raise InputError(f"{name} is traced by jit or vmap, which can't be stored")
     return value

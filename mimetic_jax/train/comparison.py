@@ -111,7 +111,10 @@ class Comparison:
             with blaming(f"arm {name}" if config.arms else ""):
                 check_declared(arm)
                 if (arm.task, arm.data.name) != (config.task, config.data.name):
-                    raise InputError("it trains on other data: arms of a comparison share them")
+                    raise InputError(
+                        "all arms of a comparison must use the same data, but this one sets data.name "
+                        f"to {arm.data.name}"
+                    )
                 if (key := _key(arm, "data")) not in self._sources:
                     self._sources[key] = ArmData(arm, data)
                 self.arms[name] = self._arm(name, arm, self._sources[key])

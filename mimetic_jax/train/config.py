@@ -95,13 +95,15 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     check_given("init_from", config.init_from)
     check_given("data.dir", config.data.get("dir"))
     if config.init_parts and not config.init_from:
-        raise InputError(f"init_parts {tuple(config.init_parts)} of nothing: give init_from")
+        raise InputError(
+            f"init_parts is {tuple(config.init_parts)}, but config.init_from is not set"
+        )
     for expression, _ in config.optimizer.rate_rules:
         try:
             re.compile(expression)
         except re.error as error:
             raise InputError(
-                f"optimizer.rate_rules: {expression!r} is not a regular expression: {error}"
+                f"optimizer.rate_rules has {expression!r}, not a regular expression ({error})"
             ) from error
 
 

@@ -41,7 +41,7 @@ def by_path(
     leaves = traverse_util.flatten_dict(params, sep="/")
     widths = [leaf.shape[-1] for name, leaf in leaves.items() if name.endswith("query/kernel")]
     if not widths or "pos_embed" not in leaves:
-        raise InputError(f"{path} holds a ViT, and the model is none")
+        raise InputError(f"{path} contains ViT weights, but config.model is not a ViT")
     tensors = _in_our_names(path, read_file(path))
     taken = {}
     for name, leaf in leaves.items():

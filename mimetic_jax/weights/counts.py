@@ -94,7 +94,7 @@ def half_counts(tokens: Any, vocab: int, window: int, contexts: int | None = Non
         part = tokens[start : start + _PAIRS]
         if part.min() < 0 or part.max() >= vocab:
             wrong = part.min() if part.min() < 0 else part.max()
-            raise InputError(f"token {wrong} is not one of {vocab} tokens, from 0")
+            raise InputError(f"token id {wrong} is outside 0…{vocab - 1} (vocab={vocab})")
         frequency += np.bincount(part.astype(np.int64), minlength=vocab)
     kept = np.ones(vocab, bool)
     if contexts is not None and positive_integers(contexts=contexts)[0] < vocab:
@@ -233,12 +233,15 @@ def from_counts(
     dim, contexts = positive_integers(dim=dim, contexts=contexts)
     smoothing = number("smoothing", smoothing, SMOOTHING)
     if isinstance(smoothing, jax.core.Tracer):
-        raise InputError("smoothing can't be traced by jit or vmap: give a number")
+        raise InputError("smoothing must be a number; got a value traced by jit or vmap")
     matrix = _checked(counts)
     vocab = matrix.shape[0]
     check_room((3, vocab, dim), (dim, dim), (2, min(vocab, contexts), min(vocab, contexts)))
     if base is not None and base.shape != (vocab, dim):
-        raise InputError(f"counts of {vocab} tokens, but an embedding of shape {base.shape}")
+        raise InputError(
+            f"counts cover {vocab} tokens, but the embedding has shape {base.shape}. Use "
+            f"cooccurrence(tokens, vocab={base.shape[0]}), padding included."
+        )
     if std is not None:
         std = number("std", std, POSITIVE)
     vectors_VxR = _kept_vectors(matrix, dim, smoothing, contexts)

@@ -62,6 +62,11 @@ def patch_covariance(images: Any, patch: int) -> np.ndarray:
         raise InputError(f"images of shape {images.shape} are not [B, h, w, C]; gray ones have C 1")
     rows, columns = (side // patch for side in images.shape[1:3])
     if rows * columns * images.shape[0] * images.shape[3] == 0:
+        if images.shape[1] in (1, 3) and min(images.shape[2:]) >= patch:
+            raise InputError(
+                f"images of shape {images.shape} look channel-first. Pass [batch, height, width, "
+                "channels]: images.transpose(0, 2, 3, 1)"
+            )
         raise InputError(f"no patch of {patch} pixels fits images of shape {images.shape}")
     size = _numbers(patch, images.shape[-1])
     if not np.isfinite(images).all():
@@ -99,7 +104,10 @@ def natural_covariance(patch: int, channels: int = 3) -> np.ndarray:
     """
     patch, channels = counts(patch=patch, channels=channels)
     if channels not in (1, 3):
-        raise InputError(f"natural images have 3 channels or 1, not {channels}: give a covariance")
+        raise InputError(
+            f"the built-in spectrum of natural images has 1 or 3 channels; got {channels}. Pass "
+            "covariance=weights.patch_covariance(images, patch)."
+        )
     size = _numbers(patch, channels)
     pixels, waves = np.arange(patch), cosines(patch)
     variance = 1 / (_LOWEST**2 + pixels[:, None] ** 2 + pixels**2)

@@ -63,26 +63,26 @@ def test_functions_and_traced_numbers_pass():
 
 
 BAD = [
-    ("alpha", -1, "Sample.alpha -1 is not a finite number of at least 0"),
-    ("alpha", [1, -2], r"Sample.alpha\[1\] -2 is not a finite number of at least 0"),
-    ("alpha", float("nan"), "Sample.alpha nan is not a finite number"),
-    ("alpha", 10**400, "is not a finite number"),
+    ("alpha", -1, "Sample.alpha must be a number ≥ 0; got -1"),
+    ("alpha", [1, -2], r"Sample.alpha\[1\] must be a number.*got -2"),
+    ("alpha", float("nan"), "Sample.alpha must be a number.*got nan"),
+    ("alpha", 10**400, "must be a number .*; got 1000"),
     ("alpha", 1e300, r"Sample.alpha 1e\+300 is inf in float32"),
     ("alpha", 1e-60, "Sample.alpha 1e-60 is 0 in float32"),
-    ("alpha", True, "Sample.alpha True is not"),
-    ("alpha", [None], r"Sample.alpha\[0\] None is not"),
-    ("alpha", np.zeros((2, 2)), r"Sample.alpha\[0\] \[0.0, 0.0\] is not"),
-    ("heads", 0, "Sample.heads 0 is not an integer of at least 1"),
-    ("heads", 2.0, "Sample.heads 2.0 is not an integer"),
-    ("zero", 1, "Sample.zero 1 is not True or False"),
-    ("noise", "uniforn", "unknown Sample.noise 'uniforn': .* did you mean 'uniform'"),
-    ("noise", 3, "Sample.noise 3 is not one of 'normal', 'uniform'"),
-    ("grid", (1,), r"Sample.grid \(1,\) is not a sequence of 2 values, each an integer"),
-    ("scores", {"a": "b"}, "Sample.scores.a 'b' is not a finite number"),
-    ("scores", [1], r"Sample.scores \[1\] is not a mapping"),
+    ("alpha", True, "Sample.alpha must be .*; got True"),
+    ("alpha", [None], r"Sample.alpha\[0\] must be .*; got None"),
+    ("alpha", np.zeros((2, 2)), r"Sample.alpha\[0\] must be .*; got \[0.0, 0.0\]"),
+    ("heads", 0, "Sample.heads must be an integer ≥ 1; got 0"),
+    ("heads", 2.0, "Sample.heads must be an integer.*got 2.0"),
+    ("zero", 1, "Sample.zero must be True or False.*got 1"),
+    ("noise", "uniforn", "unknown Sample.noise 'uniforn'; did you mean 'uniform'"),
+    ("noise", 3, "Sample.noise must be one of 'normal', 'uniform'; got 3"),
+    ("grid", (1,), r"Sample.grid must be a sequence of 2 values, each an integer.*got \(1,\)"),
+    ("scores", {"a": "b"}, "Sample.scores.a must be a number.*got 'b'"),
+    ("scores", [1], r"Sample.scores must be a mapping.*got \[1\]"),
     ("point", {"x": 1, "z": 2}, "Sample.point: unknown field 'z'"),
     ("point", {"y": 1}, "Sample.point has no x"),
-    ("point", 3, "Sample.point 3 is not an instance of Point, or None"),
+    ("point", 3, "Sample.point must be an instance of Point or None; got 3"),
 ]
 
 
@@ -113,8 +113,8 @@ def test_json_of_a_dataclass_comes_back():
     ("data", "message"),
     [
         ([], r"line 3: \[\] is not an object"),
-        ({"aplha": 1}, "line 3: unknown field 'aplha': .* did you mean 'alpha'"),
-        ({"heads": None}, "line 3: heads None is not an integer"),
+        ({"aplha": 1}, "line 3: unknown field 'aplha'; did you mean 'alpha'"),
+        ({"heads": None}, "line 3: heads must be an integer.*got None"),
     ],
 )
 def test_json_of_something_else_is_one_line(data, message):

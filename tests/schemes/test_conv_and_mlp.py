@@ -59,7 +59,7 @@ def test_width_grows_with_depth(layer, sigma):
     np.testing.assert_array_equal(found, filters(ConvMimetic(sigma, 0.0, 0.0), 5, 4))
     alone = filters(ConvMimetic(), 3, 4, Context(0, 1))
     np.testing.assert_array_equal(alone, filters(ConvMimetic(), 3, 4, Context(0, 9)))
-    with pytest.raises(InputError, match=r"sigma -9\.5"):
+    with pytest.raises(InputError, match=r"sigma must be .*; got -9\.5"):
         filters(ConvMimetic(velocity=-10.0, acceleration=0.0), 3, 4, Context(2, 3))
 
 

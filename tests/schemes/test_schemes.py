@@ -144,7 +144,7 @@ CORRELATED, LARGE = schemes.CorrelatedMLP(), schemes.ImpulseBias(kernel_size=5)
         (lambda: schemes.from_dict({"scheme": "Mimetic", "alfa_qk": 1}), "did you mean 'alpha_qk'"),
         (lambda: schemes.from_dict({"scheme": "ConstantBias"}), "missing a required argument"),
         (lambda: schemes.to_dict(Mimetic(beta_vo=abs)), "Mimetic.beta_vo is a function"),
-        (lambda: Mimetic(alpha_qk=-1), r"alpha_qk -1 is not a finite number of [^,]* 1,000,000 \("),
+        (lambda: Mimetic(alpha_qk=-1), r"alpha_qk must be a number.*got -1"),
         (lambda: Mimetic(alpha_vo=None), "alpha_vo=None and beta_vo=-0.4"),
         (lambda: Mimetic().writes(frozenset({"query", "value"})), "only query was found"),
         (lambda: drawn(SinCos(), position=(7, 8)), "7 positions"),
@@ -161,10 +161,10 @@ def test_numbers_by_depth_are_data_whatever_they_came_in():
     lists = Mimetic(beta_qk=Interpolated([0.25, 0.5])), Mimetic(beta_qk=Interpolated((0.25, 0.5)))
     arrays = Mimetic(beta_qk=Interpolated(np.array([0.25, 0.5], np.float32)))
     assert len({*lists, arrays}) == 1
-    with pytest.raises(InputError, match=r"values 0\.5 is not a sequence"):
+    with pytest.raises(InputError, match=r"values must be a sequence.*got 0\.5"):
         Interpolated(0.5)
 
 
 def test_a_constant_kernel_correlates_with_nothing():
-    with pytest.raises(InputError, match="mlp_in has no spread"):
+    with pytest.raises(InputError, match="mlp_in is constant"):
         drawn(CORRELATED, mlp_in=(3, 4), mlp_out=(4, 3))

@@ -289,7 +289,7 @@ def test_a_pair_of_numbers_is_no_dependence_on_depth():
     ("bounds", "words"),
     [
         ((0.8, 0.2), "first 0.8 and last 0.2 are not .* frac"),
-        ((1, 4), r"Layers.*at most 1 \(a fraction of depth: 0.5 is half"),
+        ((1, 4), r"Layers.*in \[0, 1\]; got 4 \(a fraction of depth: 0.5 is half"),
     ],
 )
 def test_what_is_no_range_of_depth(bounds, words):
@@ -300,5 +300,7 @@ def test_what_is_no_range_of_depth(bounds, words):
 
 @pytest.mark.parametrize("wrapper", [NormMatched, Shuffled, Permuted, Layers])
 def test_what_is_not_one_scheme_is_refused(wrapper):
-    with pytest.raises(InputError, match=f"{wrapper.__name__}.like .* is not an instance of Sch"):
+    with pytest.raises(
+        InputError, match=f"{wrapper.__name__}.like must be an instance of Scheme; got"
+    ):
         wrapper((SinCos(), Mimetic()))

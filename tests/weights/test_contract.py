@@ -140,7 +140,7 @@ def ones(*shape):
 HEADS = [
     ({"num_heads": 5}, "num_heads 5 does not divide dim 192"),
     ({"num_heads": 12, "num_kv_heads": 5}, "num_kv_heads 5 does not divide num_heads 12"),
-    ({"num_heads": 3, "alpha": -0.1}, "alpha -0.1"),
+    ({"num_heads": 3, "alpha": -0.1}, "alpha must be .*; got -0.1"),
     ({"num_heads": 3, "alpha": 0.0, "beta": 0.0}, "both 0"),
     ({"num_heads": 3, "noise": "norml"}, "did you mean 'normal'"),
 ]
@@ -161,12 +161,12 @@ BAD = [
     (lambda: weights.factorize(ones(1, 4, 4), 5), "rank 5"),
     (lambda: impulse(grid=(3, 4)), r"grid of 3x4 needs .* \[12, D\], not \(16, 32\)"),
     (lambda: impulse(position=TABLE[None]), r"not \(1, 16, 32\)"),
-    (lambda: impulse(kernel_size=4), "kernel_size 4"),
-    (lambda: impulse(amplitude=-1.0), "amplitude -1.0"),
+    (lambda: impulse(kernel_size=4), "kernel_size must be .*odd; got 4"),
+    (lambda: impulse(amplitude=-1.0), "amplitude must be .*; got -1.0"),
     (lambda: impulse(num_heads=1), "numerical rank 16 and 32 is needed"),
     (lambda: impulse(position=ones(16, 32)), "rank 0 and 8 is needed: use random .*s$"),
     (lambda: weights.mean_shift(ones(2, 3, 4)), r"shape \(2, 3, 4\)"),
-    (lambda: weights.mean_shift_per_input(KEY, ones(3, 4), -0.5), "sigma -0.5"),
+    (lambda: weights.mean_shift_per_input(KEY, ones(3, 4), -0.5), "sigma must be .*; got -0.5"),
     (lambda: sincos_2d(4, 4, 410), "multiple of 4, not dim 410"),
 ]
 

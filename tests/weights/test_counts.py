@@ -202,22 +202,22 @@ def test_two_processes_draw_the_same_bytes():
     [
         (lambda: weights.cooccurrence(np.ones(3), 4), r"tokens are float64 of shape \(3,\)"),
         (lambda: weights.cooccurrence([[1, 2]], 4), r"tokens are int64 of shape \(1, 2\)"),
-        (lambda: weights.cooccurrence([1, 9], 4), "token 9 is not one of 4 tokens, from 0"),
-        (lambda: weights.cooccurrence([1, -1], 4), "token -1 is not one of 4 tokens"),
-        (lambda: weights.cooccurrence([1], 4, window=0), "window 0 is not an integer"),
+        (lambda: weights.cooccurrence([1, 9], 4), r"token id 9 is outside 0…3 \(vocab=4\)"),
+        (lambda: weights.cooccurrence([1, -1], 4), "token id -1 is outside 0…3"),
+        (lambda: weights.cooccurrence([1], 4, window=0), "window must be an integer.*got 0"),
         (lambda: weights.log_frequency(np.ones((2, 3))), r"\(2, 3\) are not a square"),
         (lambda: weights.log_frequency("text"), "are not a matrix"),
         (lambda: weights.from_counts(KEY, -np.ones((2, 2)), 4), "finite numbers of at least 0"),
         (
             lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, base=jnp.ones((3, 4))),
-            r"counts of 2 tokens, but an embedding of shape \(3, 4\)",
+            r"counts cover 2 tokens, but the embedding has shape \(3, 4\)",
         ),
-        (lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, smoothing=2), "smoothing 2"),
-        (lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, std=0), "std 0"),
+        (lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, smoothing=2), r"smoothing must be a number in \[0, 1\]; got 2"),
+        (lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, std=0), "std must be a number .*; got 0"),
         (lambda: weights.from_counts(KEY, np.ones((2, 2)), 2**31), "GiB of memory"),
-        (lambda: weights.cooccurrence([1], 2**31), "vocab 2147483648"),
+        (lambda: weights.cooccurrence([1], 2**31), "vocab must be an integer .*; got 2147483648"),
         (lambda: weights.cooccurrence([[1, 2], [3]], 4), "lists of different lengths.*END"),
-        (lambda: weights.cooccurrence([1], 4, contexts=0), "contexts 0"),
+        (lambda: weights.cooccurrence([1], 4, contexts=0), "contexts must be an integer ≥ 1; got 0"),
         *(
             (lambda counts=counts: weights.from_counts(KEY, counts, 4), words)
             for counts, words in [
@@ -230,7 +230,7 @@ def test_two_processes_draw_the_same_bytes():
         ),
         (
             lambda: jax.jit(lambda a: weights.from_counts(KEY, np.eye(2), 4, smoothing=a))(0.5),
-            "smoothing can't be traced",
+            "smoothing must be a number; got a value traced",
         ),
     ],
 )

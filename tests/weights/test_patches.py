@@ -91,7 +91,7 @@ def test_images_that_have_no_covariance(images, patch, words):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: weights.natural_covariance(4, 2), "3 channels or 1, not 2: give a covariance"),
+        (lambda: weights.natural_covariance(4, 2), "has 1 or 3 channels; got 2. Pass covariance"),
         (lambda: weights.natural_covariance(10**9), "and a covariance is of at most 16,384"),
         (lambda: weights.whitened(KEY, np.ones((2, 3)), 4), r"\(2, 3\) is not a square"),
         (lambda: weights.whitened(KEY, np.float64(2), 4), r"\(\) is not a square"),
@@ -100,7 +100,7 @@ def test_images_that_have_no_covariance(images, patch, words):
         (lambda: weights.whitened(KEY, np.diag([1, -1]), 4), "variances from -1 to 1: give one"),
         (lambda: weights.whitened(KEY, 1e300 * np.eye(2), 4), "to 1e\\+300: give one"),
         (lambda: weights.whitened(KEY, 1j * np.eye(2), 4), "not an array of real numbers"),
-        (lambda: weights.whitened(KEY, np.eye(2), 4, share=0), "share 0"),
+        (lambda: weights.whitened(KEY, np.eye(2), 4, share=0), r"share must be a number in \(0, 1\]; got 0"),
         # XLA would end the process.
         (lambda: weights.whitened(KEY, np.eye(9), 2**40), "x 1099511627776 x 9 need .* of memory"),
     ],

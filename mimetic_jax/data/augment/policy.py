@@ -54,8 +54,8 @@ def parse_policy(spec: str) -> RandAugment:
         most = 10
     if not policy or policy.magnitude > most or policy.num_ops not in _NUM_OPS:
         raise InputError(
-            f"randaugment {spec!r} is none of torchvision-nN-mM, kentaroy-nN-mM and "
-            f"rand-mM[-nN][-mstdS]-inc1, with N {_NUM_OPS}, M at most {BINS - 1}, of rand 10"
+            "randaugment must be torchvision-nN-mM, kentaroy-nN-mM or rand-mM[-nN][-mstdS]-inc1, "
+            f"with N {_NUM_OPS} and M at most {BINS - 1} (10 for rand); got {spec!r}"
         )
     return policy
 

@@ -153,7 +153,7 @@ def _origin(info: DatasetInfo, data_dir: str) -> str:
 def _own_path(name: str, data_dir: str | None) -> Path:
     if not data_dir:
         raise InputError(
-            f"{name} needs your images: --config.data.dir=FOLDER, with CLASS/IMAGE in it"
+            f"{name} needs your images. Pass --data-dir=FOLDER with FOLDER/CLASS/IMAGE in it."
         )
     return existing(_folder(data_dir))
 

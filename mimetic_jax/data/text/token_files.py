@@ -120,8 +120,8 @@ def _joined(files: Sequence[Path], vocabulary: int, bits: int) -> tuple[np.ndarr
     """The ids of a split, and the largest."""
     if len({re.sub(r"\d+", "", file.name) for file in files}) > 1:
         raise InputError(
-            f"{', '.join(str(file) for file in files[:10])} aren't parts of one text, whose names "
-            "differ in numbers alone: leave those that are no tokens out of the folder"
+            f"{', '.join(str(file) for file in files[:10])} must be parts of one text, with names "
+            "that differ in numbers only. Remove files from the folder that do not hold its tokens."
         )
     parts, largest = zip(*(_read(file, vocabulary, bits) for file in files), strict=True)
     if len(parts) == 1:

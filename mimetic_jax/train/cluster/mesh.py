@@ -79,7 +79,9 @@ def _spec(path: str, shape: tuple[int, ...], mesh: Mesh, placement: Placement) -
         widest = max(fitting, key=lambda axis: shape[axis])
         return P(*("fsdp" if axis == widest else None for axis in range(len(shape))))
     if isinstance(placement, str):
-        raise InputError(f"sharding {placement!r} of {path} is none of replicate, fsdp, a tuple")
+        raise InputError(
+            f"sharding of {path} must be replicate, fsdp or a tuple; got {placement!r}"
+        )
     if len(placement) > len(shape):
         raise InputError(f"sharding {placement} doesn't fit {path} of shape {shape}")
     named = [name.removesuffix("?") for name in placement if name]

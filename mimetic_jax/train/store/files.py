@@ -175,8 +175,8 @@ def locked(folder: AnyPath, say: Callable[[str], None] = print) -> Iterator[None
         except (BlockingIOError, PermissionError):  # so do some network file systems call it
             holder = read(folder / "lock").decode(errors="replace").strip() or "another process"
             raise InputError(
-                f"{folder} is in use by {holder}: two trainings of one run would overwrite each "
-                "other"
+                f"{folder} is in use by {holder}: two processes that train the same run would "
+                "overwrite each other"
             ) from None
         except OSError as error:
             say(

@@ -72,8 +72,8 @@ class Run:
         record = Record.from_json(self.metrics.read()[-1]["record"], where)
         if (record.arm, record.seed) != (self.arm, self.seed):
             raise InputError(
-                f"{where} is of {record.arm} seed {record.seed}: move it back, a copied run is no "
-                "other seed"
+                f"{where} is of {record.arm} seed {record.seed}. Move it back: a copied run is not "
+                "another seed."
             )
         return record
 
