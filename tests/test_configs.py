@@ -85,7 +85,7 @@ def test_records_name_a_paper(name):
     [
         ("imagenet_deit:variant=L", "unknown variant 'L'"),
         ("small_data_vit:data=svhn", "unknown data 'svhn'"),
-        ("cifar10_vit:randaugment=n2", "randaugment 'n2' is none of torchvision-nN-mM"),
+        ("cifar10_vit:randaugment=n2", "randaugment must be torchvision-nN-mM.* got 'n2'"),
     ],
 )
 def test_mistakes_in_arguments_are_told(spec, words):

@@ -174,7 +174,10 @@ def shift_along(in_axis, out_axis):
         (lambda: ATTENTION(Copied())(KEY, 64, 2), "existing out, and there is none: use rewrite"),
         (lambda: ATTENTION((SinCos(), Mimetic())), r"\(SinCos.* is not a scheme that draws query"),
         (lambda: GAUGE()(KEY, (8, 2, 4)), r"in_axis=-2, out_axis=-1 are not the axes of a kernel"),
-        (lambda: shift_along(0, (1, 3))(KEY, (8, 2, 4)), r"out_axis of .*\[1\] must be an integer .*; got 3"),
+        (
+            lambda: shift_along(0, (1, 3))(KEY, (8, 2, 4)),
+            r"out_axis of .*\[1\] must be an integer .*; got 3",
+        ),
         (lambda: shift_along((0, 1), (1, 2))(KEY, (8, 2, 4)), "each once"),
     ],
 )
@@ -188,5 +191,5 @@ def test_a_layer_is_one_of_the_network(layer):
     init = initializers.attention(Mimetic(beta_qk=(0.1, 0.2)))
     with pytest.raises(InputError, match=f"layer must be an integer.*got {layer}"):
         init(jax.random.key(0), 16, 2, layer=layer, num_layers=2)
-    with pytest.raises(InputError, match="num_layers must be .*; got 0"):
+    with pytest.raises(InputError, match=r"num_layers must be .*; got 0"):
         init(jax.random.key(0), 16, 2, num_layers=0)

@@ -33,10 +33,10 @@ def main(monkeypatch, own_flags):
         ([DIGITS, "--mode=compile"], "and --target, such as h200"),
         ([DIGITS, "--mode=plan", "--tensorboard=DIR"], "--tensorboard is for train, not for plan"),
         ([DIGITS, "--mode=plan", "--what=curves"], "--what is for analyze, not for plan"),
-        ([DIGITS, "--mode=analyze", "--what=product"], "products; did you mean 'products'?"),
+        ([DIGITS, "--mode=analyze", "--what=product"], "'product'; did you mean 'products'?"),
         ([], "give a config"),
         (["--config="], "--config is empty: give a path"),
-        (["--config", "--mode=train"], "unknown config '--mode=train'"),
+        (["--config", "--mode=train"], "unknown configuration '--mode=train'"),
         ([DIGITS, "--workdir="], "--workdir is empty: give a path"),
     ],
 )

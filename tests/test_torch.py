@@ -231,7 +231,7 @@ def files_of(tensors, out):
         ((KEY, Module(), Mimetic()), r"initialize\(module, key, scheme\): the key must be"),
         ((object(), KEY, Mimetic()), "object has no named_parameters"),
         ((Module(), KEY, Mimetic()), "give num_heads"),
-        ((Module("meta"), KEY, Mimetic()), "has no whole value here"),
+        ((Module("meta"), KEY, Mimetic()), "is on the meta device or sharded"),
     ],
 )
 def test_mistakes_are_one_line(arguments, words):

@@ -30,7 +30,8 @@ def describe(config: ConfigDict, words: Sequence[str] = ()) -> str:
         field = known.get(name) or Field(name, Any, None, "", frozenset())
         default = () if name == "arms" else field.default
         value = tuple(value) if name == "arms" else value
-        kind = "" if field.annotation is Any else f"[{described(field.annotation)}]"
+        takes = described(field.annotation).removeprefix("a ").removeprefix("an ")
+        kind = "" if field.annotation is Any else f"[{takes}]"
         about = f"{field.help} {kind}".strip()
         if not all(word.lower() in f"{name} {field.help}".lower() for word in words):
             continue

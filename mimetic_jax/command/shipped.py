@@ -40,7 +40,7 @@ def path_of(name: str) -> pathlib.Path:
     if not (known := names()):
         raise InputError(f"{folder()} has no configurations; pass the path of a file, FILE.py")
     if name not in known:
-        raise unknown(f"configuration, or file {name}.py", name, known, "mimetic configs")
+        raise unknown("configuration", name, known, "mimetic configs")
     return folder() / f"{name}.py"
 
 

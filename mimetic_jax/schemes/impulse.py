@@ -138,7 +138,8 @@ class Impulse(Scheme):
     ) -> tuple[jax.Array, jax.Array]:
         if context.position is None or context.grid is None:
             raise InputError(
-                "Impulse needs exactly one position embedding, and this tree has none or several."
+                "Impulse needs exactly one position embedding of image patches; this tree has none "
+                "or several."
                 if context.position is None
                 else f"The grid of the {len(context.position)} positions is not known, because "
                 "they are not square. Pass grid=(rows, columns)."

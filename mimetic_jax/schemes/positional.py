@@ -337,8 +337,8 @@ def _positions(config: ModelConfig) -> Rotary | None:
 def _not_described(*parts: str) -> InputError:
     has = ", ".join(parts)
     return InputError(
-        f"PositionalHeads does not support {has}, which the configuration has. Keep the model's own "
-        "initialization, or use PositionalHeads(base, …) if the difference does not matter to you."
+        f"PositionalHeads does not support {has}, which the configuration has. Keep the model's "
+        "own initialization, or use PositionalHeads(base, …) if the difference does not matter."
     )
 
 

@@ -85,7 +85,7 @@ def load(path: str) -> tuple[Scheme, ...]:
         raise InputError(f"{path} is not a JSON file of schemes ({error_text(error)})") from error
     if not isinstance(data, list) or not data:
         raise InputError(
-            f"{path} must contain a list of schemes, as `mimetic fit FILE --out=FILE.json` writes it"
+            f"{path} must contain a list of schemes, as `mimetic fit --out=FILE.json` writes it"
         )
     return tuple(map(from_dict, data))
 

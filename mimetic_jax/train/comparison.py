@@ -112,8 +112,8 @@ class Comparison:
                 check_declared(arm)
                 if (arm.task, arm.data.name) != (config.task, config.data.name):
                     raise InputError(
-                        "all arms of a comparison must use the same data, but this one sets data.name "
-                        f"to {arm.data.name}"
+                        "all arms of a comparison must use the same data, but this one sets "
+                        f"data.name to {arm.data.name}"
                     )
                 if (key := _key(arm, "data")) not in self._sources:
                     self._sources[key] = ArmData(arm, data)

@@ -60,7 +60,7 @@ def number(name: str, value: Any, within: Range) -> Any:
 
     >>> number("alpha", -1, NOT_NEGATIVE)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    mimetic_jax.base.errors.InputError: alpha -1 is not a finite number of at least 0 and ...
+    mimetic_jax.base.errors.InputError: alpha must be a number in [0, 1000000]; got -1 ...
     """
     return converted(name, Annotated[float, within], value)
 
@@ -70,7 +70,7 @@ def counts(**sizes: Any) -> list[int]:
 
     >>> counts(dim=16, num_heads=0)
     Traceback (most recent call last):
-    mimetic_jax.base.errors.InputError: num_heads 0 is not an integer of at least 1
+    mimetic_jax.base.errors.InputError: num_heads must be an integer ≥ 1; got 0
     """
     return [converted(name, Annotated[int, COUNT], size) for name, size in sizes.items()]
 
@@ -80,7 +80,7 @@ def pair(name: str, value: Any) -> tuple[int, int]:
 
     >>> pair("the grid", (14, 0))
     Traceback (most recent call last):
-    mimetic_jax.base.errors.InputError: the grid[1] 0 is not an integer of at least 1
+    mimetic_jax.base.errors.InputError: the grid[1] must be an integer ≥ 1; got 0
     """
     found: tuple[int, int] = converted(name, Annotated[tuple[int, int], COUNT], value)
     return found

@@ -49,7 +49,7 @@ def test_other_hardware_is_computed_from_its_peak(trained):
 
 @pytest.mark.parametrize("name", ["v5e-0", "v4-8", "v5e-9999", "h200:8:8"])
 def test_hardware_that_is_not_known(name):
-    with pytest.raises(InputError, match=f"target .{name.split('-')[0].split(':')[0]}"):
+    with pytest.raises(InputError, match=f"target.*{name.split('-')[0].split(':')[0]}"):
         Target.of(name)
 
 

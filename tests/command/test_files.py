@@ -167,7 +167,7 @@ def test_positions_of_a_grid_that_is_not_square(tmp_path):
     path, out = tmp_path / "in.npz", tmp_path / "out.npz"
     np.savez(path, **timm() | {"pos_embed": np.zeros((1, 8, D), np.float32)})
     command = [str(path), str(out), "--scheme=SinCos", FLAGS[0]]
-    with pytest.raises(InputError, match=r"give grid=.*, or the part of the tree"):
+    with pytest.raises(InputError, match=r"Pass grid=.*, pass the part of the tree"):
         files.rewrite_file(command)
     files.rewrite_file([*command, "--grid=2x4"])
     with np.load(out) as after:
@@ -240,7 +240,7 @@ def test_rules_and_schemes_by_their_expressions(parse, text, expected):
         (["state.pt", "state2.pt"], "state.pt is a pickle as torch.save .*save_file, or load it"),
         (["a.pth.tar", "b.pth.tar"], "a.pth.tar is a pickle"),
         (["pytorch_model.bin.index.json", "new"], "model.bin.index.json is a pickle"),
-        (["DEEP", "OUT"], "deep.safetensors is no whole safetensors file"),
+        (["DEEP", "OUT"], "deep.safetensors is not a complete safetensors file"),
         (["IN", "out.npz", "--heads=4"], r"out.npz is a copy of .*: give a name that ends in .saf"),
         (["INDEX", "OUT"], "index.json can't be read as an index"),
         (["OUTSIDE", "OUT"], "which isn't a file beside it"),

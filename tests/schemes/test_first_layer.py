@@ -61,7 +61,9 @@ def test_an_embed_layer_takes_it_as_its_initializer():
     law = weights.from_counts(KEY, COUNTS, D)[:-1]
     scale = np.square(rows[:-1]).sum(axis=1).mean() / np.square(law).sum(axis=1).mean()
     np.testing.assert_allclose(cosines, law @ law.T * scale, atol=1e-5)
-    with pytest.raises(InputError, match=r"counts cover 12 tokens, but the embedding has shape \(5, 8"):
+    with pytest.raises(
+        InputError, match=r"counts cover 12 tokens, but the embedding has shape \(5, 8"
+    ):
         nn.Embed(5, D, embedding_init=initializers.from_counts(COUNTS)).init(KEY, jnp.zeros(1, int))
 
 
@@ -109,7 +111,7 @@ def test_what_depends_on_the_scale_of_the_embedding_goes_along(positions, tied):
         np.testing.assert_allclose(new["pos_embed"], ratio * params["pos_embed"], rtol=1e-5)
     if not tied:
         np.testing.assert_array_equal(new["unembedding"], params["unembedding"])
-    with pytest.raises(InputError, match="std=1. rescales the embedding"):
+    with pytest.raises(InputError, match=r"std=1. rescales the embedding"):
         rewritten(PARAMS, Cooccurrence(std=1.0))
 
 
@@ -148,7 +150,11 @@ def test_patches_are_whitened_at_the_norm_of_the_kernel():
     [
         (Cooccurrence(), None, "Cooccurrence needs co-occurrence counts"),
         (Unigram(), None, r"counts=mimetic_jax.weights.cooccurrence\(tokens, vocab\), or --tokens"),
-        (Cooccurrence(), np.ones((5, 5)), r"counts cover 5 tokens, but the embedding has shape \(12, 8"),
+        (
+            Cooccurrence(),
+            np.ones((5, 5)),
+            r"counts cover 5 tokens, but the embedding has shape \(12, 8",
+        ),
         (Unigram(), np.ones((5, 5)), "counts cover 5 tokens, the output layer 12"),
         (Cooccurrence(), TEXT, r"counts of shape \(500,\) are not a square"),
     ],

@@ -225,7 +225,11 @@ def test_constants_that_do_not_go_together(base, fields, message):
 @pytest.mark.parametrize(
     ("scheme", "fields", "message"),
     [
-        (PositionalHeads(100), {"bias_free": True}, "no biases, which PositionalHeads needs by default"),
+        (
+            PositionalHeads(100),
+            {"bias_free": True},
+            "no biases, which PositionalHeads needs by default",
+        ),
         (PositionalHeads(100, slowest=2.0), {}, "slowest=2.0 exceeds the fastest rotary frequency"),
         (PositionalHeads(100, channel=64), {"bias_free": True}, "channel must be in 0…63; got 64"),
         (PositionalHeads(100, turned=0.07), {}, "1 columns of a head that turn are not a multiple"),

@@ -50,8 +50,8 @@ def test_the_file_holds_the_checkpoint(tiny, finished, tmp_path):
     [
         (("run", "out.npz"), "must end in .safetensors"),
         (("run", "no/out.safetensors"), "there is no folder .*/no$"),
-        (("runs", "out.safetensors"), "unknown arm 'runs': choose one of run; did you mean 'run'"),
-        (("run", "out.safetensors", 7), "unknown seed '7': choose one of 0"),
+        (("runs", "out.safetensors"), "unknown arm 'runs'; did you mean 'run'. Choose one of run"),
+        (("run", "out.safetensors", 7), "unknown seed '7'. Choose one of 0"),
     ],
 )
 def test_what_isnt_there_is_said(finished, tmp_path, arguments, message):

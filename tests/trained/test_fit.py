@@ -156,5 +156,5 @@ def test_bad_input():
     with pytest.raises(InputError, match=r"^block/0: its weights are not finite$"):
         mimetic_jax.fit({"block": [broken]})
     crossed = {**layer(48, 3), "key": layer(24, 3, head_dim=16)["key"]}
-    with pytest.raises(InputError, match="have no square product"):
+    with pytest.raises(InputError, match="must have the same width and head width"):
         mimetic_jax.fit({"attention": crossed})

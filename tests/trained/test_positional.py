@@ -223,7 +223,7 @@ def test_layers_that_differ_in_their_positions():
     assert [layer.offsets for layer in found.positional] == [(0.0, 1.0, 2.0, 3.0)] * 2
     with pytest.raises(InputError, match="2 rotary positions for 3 attention layers"):
         check(params, rules=RULES, rotary=[Rotary(500.0), None])
-    with pytest.raises(InputError, match="layers differ in their rotary positions"):
+    with pytest.raises(InputError, match="layers have different rotary positions"):
         fit(params, rules=RULES, rotary=[Rotary(500.0), None, Rotary(500.0)])
 
 

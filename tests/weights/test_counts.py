@@ -212,12 +212,21 @@ def test_two_processes_draw_the_same_bytes():
             lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, base=jnp.ones((3, 4))),
             r"counts cover 2 tokens, but the embedding has shape \(3, 4\)",
         ),
-        (lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, smoothing=2), r"smoothing must be a number in \[0, 1\]; got 2"),
-        (lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, std=0), "std must be a number .*; got 0"),
+        (
+            lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, smoothing=2),
+            r"smoothing must be a number in \[0, 1\]; got 2",
+        ),
+        (
+            lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, std=0),
+            "std must be a number .*; got 0",
+        ),
         (lambda: weights.from_counts(KEY, np.ones((2, 2)), 2**31), "GiB of memory"),
         (lambda: weights.cooccurrence([1], 2**31), "vocab must be an integer .*; got 2147483648"),
         (lambda: weights.cooccurrence([[1, 2], [3]], 4), "lists of different lengths.*END"),
-        (lambda: weights.cooccurrence([1], 4, contexts=0), "contexts must be an integer ≥ 1; got 0"),
+        (
+            lambda: weights.cooccurrence([1], 4, contexts=0),
+            "contexts must be an integer ≥ 1; got 0",
+        ),
         *(
             (lambda counts=counts: weights.from_counts(KEY, counts, 4), words)
             for counts, words in [

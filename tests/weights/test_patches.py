@@ -100,7 +100,10 @@ def test_images_that_have_no_covariance(images, patch, words):
         (lambda: weights.whitened(KEY, np.diag([1, -1]), 4), "variances from -1 to 1: give one"),
         (lambda: weights.whitened(KEY, 1e300 * np.eye(2), 4), "to 1e\\+300: give one"),
         (lambda: weights.whitened(KEY, 1j * np.eye(2), 4), "not an array of real numbers"),
-        (lambda: weights.whitened(KEY, np.eye(2), 4, share=0), r"share must be a number in \(0, 1\]; got 0"),
+        (
+            lambda: weights.whitened(KEY, np.eye(2), 4, share=0),
+            r"share must be a number in \(0, 1\]; got 0",
+        ),
         # XLA would end the process.
         (lambda: weights.whitened(KEY, np.eye(9), 2**40), "x 1099511627776 x 9 need .* of memory"),
     ],

@@ -72,9 +72,7 @@ def load_own(name: str, data_dir: str | None, vocabulary: int = 0, bits: int = 0
     suffixes = token_files.SUFFIXES if level == "tokens" else _TEXTS
     if not data_dir:
         kinds = "token ids" if level == "tokens" else "text or source code"
-        raise InputError(
-            f"{name} needs your text. Pass --data-dir=FILE_OR_FOLDER, a file or a folder of {kinds}."
-        )
+        raise InputError(f"{name} needs your text. Pass --data-dir=FILE, or a folder of {kinds}.")
     if vocabulary and level in ("char", "word"):
         raise InputError(
             f"data.vocabulary {vocabulary} is of text_bpe and text_tokens: {name} counts its own"

@@ -133,10 +133,10 @@ def test_gray_images_can_have_everything_and_crops_keep_the_size():
     [
         (Augmentation, {"crop": 4, "crop_scale": (0.5, 1)}, "one of crop 4 and crop_scale (0.5, "),
         (Augmentation, {"randaugment_first": True, "crop_scale": (0.5, 1)}, ": crop_scale is (0.5"),
-        (Augmentation, {"crop_scale": (0.5, 1.5)}, "crop_scale[1] 1.5 is not "),
+        (Augmentation, {"crop_scale": (0.5, 1.5)}, "crop_scale[1] must be a number in (0, 1]; got"),
         (Augmentation, {"crop_scale": (1, 0.5)}, "crop_scale (1.0, 0.5) isn't (least, greatest)"),
-        (Augmentation, {"randaugment": "rand-m9"}, "is none of"),
-        (Mixing, {"mixup": -1}, "mixup -1 is not "),
+        (Augmentation, {"randaugment": "rand-m9"}, "randaugment must be torchvision-nN-mM"),
+        (Mixing, {"mixup": -1}, "mixup must be a number in [0, 1000]; got -1"),
     ],
 )
 def test_bad_fields(kind, fields, words):

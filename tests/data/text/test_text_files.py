@@ -257,7 +257,7 @@ def test_bad_texts_are_one_line(tmp_path, content, words):
     if content is not None:
         write(tmp_path, {"a.txt": content})
     refused(lambda: describe("text_char", str(tmp_path / "a.txt")), words)
-    words = "text_char needs your text: --config.data.dir=FILE"
+    words = "text_char needs your text. Pass --data-dir=FILE"
     refused(lambda: describe("text_char", None), words)
 
 

@@ -176,7 +176,7 @@ def test_bad_folders(tmp_path):
     words = "train.bin has the token id 512: allowed are 0 to 511, of a vocabulary of 512"
     refused(lambda: load(tmp_path, 512), words)
     write(tmp_path, {"train_labels.bin": raw(IDS % 2)})
-    words = "train_labels.bin aren't parts of one text, whose names differ in numbers alone"
+    words = "train_labels.bin must be parts of one text, with names that differ in numbers only"
     refused(lambda: load(tmp_path), words)
     write(tmp_path, {"train.idx": "MMIDIDX"})
     refused(lambda: load(tmp_path / "train.bin"), "is data of litgpt, Megatron or fairseq")
