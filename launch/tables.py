@@ -1,4 +1,5 @@
-"""Tables of rows, published beside ours: printed, and inside of hand-written pages of docs/.
+"""Tables of rows, published beside ours: printed, and inside of hand-written pages of docs/ and
+results/tables/.
 
 A page has each between two markers:
 
@@ -21,8 +22,9 @@ from typing import Any
 
 from launch.results import Line, ResultStore
 from mimetic_jax.base.errors import InputError, unknown
-from mimetic_jax.base.model_types import FOLDERS, ModelType
+from mimetic_jax.base.model_types import FOLDERS as TYPE_FOLDERS
 from mimetic_jax.base.model_types import TYPES as MODEL_TYPES
+from mimetic_jax.base.model_types import ModelType
 from mimetic_jax.base.table import paragraph
 from mimetic_jax.train.rates import format_rate
 from mimetic_jax.train.record import commit
@@ -32,7 +34,8 @@ from papers import FIGURES, PAPERS, TABLES, rows_of
 from papers.record import Row, Table
 
 _WIDTH = 120
-FOLDER, CLOSED = pathlib.Path("docs"), pathlib.Path("results/closed")
+FOLDERS = pathlib.Path("docs"), pathlib.Path("results/tables")
+CLOSED = pathlib.Path("results/closed")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 _PUBLISHED = ("attention", "structured", "mlp")
@@ -119,7 +122,8 @@ def printed(score: float) -> str:
 
 def pages(results: ResultStore) -> dict[pathlib.Path, str]:
     """The pages that have tables, with those of today's results."""
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
+    paths = (path for folder in FOLDERS for path in sorted(folder.glob("*.md")))
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
     return {path: filled(text, results) for path, text in texts.items() if BLOCK.search(text)}
 
 
@@ -153,7 +157,7 @@ def _types() -> str:
     """What each type of models does in attention: a row for the types that are alike."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for kind, row in MODEL_TYPES.items():
-        folder = f" ({FOLDERS[kind]})" if kind in FOLDERS else ""
+        folder = f" ({TYPE_FOLDERS[kind]})" if kind in TYPE_FOLDERS else ""
         alike.setdefault(_cells(row), []).append(f"`{kind}`{folder}")
     turning = [(", ".join(kinds), *cells) for cells, kinds in alike.items() if cells[0]]
     without = (
