@@ -41,11 +41,6 @@ EXCEPTIONS = {
 }
 """Words of a document that aren't held to the rules."""
 
-PENDING = {
-    *("clusters.md", "how_it_works.md", "how_the_trainer_works.md", "schemes.md"),
-    *("trained.md", "training.md", "your_model.md"),
-}
-
 
 def prose(text: str) -> str:
     """Markdown without tables that are generated, blocks, addresses and code, which becomes C."""
@@ -81,7 +76,7 @@ def faults(text: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "path",
-    [p for p in DOCUMENTS if p.name not in PENDING],
+    DOCUMENTS,
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_a_document_is_in_plain_english(path):
