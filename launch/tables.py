@@ -9,7 +9,8 @@ A page has each between two markers:
 
 `table: PAPER` has what a paper printed and what we trained of it, `table: PAPER/TABLE` every arm of
 a table. Tables that are closed, which today's code doesn't train, are shown as they stand in
-results/closed/NAME.md, from its line --- on. `table: types` has the types of Hugging Face's models.
+results/closed/NAME.md, from its line --- on. `table: types` has the types of Hugging Face's models,
+`table: commands` the flags of all commands.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from launch.results import Line, ResultStore
+from mimetic_jax.analysis import report_page
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.model_types import FOLDERS as TYPE_FOLDERS
 from mimetic_jax.base.model_types import TYPES as MODEL_TYPES
 from mimetic_jax.base.model_types import ModelType
 from mimetic_jax.base.table import paragraph
+from mimetic_jax.command import export, files, usage
+from mimetic_jax.data import download
 from mimetic_jax.train.rates import format_rate
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.report import markdown, trimmed
@@ -140,6 +144,10 @@ def block(name: str, results: ResultStore) -> str:
         return _published(name, results)
     if name == "types":
         return _types()
+    if name == "commands":
+        parsers = (files.rewrite_parser, files.check_parser, files.fit_parser, export.make_parser)
+        more = (report_page.make_parser, download.make_parser)
+        return "\n".join(usage.page([make() for make in (*parsers, *more)])).strip()
     if name not in TABLES:
         raise unknown("table", name, [*TABLES, *_PUBLISHED])
     own = TABLES[name]

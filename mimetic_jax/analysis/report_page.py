@@ -217,11 +217,16 @@ def _lines(path: AnyPath) -> list[str]:
     return files.read(path).decode().splitlines() if path.exists() else []
 
 
-def main(arguments: Sequence[str]) -> None:
-    """`mimetic report WORKDIR`."""
+def make_parser() -> argparse.ArgumentParser:
+    """The arguments of `mimetic report`."""
     parser = argparse.ArgumentParser(
         prog="mimetic report",
-        description="Write WORKDIR/report.html: table, curves, start and origin in one file.",
+        description="Write WORKDIR/report.html: table, curves, initial weights and origin.",
     )
     parser.add_argument("workdir", metavar="WORKDIR", help="a folder or gs://BUCKET/…")
-    print(write(path_of(parser.parse_args(arguments).workdir)))
+    return parser
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run `mimetic report WORKDIR`."""
+    print(write(path_of(make_parser().parse_args(arguments).workdir)))

@@ -10,16 +10,16 @@ from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.base.extras import need
 from mimetic_jax.base.version import __version__
-from mimetic_jax.command import shipped
+from mimetic_jax.command import shipped, usage
 
 USAGE = """mimetic: initialize, train and compare transformers.
 
 train the arms of a configuration    mimetic train digits_vit
   with its arguments and fields      mimetic train digits_vit:depth=2 --config.batch=64
   on data of a folder                mimetic train cifar10_vit --data-dir=DIR
-say what train would do              mimetic plan my_config.py
+preview a training run               mimetic plan my_config.py
 test the newest checkpoints          mimetic eval digits_vit
-make the table again                 mimetic compare digits_vit
+rebuild the results table            mimetic compare digits_vit
 draw what was trained                mimetic analyze digits_vit --what=products
 compile for other hardware           mimetic compile digits_vit --target=v5e:2x2
 list the fields of a configuration   mimetic fields cifar10_vit [WORD]
@@ -29,13 +29,13 @@ get a data set                       mimetic download cifar10 --data-dir=DIR
 write a page about finished runs     mimetic report WORKDIR
 save trained weights                 mimetic export WORKDIR ARM --out=FILE.safetensors
 initialize weights in a file         mimetic rewrite IN.safetensors OUT.safetensors
-look for structure in them           mimetic check FILE --heads=12
-find the scheme closest to them      mimetic fit FILE --heads=12
+measure the structure of a file      mimetic check FILE --heads=12
+find the scheme closest to a file    mimetic fit FILE --heads=12
 print a scheme as one function       mimetic snippet --torch Mimetic
 print the version                    mimetic --version
 
-A configuration is one of `mimetic configs`, or the path of a file. All flags
-are listed by `mimetic train --help`, and likewise by the other commands."""
+A configuration is a name that `mimetic configs` lists, or the path of a file.
+`mimetic COMMAND --help` lists the flags of a command."""
 
 
 def main() -> None:
@@ -59,12 +59,12 @@ def main() -> None:
                 raise InputError(f"mimetic {argv[0]} takes no arguments, but got {argv[1]!r}")
             print(shipped.listing() if argv == ["configs"] else f"mimetic {__version__}")
             return
+        if argv[0] in usage.EXPERIMENTS and not {"--help", "-h"}.isdisjoint(argv):
+            print(usage.of_experiment(argv[0]))
+            return
         # Afterwards, as importing JAX takes a second.
         from mimetic_jax.command import experiment
 
-        if argv[0] in experiment.MODES and "--help" in argv:
-            print(experiment.usage())
-            return
         sys.argv = ["mimetic", *translate(argv, experiment.MODES)]
     experiment.run()
 

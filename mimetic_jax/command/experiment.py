@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 from mimetic_jax.base.errors import InputError, check_given, innermost, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.command import shipped
+from mimetic_jax.command import usage as usage_of
 
 if TYPE_CHECKING:
     from mimetic_jax.train.comparison import Comparison
@@ -37,7 +38,7 @@ which draws WORKDIR/NAME.png and returns a line that names it; and what it draws
 
 _CONFIG = flags.DEFINE_string("config", None, "Experiment: NAME[:arg=value,…], or FILE.py so.")
 _WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Folder of the runs, local or gs://BUCKET/FOLDER; runs/NAME unless given."
+    "workdir", None, "Folder of the runs, local or gs://BUCKET/FOLDER; defaults to runs/NAME."
 )
 _MODE = flags.DEFINE_enum(
     "mode",
@@ -200,13 +201,8 @@ def _compile(config: ConfigDict, name: str) -> None:
 
 
 def usage() -> str:
-    """The flags, how fields are set, and the configurations that come with the package."""
-    return (
-        f"{flags.FLAGS.module_help(sys.modules[__name__])}\n\n"
-        "--config.FIELD=VALUE sets a field of the configuration; --mode=fields lists all.\n"
-        "NAME:ARGUMENT=VALUE,... gives arguments, and NAME:help lists them.\n\n"
-        f"configurations:\n{shipped.listing()}"
-    )
+    """The flags of main.py, and the configurations that come with the package."""
+    return f"{usage_of.of_main()}\n\nconfigurations:\n{shipped.listing()}"
 
 
 def _parse(argv: Sequence[str]) -> list[str]:

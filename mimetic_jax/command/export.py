@@ -19,14 +19,23 @@ from mimetic_jax.train.store.files import path_of
 from mimetic_jax.train.store.runs import Run
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Write the newest checkpoint of a run of a workdir to a .safetensors file."""
+def make_parser() -> argparse.ArgumentParser:
+    """The arguments of `mimetic export`."""
     parser = argparse.ArgumentParser("mimetic export", description=main.__doc__)
     parser.add_argument("workdir", metavar="WORKDIR", help="a folder or gs://BUCKET/…")
-    parser.add_argument("arm", metavar="ARM")
-    parser.add_argument("--out", metavar="FILE.safetensors", required=True)
-    parser.add_argument("--seed", type=int, help="the first of the configuration unless given")
-    given = parser.parse_args(arguments)
+    parser.add_argument("arm", metavar="ARM", help="an arm of the workdir, such as mimetic")
+    parser.add_argument(
+        "--out", metavar="FILE.safetensors", required=True, help="the file to write (required)"
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="(default: the first seed of the configuration)"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the newest checkpoint of a run of a workdir to a .safetensors file."""
+    given = make_parser().parse_args(arguments)
     logging.set_verbosity(logging.FATAL)  # what Orbax logs as errors it also raises
     print(export(given.workdir, given.arm, given.out, given.seed))
 

@@ -47,30 +47,40 @@ _PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 _SHOWN_BY_CHECK = {"query", "query_bias", "value", "embedding", "patch"}
 
 
-def rewrite_file(argv: Sequence[str]) -> None:
-    """Copy a file of weights, with a scheme where it applies; everything else byte for byte."""
+def rewrite_parser() -> argparse.ArgumentParser:
+    """The arguments of `mimetic rewrite`."""
     parser = _parser("rewrite", rewrite_file.__doc__)
-    parser.add_argument("out", metavar="OUT", help="a file of the same kind, or a new folder")
+    parser.add_argument(
+        "out", metavar="OUT", help="a new file of the same kind; a new folder for an .index.json"
+    )
     parser.add_argument(
         "--scheme",
         default="Mimetic",
-        help='such as Mimetic, mimetic_language, "Mimetic(beta_qk=0.5)" or "SinCos(),Mimetic()"',
+        help="a name, a call such as 'SinCos(), Mimetic(beta_qk=0.5)', an import path such as "
+        "'mine:Tied()', or a .json file of `mimetic fit` (default: %(default)s)",
     )
     parser.add_argument(
         "--grid",
         type=_grid,
         metavar="HxW",
-        help="patches, if the table of positions isn't a square grid",
+        help="rows and columns of patches, if the position embedding isn't a square grid",
     )
     _add_tokens(parser, "for Cooccurrence and Unigram")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="integer ≥ 0 (default: %(default)s)"
+    )
     parser.add_argument(
         "--overwrite-trained",
         action="store_true",
-        help="also weights that look trained, whose training is lost",
+        help="rewrite even if the weights look trained (this discards the training)",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
-    options, given = _parsed(parser, argv)
+    return parser
+
+
+def rewrite_file(argv: Sequence[str]) -> None:
+    """Copy a weight file with a scheme applied; all other bytes stay."""
+    options, given = _parsed(rewrite_parser(), argv)
     scheme = parse_scheme(options.scheme)
     key = jax.random.key(converted("--seed", Annotated[int, SEED], options.seed))
     if not options.dry_run:
@@ -135,22 +145,28 @@ def _check_fresh(file: str, tensors: Mapping[str, Any], described: Mapping[str, 
         )
 
 
-def check_file(argv: Sequence[str]) -> None:
-    """How closely the products of each layer of a file are aligned with the identity."""
+def check_parser() -> argparse.ArgumentParser:
+    """The arguments of `mimetic check`."""
     parser = _parser("check", check_file.__doc__)
     parser.add_argument(
         "--bare",
         action="store_true",
-        help="the kernels alone, without the gain of the norm before and the scale after a layer",
+        help="the kernels alone, without the norm scale before and the LayerScale after a layer",
     )
     parser.add_argument(
         "--png",
         metavar="FILE.png",
-        help="draw them by depth, rings are of the kernels alone; with --rotary-base the distances",
+        help="draw the alignments by depth, rings for the kernels alone; with rotary positions, "
+        "the offsets of the heads",
     )
     _add_rotary(parser)
-    _add_tokens(parser, "also how many nearest neighbors of the embedding are those of its counts")
-    options, given = _parsed(parser, argv)
+    _add_tokens(parser, "print how many nearest neighbors of the embedding are those of its counts")
+    return parser
+
+
+def check_file(argv: Sequence[str]) -> None:
+    """Print how closely the products of each layer are aligned with the identity."""
+    options, given = _parsed(check_parser(), argv)
     check_output("--png", options.png, ".png")
     tensors, rotary = _trained(options, given)
     counts = None
@@ -166,8 +182,8 @@ def check_file(argv: Sequence[str]) -> None:
         report.plot(bare).savefig(options.png, dpi=150)
 
 
-def fit_file(argv: Sequence[str]) -> None:
-    """The schemes whose constants are closest to the weights of a file."""
+def fit_parser() -> argparse.ArgumentParser:
+    """The arguments of `mimetic fit`."""
     parser = _parser("fit", fit_file.__doc__)
     parser.add_argument(
         "--out",
@@ -175,7 +191,12 @@ def fit_file(argv: Sequence[str]) -> None:
         help="write the schemes, for `mimetic rewrite --scheme=FILE.json` and `schemes.load`",
     )
     _add_rotary(parser)
-    options, given = _parsed(parser, argv)
+    return parser
+
+
+def fit_file(argv: Sequence[str]) -> None:
+    """Print the schemes whose constants are closest to the weights of a file."""
+    options, given = _parsed(fit_parser(), argv)
     check_output("--out", options.out, ".json")
     tensors, rotary = _trained(options, given)
     fitted = fit(tensors, rotary=rotary, **given)
@@ -194,6 +215,8 @@ def read(path: str) -> Mapping[str, np.ndarray]:
         )
     if path.endswith((".npz", ".safetensors", _INDEX)):
         return read_file(path)
+    if not os.path.exists(path):
+        raise InputError(f"no such file: {path}")
     raise InputError(f"{path} is not {_FILES}")
 
 
@@ -308,18 +331,26 @@ def _parser(command: str, description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(f"mimetic {command}", description=description)
     parser.add_argument("file", metavar="FILE", help=_FILES)
     # The other names are those of `rewrite` in Python.
-    parser.add_argument("--heads", "--num_heads", "--num-heads", type=int, help="of query")
+    parser.add_argument(
+        "--heads",
+        "--num_heads",
+        "--num-heads",
+        type=int,
+        metavar="N",
+        help="number of query heads (default: config.json beside the file)",
+    )
     parser.add_argument(
         "--kv-heads",
         "--num_kv_heads",
         "--num-kv-heads",
         type=int,
-        help="of key and value, if they are fewer",
+        metavar="N",
+        help="number of key/value heads, if they are fewer (default: as --heads)",
     )
     parser.add_argument(
         "--rules",
-        help="what the tensors are, if their names don't say it: a table such as PYTORCH, or "
-        "the call that an error prints",
+        help="how to interpret the tensors if their names are not recognized: a table such as "
+        "PYTORCH, or the call that an error prints (default: the table that fits)",
     )
     return parser
 
@@ -336,12 +367,20 @@ def _add_rotary(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rotary-base",
         type=float,
-        help="of rotary positions, unless a config.json beside the file has it: also read at which "
-        "distance each head looks",
+        metavar="BASE",
+        help="base of rotary positions: read at which offset each head attends (default: "
+        "config.json beside the file)",
     )
-    parser.add_argument("--rotary-share", type=float, help="of columns that turn; 1 unless given")
     parser.add_argument(
-        "--rotary-pairs", help="halves (unless given) or neighbors: columns that turn together"
+        "--rotary-share",
+        type=float,
+        metavar="SHARE",
+        help="share of a head's columns that rotate, in (0, 1] (default: 1)",
+    )
+    parser.add_argument(
+        "--rotary-pairs",
+        metavar="PAIRS",
+        help="halves or neighbors: columns that rotate together (default: halves)",
     )
 
 

@@ -211,17 +211,26 @@ def _fetch(remote: Remote, root: Path) -> None:
             raise InputError(f"can't download {remote.url} ({error_text(error)})") from error
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; bad input is reported in one line, with exit status 2."""
+def make_parser() -> argparse.ArgumentParser:
+    """The arguments of `mimetic download`."""
     parser = argparse.ArgumentParser(
-        "mimetic download", description="Download a data set's own files, once."
+        "mimetic download", description="Download a published dataset and verify its checksum."
     )
     parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(sorted(REMOTE))}")
     parser.add_argument(
-        "--data_dir", "--data-dir", required=True, metavar="DIR", help="the folder to write it to"
+        "--data_dir",
+        "--data-dir",
+        required=True,
+        metavar="DIR",
+        help="the folder to write to (required)",
     )
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; bad input is reported in one line, with exit status 2."""
+    options = make_parser().parse_args(arguments)
     with reported():
         check_given("--data_dir", options.data_dir)
         folder = download(options.name, options.data_dir)
-    print(f"{options.name} is in {folder}: train with --config.data.dir={options.data_dir}")
+    print(f"{options.name} is in {folder}: train with --data-dir={options.data_dir}")

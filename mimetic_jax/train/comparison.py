@@ -107,16 +107,21 @@ class Comparison:
         self.say: Say = say if is_first() else lambda line: None
         self.arms: dict[str, Arm] = {}
         self._sources, self._programs = _shared or ({}, {})  # by what they depend on
-        for name, arm in configs.arms_of(config).items():
-            with blaming(f"arm {name}" if config.arms else ""):
+        arms = configs.arms_of(config)
+        alike = len({_key(arm, "data") for arm in arms.values()}) == 1
+        for name, arm in arms.items():
+            blamed = f"arm {name}" if config.arms else ""
+            with blaming(blamed):
                 check_declared(arm)
                 if (arm.task, arm.data.name) != (config.task, config.data.name):
                     raise InputError(
                         "all arms of a comparison must use the same data, but this one sets "
                         f"data.name to {arm.data.name}"
                     )
+            with blaming("" if alike else blamed):
                 if (key := _key(arm, "data")) not in self._sources:
                     self._sources[key] = ArmData(arm, data)
+            with blaming(blamed):
                 self.arms[name] = self._arm(name, arm, self._sources[key])
         for line in dict.fromkeys(self._without_effect()):
             self.say(line)

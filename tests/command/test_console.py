@@ -10,10 +10,11 @@ import sys
 import types
 
 import pytest
+from absl import flags
 
 from mimetic_jax import InputError
 from mimetic_jax.base import extras
-from mimetic_jax.command import console, experiment, shipped
+from mimetic_jax.command import console, experiment, shipped, usage
 from tests.installing import installed
 
 pytestmark = pytest.mark.usefixtures("own_flags")
@@ -90,10 +91,26 @@ def test_help_is_a_screen_with_an_example_of_each_command(monkeypatch, capsys, a
 
 
 def test_help_of_a_command_lists_flags_and_configurations(monkeypatch, capsys):
+    for command, absent in (("train", "--what"), ("analyze", "--tensor"), ("fields", "--dist")):
+        run(monkeypatch, command, "--help")
+        said = capsys.readouterr().out
+        assert said.startswith(f"usage: mimetic {command} CONFIG")
+        assert absent not in said
     run(monkeypatch, "train", "--help")
     said = capsys.readouterr().out
-    for words in ("--workdir", "--config.FIELD=VALUE", "  imagenet_deit "):
+    for words in ("--workdir", "--config.FIELD=VALUE", "--rates=", "--data-dir=", "(default: "):
         assert words in said
+
+
+def test_the_help_has_every_flag_of_its_commands():
+    declared = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(experiment.__name__)}
+    written = " ".join(f"{flag.written} {flag.meaning}" for flag in usage.FLAGS)
+    for name in declared - {"config", "mode"}:
+        assert f"--{name.replace('_', '-')}" in written, name
+    assert {*usage.EXPERIMENTS} == {*experiment.MODES}
+    for name, modes in experiment._ONLY_FOR.items():
+        (flag,) = [flag for flag in usage.FLAGS if flag.written.startswith(f"--{name}")]
+        assert {*flag.commands} == {*modes}
 
 
 def test_configurations_are_listed(monkeypatch, capsys):

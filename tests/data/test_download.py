@@ -139,7 +139,7 @@ def test_what_is_not_there(server, tmp_path, capsys):
 def test_the_command_line_and_the_errors_name_each_other(server, tmp_path, capsys):
     server("thing.bin", b"content")
     download.main(["thing", f"--data_dir={tmp_path}"])
-    assert f"train with --config.data.dir={tmp_path}" in capsys.readouterr().out
+    assert f"train with --data-dir={tmp_path}" in capsys.readouterr().out
     for load, name in ((load_dataset, "tiny_imagenet"), (load_text, "wikitext2")):
         command = f"mimetic download {name} --data-dir={tmp_path}"
         refused(lambda load=load, name=name: load(name, str(tmp_path)), command)
