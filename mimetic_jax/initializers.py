@@ -147,7 +147,14 @@ def identity_gauge(
     Args:
         scheme: gives α and β, which must be numbers with β_qk > 0; `Mimetic()` unless given.
         out: whether this is for the output projection (`out_kernel_init`), [H·K, D].
-        in_axis, out_axis: axes of the kernel; see the head of this module.
+        in_axis: axis or axes of the kernel that are inputs, as in `jax.nn.initializers`.
+        out_axis: axis or axes of the kernel that are outputs.
+
+    Returns:
+        An initializer `init(key, shape, dtype)`.
+
+    Raises:
+        InputError: for constants that depend on depth; when called, for shapes that don't fit.
 
     Example:
         >>> value, out = (identity_gauge(out=out)(jax.random.key(out), (64, 64)) for out in (0, 1))
@@ -183,8 +190,17 @@ def identity_gauge(
 
 
 def mimetic_kernels(scheme: Mimetic | None = None) -> AttentionKernels:
-    """Both initializers of *unmodified* Flax attention, `identity_gauge` without and with `out`:
-    for `nn.MultiHeadDotProductAttention` and `nnx.MultiHeadAttention`.
+    """Make both initializers of *unmodified* Flax attention, `identity_gauge` with and without out.
+
+    Args:
+        scheme: the constants; defaults to `Mimetic()`.
+
+    Returns:
+        A dictionary with `kernel_init` and `out_kernel_init`, keywords of
+        `nn.MultiHeadDotProductAttention` and `nnx.MultiHeadAttention`.
+
+    Raises:
+        InputError: as `identity_gauge`.
 
     Example:
         >>> import flax.linen as nn
@@ -219,7 +235,14 @@ def mean_shift(
         per_input: a random mean per input (eq. 1) instead of one for the kernel (eq. 2). After a
             LayerNorm only this form changes the output at initialization: see
             `weights.mean_shift`.
-        in_axis, out_axis: axes of the kernel; see the head of this module.
+        in_axis: axis or axes of the kernel that are inputs, as in `jax.nn.initializers`.
+        out_axis: axis or axes of the kernel that are outputs.
+
+    Returns:
+        An initializer `init(key, shape, dtype)`.
+
+    Raises:
+        InputError: if b is out of its range; when called, for shapes that don't fit.
 
     Example:
         >>> import flax.linen as nn

@@ -81,7 +81,17 @@ def initialize(
 
 
 def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
-    """The parameters of a module as arrays by name, for `plan`, `check`, `fit` and `blocks`."""
+    """Read the parameters of a module as arrays by name, for `plan`, `check`, `fit` and `blocks`.
+
+    Args:
+        module: any `torch.nn.Module`.
+
+    Returns:
+        NumPy arrays by parameter name; they share memory with parameters on the CPU.
+
+    Raises:
+        InputError: for parameters on the device "meta", sharded, sparse or quantized.
+    """
     return _arrays(_parameters(module))
 
 

@@ -371,7 +371,13 @@ def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
 
 
 def as_tuple(scheme: Scheme | Sequence[Scheme]) -> tuple[Scheme, ...]:
-    """One scheme, or a tuple or list of schemes, as a tuple.
+    """Turn one scheme, or a tuple or list of schemes, into a tuple.
+
+    Args:
+        scheme: a scheme, or a tuple or list of schemes.
+
+    Returns:
+        A tuple of schemes.
 
     Raises:
         InputError: for anything else.

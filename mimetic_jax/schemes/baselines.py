@@ -29,6 +29,12 @@ class Zero(_Kernels):
     released code has no transformer: Q and K follow the remark in Mimetic Initialization of
     Self-Attention Layers, out the rule that a residual branch ends in zero. Nothing is random.
 
+    Example:
+        >>> from mimetic_jax.schemes import Block, Context
+        >>> block = Block.of({role: jnp.ones((4, 1, 4)) for role in ("query", "key")})
+        >>> bool(Zero()(jax.random.key(0), block, Context())["query"].any())
+        False
+
     Reference: ZerO Initialization (Zhao, Schäfer and Anandkumar 2021).
     """
 
@@ -51,6 +57,10 @@ class TFixup(_Kernels):
 
     Attributes:
         decoder: whether the gain is that of a decoder, (9 L)^−¼.
+
+    Example:
+        >>> sorted(TFixup().writes(frozenset({"query", "key", "mlp_in", "mlp_out"})))
+        ['key', 'mlp_in', 'mlp_out', 'query']
 
     Reference: Improving Transformer Optimization Through Better Initialization (Huang et al.
     2020), as in its released code.
@@ -77,6 +87,10 @@ class ZeroOut(_Kernels):
     Attributes:
         mlp: whether the last kernels of MLPs, over channels and over tokens, are zero as well as
             those of attention.
+
+    Example:
+        >>> sorted(ZeroOut(mlp=True).writes(frozenset({"query", "out", "mlp_in", "mlp_out"})))
+        ['mlp_out', 'out']
 
     Reference: the nanoGPT speed-run (modded-nanogpt, pull request 214); the idea is that of Fixup
     Initialization (Zhang, Dauphin and Ma 2019).

@@ -41,6 +41,14 @@ class ConvMimetic(Scheme):
         acceleration: a. The defaults are (from memory too) for CIFAR and small patches; for
             ImageNet (.15, .5, .25) at patch 14 and (.15, .25, 1) at patch 7.
 
+    Raises:
+        InputError: if a field is out of its range.
+
+    Example:
+        >>> block = Block.of({"depthwise": jnp.zeros((3, 3, 2))})
+        >>> ConvMimetic()(jax.random.key(0), block, Context())["depthwise"].shape
+        (3, 3, 2)
+
     Reference: Understanding the Covariance Structure of Convolutional Filters (Trockman, Willmott
     and Kolter 2022), its closed-form construction.
     """
@@ -73,6 +81,15 @@ class ConvFilters(Scheme):
     Attributes:
         kind: "random", uniform in ±1/k, PyTorch's default; "impulse", √⅓ at one random pixel of
             each channel; or "box", √⅓ / k everywhere.
+
+    Raises:
+        InputError: if a field is out of its range.
+
+    Example:
+        >>> block = Block.of({"depthwise": jnp.zeros((3, 3, 2))})
+        >>> filters = ConvFilters("box")(jax.random.key(0), block, Context())["depthwise"]
+        >>> print(f"{jnp.square(filters[..., 0]).sum():.3f}")
+        0.333
 
     Reference: Structured Initialization for Vision Transformers, appendix H.
     """

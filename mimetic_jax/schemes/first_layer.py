@@ -49,6 +49,18 @@ class Cooccurrence(Scheme):
             it by; None keeps that of the one it replaces. Under Adam structure of this size lasts
             about σ / rate steps of a token; .25 was the best that was tried.
 
+    Raises:
+        InputError: if a field is out of its range, if there are no counts, or counts of another
+            number of tokens.
+
+    Example:
+        >>> from mimetic_jax import rewrite
+        >>> counts = weights.cooccurrence([0, 1, 0, 2, 0, 1], vocab=3, window=1)
+        >>> params = {"embed": {"embedding": jnp.ones((3, 2))}}
+        >>> new = rewrite(jax.random.key(0), params, Cooccurrence(), counts=counts)
+        >>> print(f"{jnp.sqrt(jnp.mean(jnp.square(new['embed']['embedding']))):.1f}")
+        1.0
+
     Reference: the law is Levy and Goldberg's (2014), and trained language models have it:
     docs/trained.md. Who else starts there: docs/first_layer.md.
     """
@@ -110,6 +122,16 @@ class Unigram(Scheme):
     The first steps of training then don't go into the frequencies of tokens. It is the baseline of
     `Cooccurrence`, and goes with it: (Unigram(), Cooccurrence()). It takes the same counts.
 
+    Raises:
+        InputError: if a field is out of its range.
+
+    Example:
+        >>> counts = weights.cooccurrence([0, 0, 0, 1, 0, 0, 0, 1], vocab=2, window=1)
+        >>> block = Block.of({"unembedding_bias": jnp.zeros(2)})
+        >>> new = Unigram()(jax.random.key(0), block, Context(counts=counts))
+        >>> bool(new["unembedding_bias"][0] > new["unembedding_bias"][1])
+        True
+
     Reference: A Natural Bias for Language Generation Models (Meister et al. 2022, arXiv
     2212.09686).
     """
@@ -143,6 +165,16 @@ class Whitened(Scheme):
 
     Attributes:
         share: of the components, those that vary at least as much as λ_c. 1 whitens all: λ_c = 0.
+
+    Raises:
+        InputError: if a field is out of its range, if patches are not squares and no covariance is
+            passed, or one of another size.
+
+    Example:
+        >>> block = Block.of({"patch": jnp.ones((2, 2, 3, 8))})
+        >>> kernel = Whitened()(jax.random.key(0), block, Context())["patch"]
+        >>> print(f"{jnp.linalg.norm(kernel) / jnp.linalg.norm(block['patch']):.2f}")
+        1.00
 
     Reference: the law is Atick and Redlich's (1992), and trained vision transformers have it:
     docs/trained.md. Who else starts there: docs/first_layer.md.

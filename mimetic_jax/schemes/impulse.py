@@ -44,13 +44,21 @@ class Impulse(Scheme):
     Not idempotent: each application scales the table again.
 
     Attributes:
-        amplitude, noise, norm, kernel_size, order: see `weights.impulse_query_key`.
+        amplitude: size of the impulse in the targets of the fit.
+        noise: standard deviation of the noise in the targets.
+        norm: Frobenius norm of each head's query and key.
+        kernel_size: side of the filter whose offsets are used, odd, in patches.
+        order: which head gets which offset, "released" or "positive".
         position_scale: factor on the position table; 1 leaves it unchanged.
-        alpha_vo, beta_vo: noise and (signed) identity of the value/out product, as in `Mimetic`;
-            both None leave value and out unchanged.
+        alpha_vo: α of the value/out product, as in `Mimetic`; None leaves both unchanged.
+        beta_vo: β of the value/out product, likewise.
         noise_vo: distribution of that noise, "normal" or "uniform".
         zero_bias: whether the biases of the written kernels become zero instead of staying the
             model's own, PyTorch's U(±1/√D) in the released code.
+
+    Raises:
+        InputError: if a field is out of its range, or if the tree does not have exactly one
+            position embedding on a known grid.
 
     Example:
         >>> Impulse.paper().writes(frozenset({"query", "key", "value", "out"})) == {"query", "key"}
@@ -182,6 +190,15 @@ class ImpulseBias(Scheme):
             0, the offset gets ¾ of the attention in a window of 7×7 and 9/10 in one of 4×4.
         kernel_size: side of the filter whose offsets are used, odd.
 
+    Raises:
+        InputError: if a field is out of its range, or if the table is not that of a window.
+
+    Example:
+        >>> block = Block.of({"relative_bias": jnp.zeros((9, 1))})  # of a window of 2 x 2
+        >>> new = ImpulseBias()(jax.random.key(0), block, Context())["relative_bias"]
+        >>> print(new.max(), int((new > 0).sum()))
+        5.0 1
+
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """
 
@@ -231,6 +248,14 @@ class ImpulseMixing(Scheme):
     Attributes:
         kernel_size: side of the filters, odd.
         noise: factor on a draw from PyTorch's default, which is added.
+
+    Raises:
+        InputError: if a field is out of its range, or if the tokens are not a grid.
+
+    Example:
+        >>> block = Block.of({"token_in": jnp.zeros((4, 8)), "token_out": jnp.zeros((8, 4))})
+        >>> sorted(ImpulseMixing()(jax.random.key(0), block, Context()))
+        ['token_in', 'token_out']
 
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """

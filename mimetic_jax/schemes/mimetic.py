@@ -23,17 +23,25 @@ Beta = Annotated[PerLayer, ANY_SIGN]
 class Mimetic(Scheme):
     """Mimetic initialization of self-attention: W_Q W_Kᵀ ≈ αZ + βI, W_V W_out ≈ αZ + βI, β_vo < 0.
 
-    The defaults are the paper's constants for vision, with normal noise as in its text and biases
-    set to zero, of which it says nothing.
+    Z [D, D] has independent entries of variance 1/D, D the width of the model. W_Q W_Kᵀ of a head
+    is the best approximation of its rank K. New attention layers then attend to similar tokens, and
+    subtract part of a token from itself. The defaults are the paper's constants for vision, with
+    normal noise as in its text and biases set to zero (the paper does not mention biases).
 
     Every α and β is a number, a sequence with one number per layer, or a function of relative
     depth in [0, 1]. A pair whose α and β are None stays unchanged.
 
     Attributes:
-        alpha_qk, beta_qk: noise and identity of the query/key product.
-        alpha_vo, beta_vo: noise and (signed) identity of the value/out product.
-        noise, orientation: see `weights.query_key` and `weights.value_out`.
+        alpha_qk: α ≥ 0 of the query/key product, its noise.
+        beta_qk: β of the query/key product, its identity.
+        alpha_vo: α ≥ 0 of the value/out product.
+        beta_vo: β of the value/out product.
+        noise: distribution of Z, "normal" or "uniform" of the same variance.
+        orientation: "paper", or "port" for values stored transposed, as in released code.
         zero_bias: whether the biases of the written kernels become zero.
+
+    Raises:
+        InputError: if a field is out of its range, or if only one of α and β of a pair is None.
 
     Example:
         >>> only_query_key = Mimetic(alpha_vo=None, beta_vo=None)
@@ -107,8 +115,13 @@ class Mimetic(Scheme):
 def mimetic_language(**constants: Any) -> Mimetic:
     """The paper's setting for language models: W_Q W_Kᵀ = ½ I on K coordinates, small W_V W_out.
 
-    On both texts that we trained on, by characters, `beta_vo=-0.4` gained more; with rotary
-    positions it showed little (docs/results.md).
+    With added positions `beta_vo=-0.4` was better on both corpora (docs/results.md).
+
+    Args:
+        **constants: fields of `Mimetic` that replace those of the paper.
+
+    Returns:
+        A `Mimetic` scheme.
 
     >>> mimetic_language().alpha_qk, mimetic_language().beta_vo
     (0.0, -0.2)

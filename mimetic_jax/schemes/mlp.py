@@ -30,6 +30,16 @@ class MeanShift(Scheme):
         per_input: draw one mean per input, the same for all hidden units (eq. 1), instead of
             one number for the whole kernel (eq. 2, the paper's results).
 
+    Raises:
+        InputError: if a field is out of its range.
+
+    Example:
+        >>> kernel = jax.random.normal(jax.random.key(0), (8, 32))
+        >>> block = Block.of({"mlp_in": kernel})
+        >>> new = MeanShift(0.5)(jax.random.key(1), block, Context())["mlp_in"]
+        >>> print(f"{(new - kernel).mean() / kernel.std():.2f}")
+        0.50
+
     Reference: Mimetic Initialization of MLPs, eqs. 1 and 2.
     """
 
@@ -58,6 +68,17 @@ class CorrelatedMLP(Scheme):
         rho: ρ in [-1, 1]; a number, a sequence with one number per layer, or a function of relative
             depth. DINOv2's ViT-S goes from −.4 to −.7 in its first layers to +.3: see
             docs/trained.md.
+
+    Raises:
+        InputError: if a field is out of its range, if a kernel is constant, or if shapes are not
+            [D, F] and [F, D].
+
+    Example:
+        >>> first = jax.random.normal(jax.random.key(0), (8, 32))
+        >>> block = Block.of({"mlp_in": first, "mlp_out": first.T})
+        >>> new = CorrelatedMLP(-1)(jax.random.key(1), block, Context())["mlp_out"]
+        >>> bool((jnp.diag(first @ new) < 0).all())
+        True
     """
 
     rho: Annotated[PerLayer, CORRELATION] = -0.5
@@ -90,6 +111,14 @@ class ConstantBias(Scheme):
 
     Attributes:
         value: the constant, which the paper doesn't state; absolute, not in standard deviations.
+
+    Raises:
+        InputError: if a field is out of its range.
+
+    Example:
+        >>> block = Block.of({"mlp_in_bias": jnp.zeros(3)})
+        >>> print(ConstantBias(0.5)(jax.random.key(0), block, Context())["mlp_in_bias"])
+        [0.5 0.5 0.5]
 
     Reference: Mimetic Initialization of MLPs, section 3, "Is it really the init?".
     """

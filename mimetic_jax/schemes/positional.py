@@ -67,8 +67,11 @@ class PositionalHeads(Scheme):
     constant part, the others reach less than S, and these see their content enlarged.
 
     Attributes:
-        base, turned, pairs, axes: the model's rotary positions, see `Rotary`; the base is
-            "rope_theta" of its configuration, which weights don't show, so it has no default.
+        base: ratio of the highest to the lowest rotary frequency, "rope_theta" of the model's
+            configuration. Weights don't show it, so it has no default.
+        turned: share of a head's columns that rotate, in (0, 1].
+        pairs: which columns rotate together, "halves" or "neighbors", see `Rotary`.
+        axes: 1 for a sequence, 2 for a grid.
         offsets: δ in tokens, 0 or more for the past; pairs of (rows, columns) if `axes` is 2.
             Or a tuple of such tuples, from the first layer to the last of a network of any depth:
             each layer takes the nearest.
@@ -80,6 +83,10 @@ class PositionalHeads(Scheme):
 
     Its controls keep all else, the constant channel too: `Permuted` gives each pair of each head a
     random phase, `NormMatched` each head's constant parts as noise of their norms.
+
+    Raises:
+        InputError: if a field is out of its range, or if the tree has no query and key biases and
+            `channel` is None.
 
     Example:
         >>> roles = frozenset({"query", "key", "value", "query_bias", "key_bias"})

@@ -18,11 +18,18 @@ _BY_DEPTH = "by_depth"
 
 
 def to_dict(scheme: Scheme) -> dict[str, Any]:
-    """The scheme as plain data that JSON can store.
+    """Turn a scheme into plain data that JSON can store.
 
-    >>> from mimetic_jax.schemes import SinCos
-    >>> to_dict(SinCos(scale=2.0))
-    {'scheme': 'SinCos', 'scale': 2.0, 'temperature': 10000.0, 'axes': 2}
+    Args:
+        scheme: a scheme without functions.
+
+    Returns:
+        A dictionary with the name of the scheme and its fields.
+
+    Example:
+        >>> from mimetic_jax.schemes import SinCos
+        >>> to_dict(SinCos(scale=2.0))
+        {'scheme': 'SinCos', 'scale': 2.0, 'temperature': 10000.0, 'axes': 2}
 
     Raises:
         InputError: if a field is a function or traced.
@@ -36,11 +43,18 @@ def to_dict(scheme: Scheme) -> dict[str, Any]:
 
 
 def from_dict(data: Mapping[str, Any]) -> Scheme:
-    """The inverse of `to_dict`, after JSON too: lists become tuples.
+    """Make the scheme of data that `to_dict` gave, after JSON too: lists become tuples.
 
-    >>> from mimetic_jax.schemes import Mimetic, NormMatched
-    >>> from_dict(to_dict(NormMatched(Mimetic()))) == NormMatched(Mimetic())
-    True
+    Args:
+        data: a mapping with the name of a scheme and its fields.
+
+    Returns:
+        The scheme.
+
+    Example:
+        >>> from mimetic_jax.schemes import Mimetic, NormMatched
+        >>> from_dict(to_dict(NormMatched(Mimetic()))) == NormMatched(Mimetic())
+        True
 
     Raises:
         InputError: for an unknown scheme or field, with the nearest name, a missing field, or one
@@ -66,7 +80,15 @@ def from_dict(data: Mapping[str, Any]) -> Scheme:
 
 
 def save(path: str, scheme: Scheme | Sequence[Scheme]) -> None:
-    """Write schemes into a JSON file, as `load` reads them."""
+    """Write schemes into a JSON file, as `load` reads them.
+
+    Args:
+        path: the file; it is replaced.
+        scheme: a scheme, or a tuple or list of schemes.
+
+    Raises:
+        InputError: as `to_dict`.
+    """
     data = [to_dict(part) for part in as_tuple(scheme)]
     with open(path, "w", encoding="utf-8") as file:
         file.write(json.dumps(data, indent=1) + "\n")
@@ -74,6 +96,12 @@ def save(path: str, scheme: Scheme | Sequence[Scheme]) -> None:
 
 def load(path: str) -> tuple[Scheme, ...]:
     """Read the schemes of a JSON file, such as `mimetic fit FILE --out=FILE.json` writes.
+
+    Args:
+        path: the file.
+
+    Returns:
+        A tuple of schemes, for `rewrite` or an arm.
 
     Raises:
         InputError: the file isn't there or holds something else.

@@ -93,6 +93,18 @@ class NormMatched(_Control):
     Attributes:
         like: the scheme whose norms are matched. Kernels that it sets to zero become zero. Of
             `PositionalHeads` the constant parts alone become noise, each head's of their norm.
+
+    Raises:
+        InputError: if a field is out of its range.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from mimetic_jax.schemes import Mimetic
+        >>> block = Block.of({role: jnp.zeros((8, 1, 8)) for role in ("query", "key")})
+        >>> both = (Mimetic(), NormMatched(Mimetic()))
+        >>> drawn = [scheme(jax.random.key(0), block, Context())["query"] for scheme in both]
+        >>> bool(jnp.allclose(*(jnp.linalg.norm(kernel.ravel()) for kernel in drawn), rtol=1e-5))
+        True
     """
 
     _stream: ClassVar[int] = 1
@@ -192,7 +204,11 @@ class Layers(_Wrapper):
 
     Attributes:
         like: the scheme to apply.
-        first, last: bounds of relative depth, 0 ≤ first < last ≤ 1: fractions, not layers.
+        first: lower bound of relative depth, a fraction in [0, 1].
+        last: upper bound, excluded, above `first`.
+
+    Raises:
+        InputError: if a field is out of its range, or unless first < last.
 
     Example:
         >>> import jax.numpy as jnp

@@ -46,7 +46,10 @@ class LayerCheck(LayerNorms):
             W_1; None without an MLP.
         positive: the share of these cosines that are above 0, likewise.
         value_out_by_head: the alignment of W_V W_out of each head.
-        folded, negative, post_norm, unknown: see `LayerNorms`.
+        folded: the roles of the norm scales and LayerScales that were folded in.
+        negative: the share of negative entries of those scales, see `LayerNorms`.
+        post_norm: whether a norm follows the sum, so that there is nothing to fold in.
+        unknown: arrays of the layer that no rule describes.
     """
 
     dim: int

@@ -38,11 +38,13 @@ class PairFit:
     """The constants of one product in one layer, W_Q W_Kᵀ (all its heads) or W_V W_out.
 
     Attributes:
-        alpha, beta: α and β of the matrix αZ + βI of full rank whose best approximation shows the
-            product's mean diagonal and norm.
-        alpha_error, beta_error: standard errors. At least those of one draw of the scheme, which
-            are α / √(2 D K) and α / √(D K) divided by the root of the number of heads drawn apart
-            (exact at K = D, up to twice too large for small K); larger if heads differ more.
+        alpha: α of the matrix αZ + βI of full rank whose best approximation has the product's mean
+            diagonal and norm.
+        beta: β of the same matrix.
+        alpha_error: standard error of α. At least that of one draw of the scheme, α / √(2 D K)
+            divided by the root of the number of heads drawn apart (exact at K = D, up to twice too
+            large for small K); larger if heads differ more.
+        beta_error: standard error of β, at least α / √(D K) divided likewise.
         residual: how far the product is from any draw of the scheme: the root of the summed squared
             differences between its singular values and the expected ones, over its Frobenius norm.
             By Mirsky's theorem this is the relative Frobenius distance to the nearest matrix with
@@ -75,7 +77,8 @@ class LayerFit(Layer):
     """The constants of one layer.
 
     Attributes:
-        query_key, value_out: the fit of each pair; None if the layer doesn't have both kernels.
+        query_key: the fit of query and key; None if the layer doesn't have both kernels.
+        value_out: the fit of value and out, likewise.
         mlp: the fit of the MLP in the same block, likewise.
     """
 

@@ -135,9 +135,19 @@ def detect(params: Any) -> str | None:
 def rules_of(
     params: Any, shapes: Sequence[tuple[str, tuple[int, ...]]] | None = None
 ) -> tuple[Rule, ...]:
-    """The rules that `rewrite` takes if none are given: stock Flax's, or the table that fits.
+    """Find the rules that `rewrite` uses by default: stock Flax's, or the table that fits.
 
-    If axes have names (haliax, penzai), these give the rules. `shapes`: `paths.shapes` of the tree.
+    If axes have names (haliax, penzai), the rules come from these.
+
+    Args:
+        params: a parameter tree.
+        shapes: `paths.shapes` of the tree, if they are known.
+
+    Returns:
+        A tuple of rules.
+
+    Raises:
+        InputError: as `detect`.
     """
     shapes = paths.shapes(params) if shapes is None else shapes
     if rules := named_rules(params, shapes):
@@ -162,6 +172,9 @@ def rules_of_config(params: Any, config: Any) -> tuple[Rule, ...] | None:
         params: a parameter tree.
         config: a dictionary, an object with `to_dict`, config.json or its folder.
 
+    Returns:
+        A tuple of rules, or None.
+
     Raises:
         InputError: for a type of models, or a field of attention, that the table of types lacks.
     """
@@ -185,10 +198,24 @@ def rules_of_config(params: Any, config: Any) -> tuple[Rule, ...] | None:
 
 
 def has_rule(rule: Rule) -> bool:
-    """Whether a rule is one of a table, not only equal to one."""
+    """Tell whether a rule is one of a table, not only equal to one.
+
+    Args:
+        rule: any rule.
+
+    Returns:
+        True or False.
+    """
     return id(rule) in _OF_TABLES
 
 
 def table_name(rules: Sequence[Rule]) -> str | None:
-    """The name of the table that these rules are, or None."""
+    """Find the name of the table that these rules are.
+
+    Args:
+        rules: a sequence of rules.
+
+    Returns:
+        A name in `TABLES`, or None.
+    """
     return next((name for name, table in TABLES.items() if table is rules), None)
