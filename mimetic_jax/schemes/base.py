@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self, TypeAlias
@@ -11,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeAlias
 import jax
 import numpy as np
 
-from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.typed import check_fields, converted, field_types, shown
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.network import Network
@@ -132,6 +133,13 @@ class Scheme:
                 "rename one, since a scheme is stored by its name"
             )
         REGISTRY[cls.__name__] = cls
+
+    def __new__(cls, *values: Any, **fields: Any) -> Self:
+        taken = inspect.signature(cls.__init__).parameters
+        for name in fields:
+            if name not in taken and not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+                raise unknown(f"field of {cls.__name__}", name, [*taken][1:])
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         check_fields(self)
