@@ -120,17 +120,26 @@ TABLES = {
 
 FIGURES = {
     "training": Figure(
-        "a small vision transformer and a small language model over their trainings",
+        "a small vision transformer and a small language model over their training runs",
         "curves",
+        {
+            "labels": {
+                "sincos": "default",
+                "norm_matched_whitened_zero_mlp": "norm-matched control",
+                "whitened_zero_mlp": "whitened patches and zeros",
+                "log_p": "unigram bias alone",
+                "counts_std_25": "unigram bias and embeddings from counts",
+            }
+        },
         rows=(
             dataclasses.replace(
                 _FEW_IMAGES,
-                label="5,000 images of CIFAR-10",
+                label="ViT of width 48, 5,000 CIFAR-10 images",
                 arms=("sincos", "norm_matched_whitened_zero_mlp", "whitened_zero_mlp"),
                 runs_of=("questions/small_images", _FEW_IMAGES.label),
             ),
             Row(
-                "Penn Treebank by words",
+                "GPT of width 64, word-level Penn Treebank",
                 {"level": "word", "width": 64, "depth": 2, "length": 64, "steps": 400},
                 arms=("default", "log_p", "counts_std_25"),
                 fields={"data.name": "ptb_word", "eval.every": 50, "optimizer.learning_rate": 8e-3},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -72,10 +73,12 @@ def draw(
     results: Sequence[ArmResult],
     *,
     epochs: Mapping[str, float] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> list[AnyPath]:
     """Draw the score over training, mean ± sd over seeds: a panel per row of the results.
 
-    The axis has epochs in rows of which `epochs` has the steps of one, else steps.
+    The axis has epochs in rows of which `epochs` has the steps of one, else steps. `labels` are
+    names of arms for readers; an arm called "default" there has the style of the default.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figure 5; Structured Initialization
     for Vision Transformers, figure 4; Mimetic Initialization of MLPs, figure 3.
@@ -89,7 +92,7 @@ def draw(
         for axes, name in zip(panels, names, strict=True):
             chosen = [result for result in results if result.row == name]
             epoch = (epochs or {}).get(name, 0.0)
-            panel(axes, name, chosen, epoch)
+            panel(axes, name, chosen, epoch, labels or {})
             rows += _rows(chosen, epoch)
         return style.write(figure, path, _HEADER, rows)
 
@@ -104,7 +107,13 @@ def _rows(results: Sequence[ArmResult], epoch: float = 0.0) -> Iterator[list[obj
             yield [result.row, result.arm, *when, mean, sd, len(result.reached)]
 
 
-def panel(axes: Any, title: str, results: Sequence[ArmResult], epoch: float = 0.0) -> None:
+def panel(
+    axes: Any,
+    title: str,
+    results: Sequence[ArmResult],
+    epoch: float = 0.0,
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Draw the curves of arms into one panel: means as lines, standard deviations as bands.
 
     With the steps of an `epoch` its axis has epochs. Scores of which lower is better begin at the
@@ -112,13 +121,14 @@ def panel(axes: Any, title: str, results: Sequence[ArmResult], epoch: float = 0.
     no height for the rest.
     """
     score = results[0].score
-    lines = style.line_styles(result.arm for result in results)
+    names = {result.arm: labels.get(result.arm, result.arm) for result in results}
+    lines = style.line_styles(names.values())
     for result in results:
-        line = lines[result.arm]
+        line = lines[names[result.arm]]
         steps, mean, sd = spread(result)
         steps, mean, sd = (of[steps >= (not score.higher)] for of in (steps, mean, sd))
         x = steps / (epoch or 1)
-        axes.plot(x, mean, label=f"{result.arm} (n = {len(result.reached)})", **line)
+        axes.plot(x, mean, label=f"{names[result.arm]} (n = {len(result.reached)})", **line)
         axes.fill_between(x, mean - sd, mean + sd, color=line["color"], alpha=0.2, linewidth=0)
     axes.set_title(title)
     axes.set_xlabel("epoch" if epoch else "training step")
