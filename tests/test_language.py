@@ -11,7 +11,7 @@ from launch.tables import BLOCK
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 CODE = [
@@ -80,7 +80,7 @@ def faults(text: str) -> list[str]:
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_a_document_is_in_plain_english(path):
-    text = path.read_text()
+    text = path.read_text().partition("\n## 0.2.0")[0]  # of the changelog
     for words in EXCEPTIONS.get(path.name, ()):
         assert words in text
         text = text.replace(words, "")

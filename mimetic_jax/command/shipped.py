@@ -40,7 +40,8 @@ def path_of(name: str) -> pathlib.Path:
     if not (known := names()):
         raise InputError(f"{folder()} has no configurations; pass the path of a file, FILE.py")
     if name not in known:
-        raise unknown("configuration", name, known, "mimetic configs")
+        wrong = unknown("configuration", name, known, "mimetic configs")
+        raise InputError(f"{wrong}. For a file of yours write {name}.py")
     return folder() / f"{name}.py"
 
 
