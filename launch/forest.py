@@ -73,7 +73,7 @@ PANELS = (
 
 BASELINES = {
     "default": (("default", "sincos"), "#000000", "o", "default"),
-    "noise": (("noise",), style.COLORS[1], "s", "norm-matched control"),
+    "noise": (("norm-matched",), style.COLORS[1], "s", "norm-matched control"),
     "permuted": (("permuted",), style.COLORS[0], "D", "permuted control"),
 }
 """What arms are compared with: columns, color, marker and name."""

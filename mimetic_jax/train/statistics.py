@@ -31,7 +31,7 @@ FOUND = 0.9
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A mean difference, ours minus theirs in units of the score, with its 95 % interval.
+    """A mean difference, ours minus theirs in units of the score, with its 95% interval.
 
     Attributes:
         low, high: the ends of the interval; None if nothing supports one.
@@ -242,7 +242,7 @@ def holm(differences: Sequence[Difference | None]) -> list[Difference | None]:
 
 
 def smallest_gain(sd: float, n: int, arms: int = 2, choice: float = 0.0) -> float:
-    """The smallest gain that n seeds of two arms show with 90 % power, by `paired_difference`.
+    """The smallest gain that n seeds of two arms show with 90% power, by `paired_difference`.
 
     With runs of standard deviation σ and a variance c by the `choice` of the test examples, the
     mean difference has the normal distribution of mean g and variance 2 σ²/n + c, and s²/σ² of a
@@ -301,7 +301,7 @@ def visible(
     ...         print(part)
     36 test images can't answer this: they detect no gain below 19 points, however many seeds
     530 would show 5 points
-    3 seeds of 4 arms and 10,000 test images detect gains above 5.7 points with 90 % power
+    3 seeds of 4 arms and 10,000 test images detect gains above 5.7 points with 90% power
     10 seeds above 2.1 points
     """
     if arms < 2:
@@ -313,7 +313,7 @@ def visible(
         gain = _format_gain(smallest_gain(1.0, seeds, arms))
         return (
             f"{seeds} seeds of {arms} arms detect gains above {gain} standard deviations of a "
-            "run's score with 90 % power; how much runs vary is known once there are some"
+            "run's score with 90% power; how much runs vary is known once there are some"
         )
     if sd is None and (lowest := _by_images(images, share)) > _HOPELESS:
         needed = float(f"{images * (lowest / _OF_INTEREST) ** 2:.1e}")
@@ -326,7 +326,7 @@ def visible(
     if sd is None:
         gain, less = (_format_gain(_by_images(number, share)) for number in (images, several))
         return (
-            f"{images:,} test images detect gains above {gain}{unit} with 90 % power, however "
+            f"{images:,} test images detect gains above {gain}{unit} with 90% power, however "
             f"many seeds; {several:,} test images above {less}{unit}"
         )
 
@@ -337,7 +337,7 @@ def visible(
     on = f" and {images:,} test images" if images else ""
     text = (
         f"{seeds} seeds of {arms} arms{on} detect gains above {gain_of(seeds, images)}{unit} "
-        f"with 90 % power; {more} seeds above {gain_of(more, images)}{unit}"
+        f"with 90% power; {more} seeds above {gain_of(more, images)}{unit}"
     )
     if not images or score.scale**2 * by_choice((share, share), images) <= 2 * sd**2 / more:
         return text  # the seeds vary more

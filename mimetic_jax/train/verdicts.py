@@ -29,7 +29,10 @@ POSITIONS = "sincos"
 BASELINES = (DEFAULT, POSITIONS, *CONTROLS)
 """What an arm is compared with: these two arms and its own controls, if a table has them."""
 
-COMPARED = (*(f"Δ {name} [95 % CI]" for name in BASELINES), "verdict")
+SHOWN = {NOISE: "norm-matched"}
+"""Names of baselines for readers, where they aren't those of `BASELINES`."""
+
+COMPARED = (*(f"Δ {SHOWN.get(name, name)} [95% CI]" for name in BASELINES), "verdict")
 """Columns of every table: an arm's differences, and what they say."""
 
 
@@ -175,7 +178,7 @@ def verdict(differences: Mapping[str, Difference], higher: bool) -> str:
 
     >>> gain, around = Difference(1.5, 1, 2, n=3), Difference(0, -1, 1, n=3)
     >>> verdict({"default": gain, "noise": gain, "permuted": around}, higher=True)
-    'gain over noise'
+    'improvement over norm-matched'
     >>> verdict({"default": gain, "noise": around}, higher=False)
     'worse'
     """
@@ -189,15 +192,21 @@ def verdict(differences: Mapping[str, Difference], higher: bool) -> str:
     if side == -1:
         return "worse"
     if worse := [kind for kind, control in controls.items() if control == -1]:
-        return f"worse than its {'noise' if NOISE in worse else 'permuted weights'}"
+        return f"worse than {SHOWN[NOISE] if NOISE in worse else PERMUTED}"
     if side == 0 or not (gain or 1 in controls.values()):
         few = next((difference.few_examples for difference in differences.values()), None)
-        return {None: "", False: "undecided", True: "undecided: few test images"}[few]
+        return {None: "", False: "inconclusive", True: "inconclusive: few test images"}[few]
     if not (gain and controls):
         return "better"
     if set(controls.values()) == {1}:
-        return "gain by alignment" if PERMUTED in controls else "gain over noise"
-    return "gain over noise" if controls.get(NOISE) == 1 else "gain; structure not shown"
+        return (
+            "improvement by alignment" if PERMUTED in controls else "improvement over norm-matched"
+        )
+    return (
+        "improvement over norm-matched"
+        if controls.get(NOISE) == 1
+        else "improvement; not over controls"
+    )
 
 
 def controls_of(results: Iterable[ArmResult]) -> list[str]:
@@ -215,7 +224,10 @@ def conclusions(results: Sequence[ArmResult]) -> Iterator[str]:
     for result in results:
         if result.verdict and result.arm not in beside:
             form = f".{result.score.digits}f"
-            gains = (f"{gain:{form}} over {name}" for name, gain in result.differences.items())
+            gains = (
+                f"{gain:{form}} over {SHOWN.get(name, name)}"
+                for name, gain in result.differences.items()
+            )
             yield f"{result.arm}: {result.verdict} ({', '.join(gains)})"
     rates = {result.rate for result in results}
     if len(results) > 1 and len(rates) == 1 and None not in rates:

@@ -76,7 +76,7 @@ def test_a_page_has_the_table_and_needs_no_other_file(trained, page):
 
 
 def test_a_page_says_what_trained_it(page):
-    assert "<p><strong>mimetic: undecided (" in page
+    assert "<p><strong>mimetic: inconclusive (" in page
     assert page.count("main.py --config=mine.py --config.note=&lt;b&gt;") == 1
     assert f"commit {commit() or 'unknown'}" in page
     assert "<code>scheme: SinCos() then Mimetic()</code>" in page

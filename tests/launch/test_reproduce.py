@@ -525,14 +525,14 @@ def test_published_and_ours_with_their_differences(tmp_path):
     head, _, mimetic, default, matched, *rest = cells(tables.table([entry], found))
     assert head == [
         *("row", "arm", "published", "ours ± sd (n)"),
-        *("Δ default [95 % CI]", "Δ noise [95 % CI]", "verdict"),
+        *("Δ default [95% CI]", "Δ norm-matched [95% CI]", "verdict"),
     ]
     assert default[1:4] == ["default", "", "81.00 ± 1.00 (3)"]
     assert mimetic[:4] == ["1. width 16", "mimetic", "80.00 → 82.50", "85.00 ± 1.73 (3)"]
     # The arms' spreads differ by the test: each difference has that of its own pairs.
     low, high = scipy.stats.t.interval(0.95, 2, 4, np.std([4, 3, 5], ddof=1) / 3**0.5)
     assert mimetic[4] == f"+4.00 [{low:+.2f}, {high:+.2f}]"
-    assert mimetic[6] == "gain; structure not shown"
+    assert mimetic[6] == "improvement; not over controls"
     assert matched[1:4] == ["norm_matched_mimetic", "", "82.67 ± 2.89 (3)"]
     assert rest == []
     own = "Intervals by each pair's own spread, as Brown–Forsythe p < 0.5: row 1 (0.354)."
