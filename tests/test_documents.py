@@ -367,14 +367,15 @@ def test_outputs_are_those_of_one_execution():
     text = json.dumps(outputs)
     assert "/home/" not in text
     assert "/tmp" not in text
-    assert text.count("| mimetic ") == 2
+    (row,) = re.findall(r"\| counts_std_25 .*? \|\\n", text.replace('"', ""))
+    assert "improvement by alignment" in row  # what the page says of it
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_its_cells_run_one_after_the_other(tmp_path):
     script = tmp_path / "cells.py"  # a file, since its model is found by the name of its module
-    script.write_text(CODE.replace("digits_vit:steps=40", "digits_vit:steps=20"))
+    script.write_text(CODE.replace("steps=150", "steps=20"))
     # Without XLA's flags of this process: the first cell has to set what training asks for.
     own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     environment = {"MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
@@ -386,4 +387,4 @@ def test_its_cells_run_one_after_the_other(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("| mimetic ") == 2, "a table for Linen and one for NNX"
+    assert done.stdout.count("| counts_std_25 ") == 1
