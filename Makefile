@@ -15,7 +15,7 @@ slow: .venv/installed  ## the slow tests
 	$(BIN)/python -m pytest -q -m slow -n 2 --timeout 900 --durations=15
 
 real: .venv-real/installed  ## the tests that need PyTorch and other libraries, in an environment of their own; steps as XLA compiles them for users
-	.venv-real/bin/python -m pytest -q -m "slow or not slow" tests/zoo/test_real.py tests/zoo/test_types.py tests/test_torch.py tests/command/test_snippet.py tests/test_compiled.py
+	.venv-real/bin/python -m pytest -q -m "slow or not slow" tests/zoo/test_real.py tests/zoo/test_types.py tests/test_torch.py tests/test_without_library.py tests/test_compiled.py
 
 check: .venv/installed  ## everything that must hold before a commit
 	$(BIN)/ruff check .

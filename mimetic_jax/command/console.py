@@ -31,7 +31,6 @@ save trained weights                 mimetic export WORKDIR ARM --out=FILE.safet
 initialize weights in a file         mimetic rewrite IN.safetensors OUT.safetensors
 measure the structure of a file      mimetic check FILE --heads=12
 find the scheme closest to a file    mimetic fit FILE --heads=12
-print a scheme as one function       mimetic snippet --torch Mimetic
 print the version                    mimetic --version
 
 A configuration is a name that `mimetic configs` lists, or the path of a file.
@@ -87,7 +86,6 @@ _OTHERS = {
     "download": "data.download:main",
     "report": "analysis.report_page:main",
     "export": "command.export:main",
-    "snippet": "command.snippet:main",
     **{name: f"command.files:{name}_file" for name in ("rewrite", "check", "fit")},
 }
 """The modules and functions of commands that take no configuration, imported when they are run."""

@@ -1,6 +1,8 @@
-"""What `mimetic snippet` prints, against our draw of the same noise."""
+"""The functions of docs/ for programs without this library, against our draw of the same noise."""
 
 import importlib.util
+import pathlib
+import re
 import sys
 import types
 
@@ -8,9 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError, schemes
-from mimetic_jax.command import console
-from mimetic_jax.command.snippet import snippet
+from mimetic_jax import schemes
 from mimetic_jax.schemes import Block, Context, Mimetic, NormMatched
 from mimetic_jax.weights.attention import _draw
 from tests.products import query_key, value_out
@@ -52,13 +52,18 @@ def stand_in():
     )
 
 
-def executed(library, scheme, torch=None):
-    """The function of a snippet."""
+PAGE = pathlib.Path(__file__).parents[1] / "docs" / "pytorch_and_files.md"
+
+
+def executed(library, torch=None):
+    """The function of the page for a library."""
+    section = PAGE.read_text().partition("## Without this library")[2]
+    (block,) = re.findall(rf"^```python\n(import {library}.*?)^```", section, re.M | re.S)
     names = {}
     with pytest.MonkeyPatch.context() as patch:
         if torch is not None:
             patch.setitem(sys.modules, "torch", torch)
-        exec(snippet(library, scheme), names)
+        exec(block, names)
     return names["mimetic" if library == "numpy" else "mimetic_"]
 
 
@@ -69,17 +74,17 @@ def noise(groups):
     return list(np.asarray(_draw(keys, D, "normal"), np.float64) * D**0.5)
 
 
-def by_numpy(scheme, groups, **options):
+def by_numpy(groups, **options):
     waiting = noise(groups)
 
     class Random:
         def standard_normal(self, shape):
             return waiting.pop(0) if waiting else np.random.default_rng(0).standard_normal(shape)
 
-    return executed("numpy", scheme)(D, H, groups, random=Random(), **options)
+    return executed("numpy")(D, H, groups, random=Random(), **options)
 
 
-def by_torch(torch, array, scheme, groups, **options):
+def by_torch(torch, array, groups, **options):
     waiting = noise(groups)
     random = torch.randn
 
@@ -90,7 +95,7 @@ def by_torch(torch, array, scheme, groups, **options):
     filled = [array(np.zeros(shape)) for shape in shapes]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "randn", randn)
-        executed("torch", scheme, torch)(*filled, H, groups, **options)
+        executed("torch", torch)(*filled, H, groups, **options)
     query, key, value, out = (np.asarray(weight).T for weight in filled)
     return (
         query.reshape(D, H, K),
@@ -128,12 +133,12 @@ def all_heads(value, out):
 @every_way
 @pytest.mark.parametrize("groups", [4, 2, 1])
 @pytest.mark.parametrize(
-    "scheme", ["Mimetic", "Mimetic(alpha_qk=0.5,beta_qk=-0.3,alpha_vo=0.1)", "mimetic_language"]
+    "scheme", [Mimetic(), Mimetic(0.5, -0.3, 0.1), schemes.mimetic_language()], ids=str
 )
 def test_the_products_are_ours(draw, groups, scheme):
-    made = {"Mimetic": Mimetic(), "mimetic_language": schemes.mimetic_language()}
-    right = ours(made.get(scheme) or Mimetic(0.5, -0.3, 0.1), groups)
-    found = draw(scheme, groups)
+    right = ours(scheme, groups)
+    constants = {f"{name}_{of}" for name in ("alpha", "beta") for of in ("qk", "vo")}
+    found = draw(groups, **{name: getattr(scheme, name) for name in constants})
     for product, first, second in ((query_key, 0, 1), (all_heads, 2, 3)):
         a, b = product(found[first], found[second]), product(right[first], right[second])
         assert np.sqrt(np.mean((a - b) ** 2)) < 1e-6  # ours is in float32
@@ -142,25 +147,7 @@ def test_the_products_are_ours(draw, groups, scheme):
 @every_way
 @pytest.mark.parametrize("groups", [4, 2])
 def test_the_control_has_the_norms_and_no_structure(draw, groups):
-    found, right = draw("Mimetic", groups, control=True), ours(NormMatched(Mimetic()), groups)
+    found, right = draw(groups, control=True), ours(NormMatched(Mimetic()), groups)
     for mine, its in zip(found, right, strict=True):
         assert np.linalg.norm(mine) == pytest.approx(np.linalg.norm(its), rel=1e-5)
     assert abs(all_heads(found[2], found[3]).diagonal().mean()) < 0.05
-
-
-def test_it_is_printed(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["mimetic", "snippet", "--torch", "Mimetic(beta_vo=-.25)"])
-    console.main()
-    text = capsys.readouterr().out
-    assert "mimetic_jax." not in text
-    assert "beta_vo=-0.25" in text
-    compile(text, "snippet", "exec")
-
-
-@pytest.mark.parametrize(
-    "scheme",
-    ["SinCos", "Mimetic(alpha_vo=None,beta_vo=None)", 'Mimetic(noise="uniform")', "Mimetic,Zero"],
-)
-def test_other_schemes_have_none(scheme):
-    with pytest.raises(InputError, match="there is no snippet of"):
-        snippet("numpy", scheme)

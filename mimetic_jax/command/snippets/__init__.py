@@ -1,1 +1,0 @@
-"""What `mimetic snippet` prints: functions to paste, which need nothing of this package."""
