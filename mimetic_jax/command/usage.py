@@ -137,12 +137,14 @@ def _entry(name: str, meaning: str) -> Iterator[str]:
 
 def page(parsers: Sequence[argparse.ArgumentParser]) -> Iterator[str]:
     """The lines of docs/commands.md: a section for each command, of experiments and of parsers."""
-    for command, what in EXPERIMENTS.items():
-        yield from (f"## mimetic {command}", "", what, "", "| flag | meaning |", "|---|---|")
-        for flag in FLAGS:
-            if command in flag.commands:
-                yield f"| `{flag.written}` | {flag.meaning} |"
-        yield ""
+    yield from ("## Commands with a configuration", "", "| command | what it does |", "|---|---|")
+    yield from (f"| `mimetic {command} CONFIG` | {what} |" for command, what in EXPERIMENTS.items())
+    yield from ("", "| flag | of | meaning |", "|---|---|---|")
+    for flag in FLAGS:
+        of = "all" if set(_ALL) <= set(flag.commands) else ", ".join(flag.commands)
+        of = "all but fields" if set(_ALL) - set(flag.commands) == {"fields"} else of
+        yield f"| `{flag.written}` | {of} | {flag.meaning} |"
+    yield ""
     for parser in parsers:
         yield from (f"## {parser.prog}", "", str(parser.description), "", "| argument | meaning |")
         yield "|---|---|"
