@@ -268,7 +268,7 @@ def test_parameters_without_values_are_one_line():
 
 
 def block_of_the_page(start):
-    page = (pathlib.Path(__file__).parents[1] / "docs" / "your_model.md").read_text()
+    page = (pathlib.Path(__file__).parents[1] / "docs" / "pytorch_and_files.md").read_text()
     (block,) = re.findall(rf"^```\n({start}\n.*?)^```", page, re.M | re.S)
     return block
 

@@ -275,7 +275,7 @@ BAD = [
     ("swin", {"downscaling": (3,)}, "downscaling 3 does not divide the 8x8 image"),
     ("swin", {"downscaling": (2, 2)}, r"depths \(2,\) and downscaling \(2, 2\) have different"),
     ("swin", {"window": 3}, "window 3 does not divide the 4x4 grid of stage 0"),
-    ("gpt", {"positions": "rotory"}, "unknown positions 'rotory': .*did you mean 'rotary'"),
+    ("gpt", {"positions": "rotory"}, "unknown positions 'rotory'; did you mean 'rotary'"),
     ("gpt", {"positions": "rotary", "heads": 4}, "3 columns of a head that turn are"),
     ("gpt", {"positions": "learned", "max_length": 7}, "8 tokens are more than the 7 positions"),
     ("gpt", {"embedding": "uniform", "embedding_std": 0.1}, "embedding_std 0.1 is of a normal"),

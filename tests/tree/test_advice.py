@@ -183,7 +183,7 @@ def test_the_embedding_that_has_no_rule_is_named():
     rules = attention_rules(query="wq", key="wk", value="wv", out="wo", kernel="", flat=True)
     alone = {path: shape for path, shape in plain().items() if "mlp" not in path}
     heads = {"num_heads": H, "num_kv_heads": H // 2}
-    with pytest.raises(InputError, match=r'put embedding_rules\("tok_embed", "lm_head"\) in front'):
+    with pytest.raises(InputError, match=r'Add embedding_rules\("tok_embed", "lm_head"\) in front'):
         plan(ones(alone), PositionalHeads(10_000, channel=0), rules=rules, **heads)
 
 

@@ -170,7 +170,7 @@ def test_the_form_of_positions_is_that_of_what_the_tree_embeds(tree, form):
     grid, line = weights.sincos_2d(4, 4, 8), weights.sincos_1d(16, 8)
     if form == "unknown":
         for call in (mimetic_jax.plan, functools.partial(mimetic_jax.rewrite, KEY)):
-            words = r"16 positions.*grid=\(h, w\), or SinCos\(axes=1\)"
+            words = r"16 positions.*grid=\(4, 4\) for patches, or use SinCos\(axes=1\)"
             with pytest.raises(InputError, match=words):
                 call(tree, SinCos())
     else:

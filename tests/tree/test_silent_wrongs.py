@@ -409,5 +409,5 @@ def test_what_is_added_to_images_makes_no_text_of_their_positions(name):
     tree = {"block": {"attention": attention()}, "x_proj": jnp.ones((48, D))}
     tree |= {name: jnp.ones((10, D)), "pos": jnp.ones((1, 64, D))}
     rules = (Rule("pos", "position", "1 n d"), *zoo.FLAX)
-    with pytest.raises(InputError, match="may be a grid of patches or a line of text"):
+    with pytest.raises(InputError, match="are image patches or text"):
         rewrite(KEY, tree, SinCos(), rules=rules)

@@ -1,4 +1,4 @@
-"""The table of docs/your_model.md: how rotary positions turn, by what the libraries compute."""
+"""The table of docs/libraries.md: how rotary positions turn, by what the libraries compute."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ from mimetic_jax.command import files
 from mimetic_jax.schemes import PositionalHeads
 from tests.schemes.test_positional import law
 
-PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "your_model.md").read_text()
+PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "libraries.md").read_text().replace("−", "-")
 KEY, K, N = jax.random.key(0), 16, 24
 DISTANCES = np.arange(N)[:, None] - np.arange(N)[None]
 
