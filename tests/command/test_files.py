@@ -231,7 +231,7 @@ def test_rules_and_schemes_by_their_expressions(parse, text, expected):
         (["nothing.safetensors", "OUT"], "there is no file nothing.safetensors"),
         (["IN", "nowhere/out.safetensors", "--heads=4"], "there is no folder"),
         (["IN", "OUT", "--scheme=Mimetik"], "unknown scheme 'Mimetik'.*did you mean 'Mimetic'"),
-        (["IN", "OUT", "--scheme=Mimetic(beta=1)"], "unexpected keyword argument 'beta'"),
+        (["IN", "OUT", "--scheme=Mimetic(beta=1)"], "unknown field of Mimetic 'beta'"),
         (["IN", "OUT", "--scheme=__import__('os')"], "unknown scheme '__import__'"),
         (["IN", "OUT", "--rules=PITORCH"], "unknown rules 'PITORCH'.*did you mean 'PYTORCH'"),
         (["IN", "OUT", "--heads=4", "--scheme=SinCos", "--grid=5x5"], "grid"),
