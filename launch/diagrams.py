@@ -8,11 +8,13 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
+import flax.linen as nn
 import jax
 import numpy as np
 
-from mimetic_jax import weights
+from mimetic_jax import rewrite
 from mimetic_jax.analysis import style
+from mimetic_jax.schemes import Mimetic, NormMatched, Permuted, Scheme
 
 FOLDER = pathlib.Path("docs")
 _DIM, _SHOWN = 96, 32
@@ -20,29 +22,26 @@ _DIM, _SHOWN = 96, 32
 
 def controls() -> None:
     """Draw W_V W_out of one layer as each arm of a comparison has it: docs/controls.png."""
-    value, out = (
-        np.asarray(array, np.float64)
-        for array in weights.value_out(jax.random.key(0), _DIM, 1, alpha=0.4, beta=-0.4)
-    )
-    value, out = value[:, 0], out[0]
-    random = np.random.default_rng(0)
+    scheme = Mimetic(alpha_qk=None, beta_qk=None)
+    layer = nn.MultiHeadDotProductAttention(num_heads=1)
+    params = layer.init(jax.random.key(1), np.ones((1, 1, _DIM), np.float32))["params"]
 
-    def noise(norm: float) -> np.ndarray:
-        matrix = random.normal(size=(_DIM, _DIM))
-        return matrix * norm / np.linalg.norm(matrix)
+    def product(*schemes: Scheme) -> np.ndarray:
+        drawn = rewrite(jax.random.key(0), params, schemes) if schemes else params
+        value, out = (np.asarray(drawn[name]["kernel"], np.float64) for name in ("value", "out"))
+        return value.reshape(_DIM, -1) @ out.reshape(-1, _DIM)
 
-    norm = float(np.linalg.norm(value))
     products = {
-        "default\nrandom, its own norms": noise(0.6 * norm) @ noise(0.6 * norm),
-        "norm-matched control\nrandom, norms of the scheme": noise(norm) @ noise(norm),
-        "permuted control\nchannels permuted": value @ out[:, random.permutation(_DIM)],
-        "scheme\nW_V W_out ≈ αZ − βI": value @ out,
+        "default\nFlax's own draw": product(),
+        "norm-matched control\nrandom, norms of the scheme": product(NormMatched(scheme)),
+        "permuted control\nchannels permuted": product(Permuted(scheme)),
+        "scheme\nW_V W_out ≈ αZ − βI": product(scheme),
     }
     bound = style.limit(products.values())
     with style.matrices(1, len(products), most=1.55, beside=0.1, above=0.62) as (figure, axes):
-        for panel, (title, product) in zip(axes[0], products.items(), strict=True):
-            style.signed(panel, product[:_SHOWN, :_SHOWN], bound)
-            alignment = np.trace(product) / np.linalg.norm(product) / np.sqrt(_DIM)
+        for panel, (title, matrix) in zip(axes[0], products.items(), strict=True):
+            style.signed(panel, matrix[:_SHOWN, :_SHOWN], bound)
+            alignment = np.trace(matrix) / np.linalg.norm(matrix) / np.sqrt(_DIM)
             panel.set_title(title)
             panel.set_xlabel(f"alignment {alignment:+.2f}".replace("-", "−"))
         style.save(figure, FOLDER / "controls.png")

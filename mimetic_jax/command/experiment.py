@@ -28,44 +28,24 @@ if TYPE_CHECKING:
     from mimetic_jax.train.store.runs import Run
 
 MODES = ("train", "eval", "compare", "plan", "fields", "compile", "analyze")
-ANALYSES = {
-    "products": "W_Q W_K^T and W_V W_out of each arm, at the start and trained",
-    "attention": "where layers look, at the start and trained",
-    "curves": "the score per training step",
-}
+ANALYSES = ("products", "attention", "curves")
 """Values of --what, each a module of `mimetic_jax.analysis` with `analyze(comparison, workdir)`,
-which draws WORKDIR/NAME.png and returns a line that names it; and what it draws."""
+which draws WORKDIR/NAME.png and returns a line that names it."""
 
-_CONFIG = flags.DEFINE_string("config", None, "Experiment: NAME[:arg=value,…], or FILE.py so.")
-_WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Folder of the runs, local or gs://BUCKET/FOLDER; defaults to runs/NAME."
-)
-_MODE = flags.DEFINE_enum(
-    "mode",
-    "train",
-    MODES,
-    "train: train the runs that aren't finished, then print the table; eval: test the newest "
-    "checkpoints; compare: rebuild the table; plan: what train would do, and how long; fields: "
-    "what the config says; compile: for --target, on any machine; analyze: draw --what.",
-)
-_TARGET = flags.DEFINE_string(
-    "target",
-    "",
-    "Hardware to plan or compile for: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, …",
-)
-_DISTRIBUTED = flags.DEFINE_boolean(
-    "distributed", False, "One of several processes: JAX finds the others (TPU pod, Slurm, GKE)."
-)
-_COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, by hand.")
-_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Number of processes, by hand.")
-_PROCESS_ID = flags.DEFINE_integer("process_id", None, "Index of this process, from 0, by hand.")
-_TENSORBOARD = flags.DEFINE_string(
-    "tensorboard", None, "Folder for TensorBoard's files of the metrics, one for each run."
-)
-_WHAT = flags.DEFINE_string(
-    "what", "products", "; ".join(f"{name}: {help}" for name, help in ANALYSES.items()) + "."
-)
-_ONLY_FOR = {"tensorboard": ["train"], "what": ["analyze"], "target": ["compile", "plan"]}
+# What each flag means stands in `usage`, whose help takes the place of absl's.
+_CONFIG = flags.DEFINE_string("config", None, "")
+_WORKDIR = flags.DEFINE_string("workdir", None, "")
+_MODE = flags.DEFINE_enum("mode", "train", MODES, "")
+_TARGET = flags.DEFINE_string("target", "", "")
+_DISTRIBUTED = flags.DEFINE_boolean("distributed", False, "")
+_COORDINATOR = flags.DEFINE_string("coordinator", None, "")
+_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "")
+_PROCESS_ID = flags.DEFINE_integer("process_id", None, "")
+_TENSORBOARD = flags.DEFINE_string("tensorboard", None, "")
+_WHAT = flags.DEFINE_string("what", "products", "")
+_ONLY_FOR = {
+    name: sorted(usage_of.flag(name).commands) for name in ("tensorboard", "what", "target")
+}
 """The modes that a flag is for."""
 
 

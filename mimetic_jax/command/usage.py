@@ -84,6 +84,15 @@ FLAGS: Sequence[Flag] = (
 )
 
 
+def flag(name: str) -> Flag:
+    """The flag that is written --NAME.
+
+    >>> flag("target").commands
+    ('plan', 'compile')
+    """
+    return next(flag for flag in FLAGS if flag.written.partition("=")[0] == f"--{name}")
+
+
 def of_experiment(command: str) -> str:
     """The help of a command that takes a configuration.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
@@ -16,6 +15,7 @@ from ml_collections import ConfigDict
 
 from mimetic_jax import data as datasets
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.kept import kept_with_first
 from mimetic_jax.data.feed.feed import Examples, Feed, Sums
 from mimetic_jax.data.feed.resident import ResidentImages
 from mimetic_jax.data.feed.streamed import StreamedImages
@@ -177,7 +177,7 @@ class ImageTask(Task):
             return {}
         if load is None:
             return {"covariance": np.eye(patch * patch * self.info.image_shape[-1])}
-        return {"covariance": _covariance(self, load(), patch)}
+        return {"covariance": _covariance(load(), self, patch)}
 
     def loss(
         self, params: Any, model_state: Any, batch: tuple[jax.Array, jax.Array], key: jax.Array
@@ -246,20 +246,13 @@ _MOST_PIXELS = 10_000 * 64**2
 """Of the images whose patches are whitened, which are in memory as float32 several times."""
 
 
-_COVARIANCES: weakref.WeakKeyDictionary[Any, dict[ImageTask, np.ndarray]]
-_COVARIANCES = weakref.WeakKeyDictionary()
-"""Of data sets that are in use: all seeds of an arm share them."""
-
-
-def _covariance(task: ImageTask, dataset: Any, patch: int) -> np.ndarray:
-    covariances = _COVARIANCES.setdefault(dataset, {})
-    if task not in covariances:
-        images = dataset.train_images
-        height, width = images.shape[1:3]
-        most = max(256, min(10_000, _MOST_PIXELS // (height * width)))
-        chosen = np.linspace(0, len(images) - 1, min(len(images), most)).astype(int)
-        covariances[task] = patch_covariance(task.view(jnp.asarray(images[chosen])), patch)
-    return covariances[task]
+@kept_with_first  # all seeds of an arm share it
+def _covariance(dataset: Any, task: ImageTask, patch: int) -> np.ndarray:
+    images = dataset.train_images
+    height, width = images.shape[1:3]
+    most = max(256, min(10_000, _MOST_PIXELS // (height * width)))
+    chosen = np.linspace(0, len(images) - 1, min(len(images), most)).astype(int)
+    return patch_covariance(task.view(jnp.asarray(images[chosen])), patch)
 
 
 def _loaded(config: ConfigDict, given: Any) -> Any:

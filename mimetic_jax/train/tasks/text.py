@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.kept import kept_with_first
 from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
@@ -166,14 +166,6 @@ class TextTask(Task):
         return loss / math.log(2)
 
 
-_Counts: TypeAlias = dict[tuple[int, int], scipy.sparse.csr_array]
-_COUNTS: weakref.WeakKeyDictionary[texts.Corpus, _Counts] = weakref.WeakKeyDictionary()
-"""Of texts in use, by window and contexts: all seeds and arms of a comparison share them."""
-
-
+@kept_with_first  # all seeds and arms of a comparison share them
 def _counts(corpus: texts.Corpus, window: int, contexts: int) -> scipy.sparse.csr_array:
-    counts = _COUNTS.setdefault(corpus, {})
-    if (window, contexts) not in counts:
-        vocab = len(corpus.vocabulary)
-        counts[window, contexts] = kept_counts(corpus.train, vocab, window, contexts)
-    return counts[window, contexts]
+    return kept_counts(corpus.train, len(corpus.vocabulary), window, contexts)
