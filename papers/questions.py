@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from configs import cifar10_vit, convnext_cifar, rotary, text, tiny_imagenet_vit
+from configs import cifar10_vit, convnext_cifar, neighbors_vit, rotary, text, tiny_imagenet_vit
 from configs.arms import Names
 from papers.record import Arguments, Fields, Figure, Ladder, Row, Table
 
@@ -156,7 +156,36 @@ _LONG_IMAGES = dataclasses.replace(
     rates_of=("questions/small_images", _FEW_IMAGES.label),
 )
 
+_NEIGHBORS = Row(
+    "8 epochs",
+    {"epochs": 8},
+    arms=(
+        *("default", "frame", "impulse", "scattered_impulse"),
+        *("sincos", "mimetic", "norm_matched_impulse"),
+    ),
+)
+"""What the question needs comes first."""
+_NEIGHBORS_LONG = dataclasses.replace(
+    _NEIGHBORS,
+    label="40 epochs",
+    arguments={"epochs": 40},
+    fields={"eval.every": 780},
+    rates_of=("questions/impulse", _NEIGHBORS.label),
+    doubt="each arm has the rate that its trials of 8 epochs chose",
+)
+
 TABLES = {
+    "impulse": Table.of(
+        "whether it helps that each head attends to a neighbor, at own rates: ViT 96/3/3, 64 "
+        "tokens, mean pooling, PyTorch's layers, each seed its own 5,000 images of CIFAR-10, crop "
+        "and flip",
+        neighbors_vit,
+        _NEIGHBORS,
+        _NEIGHBORS_LONG,
+        controls=(),
+        seeds=tuple(range(5)),
+        ladder=Ladder((1e-3, 2e-3, 4e-3), trials=(5, 6, 7)),
+    ),
     "first_scale": _on_text(
         f"the scale of an embedding from counts, at own rates: {_TODAY}, Penn Treebank by words "
         "(10,000), 400 steps of 16 x 64 tokens",

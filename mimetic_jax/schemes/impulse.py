@@ -44,7 +44,8 @@ class Impulse(Scheme):
     Not idempotent: each application scales the table again.
 
     Attributes:
-        amplitude, noise, norm, kernel_size, order: see `weights.impulse_query_key`.
+        amplitude, noise, norm, kernel_size, order: see `weights.impulse_query_key`; with amplitude
+            None query and key stay unchanged.
         position_scale: factor on the position table; 1 leaves it unchanged.
         alpha_vo, beta_vo: noise and (signed) identity of the value/out product, as in `Mimetic`;
             both None leave value and out unchanged.
@@ -60,9 +61,9 @@ class Impulse(Scheme):
     """
 
     together = Mimetic.together
-    amplitude: Positive = 1000.0
+    amplitude: Positive | None = 1000.0
     noise: Positive = 1.8
-    norm: Positive = 7.0
+    norm: Positive | None = None
     position_scale: Positive = 18.0
     kernel_size: Side = 3
     order: Order = "released"
@@ -101,6 +102,8 @@ class Impulse(Scheme):
     def _mimetic(self) -> Mimetic:
         """A `Mimetic` that writes the same attention kernels, with this value and out."""
         return Mimetic(
+            alpha_qk=None if self.amplitude is None else Mimetic.alpha_qk,
+            beta_qk=None if self.amplitude is None else Mimetic.beta_qk,
             alpha_vo=self.alpha_vo,
             beta_vo=self.beta_vo,
             noise=self.noise_vo,
@@ -142,6 +145,7 @@ class Impulse(Scheme):
                 "several, or its patch grid isn't square (then give "
                 "grid=(h, w))"
             )
+        assert self.amplitude is not None  # else neither is written
         sizes = pair_sizes(block, "query", "key")._asdict()
         if context.position.shape[1] != sizes.pop("dim"):
             raise InputError(

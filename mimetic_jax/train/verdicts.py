@@ -8,7 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from mimetic_jax.train.record import ACCURACY, CONTROLS, NOISE, PERMUTED, SCORES, Record, Score
+from mimetic_jax.train.record import (
+    ACCURACY,
+    CONTROLS,
+    NOISE,
+    PERMUTED,
+    SCATTERED,
+    SCORES,
+    Record,
+    Score,
+)
 from mimetic_jax.train.statistics import (
     ALIKE,
     ENOUGH,
@@ -168,6 +177,11 @@ def corrected(results: Sequence[ArmResult]) -> list[ArmResult]:
     ]
 
 
+_WORDS = {NOISE: "noise", PERMUTED: "permuted weights", SCATTERED: "scattered impulses"}
+_SHOWN = {SCATTERED: "gain by locality", PERMUTED: "gain by alignment"}
+"""What a gain over all controls is due to, by the strictest of them."""
+
+
 def verdict(differences: Mapping[str, Difference], higher: bool) -> str:
     """What the differences of an arm from `BASELINES` say of it, in the words of docs/results.md.
 
@@ -188,15 +202,16 @@ def verdict(differences: Mapping[str, Difference], higher: bool) -> str:
     side = gain.side(higher) if gain else None
     if side == -1:
         return "worse"
-    if worse := [kind for kind, control in controls.items() if control == -1]:
-        return f"worse than its {'noise' if NOISE in worse else 'permuted weights'}"
+    if worse := next((kind for kind, control in controls.items() if control == -1), None):
+        return f"worse than its {_WORDS[worse]}"
     if side == 0 or not (gain or 1 in controls.values()):
         few = next((difference.few_examples for difference in differences.values()), None)
         return {None: "", False: "undecided", True: "undecided: few test images"}[few]
     if not (gain and controls):
         return "better"
     if set(controls.values()) == {1}:
-        return "gain by alignment" if PERMUTED in controls else "gain over noise"
+        by = next((kind for kind in _SHOWN if kind in controls), NOISE)
+        return _SHOWN.get(by, "gain over noise")
     return "gain over noise" if controls.get(NOISE) == 1 else "gain; structure not shown"
 
 
