@@ -246,6 +246,9 @@ def neighbors() -> Arms:
     }
 
 
+NEIGHBORS = ("default", "frame", "norm_matched_impulse", "scattered_impulse", "impulse")
+
+
 STRUCTURED: Names = ("default", *with_noise("mimetic", "impulse"))
 
 

@@ -9,12 +9,14 @@ Chosen: the size. At width 96 with three heads of 32 on 64 tokens, at the norm 7
 
 from ml_collections import ConfigDict
 
-from configs.arms import ALL, Names, chosen, neighbors
+from configs.arms import ALL, NEIGHBORS, Names, chosen, neighbors
 from configs.default import default
 
 
 def get_config(epochs: float = 40.0, init: Names = ALL) -> ConfigDict:
-    """Arms are those of arms.neighbors, by default all of them."""
+    """Arms are default, frame, norm_matched_impulse, scattered_impulse and impulse; `init` takes
+    others of arms.neighbors.
+    """
     config = default()
     config.update(name="neighbors_vit", seeds=tuple(range(5)), batch=64, epochs=epochs)
     config.data.update(name="cifar10", per_seed=5_000)
@@ -24,6 +26,5 @@ def get_config(epochs: float = 40.0, init: Names = ALL) -> ConfigDict:
     config.optimizer.warmup_epochs = epochs / 10
     config.eval.update(batch=500, every=0)
     config.update(log_every=78, checkpoint_every=312, max_dispatch=26)
-    arms = neighbors()
-    config.arms = chosen(init, arms, tuple(arms))
+    config.arms = chosen(init, neighbors(), NEIGHBORS)
     return config
