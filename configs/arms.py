@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from mimetic_jax import schemes as s
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.schemes import Impulse, MeanShift, Mimetic, Scheme, SinCos, mimetic_language
-from mimetic_jax.train.record import CONTROLS, NOISE, PERMUTED
+from mimetic_jax.train.record import CONTROLS, NOISE, PERMUTED, SCATTERED
 
 Overrides: TypeAlias = Mapping[str, Any] | tuple[Scheme, ...]
 """The fields that an arm overrides, or its schemes if it overrides nothing else."""
@@ -33,24 +33,27 @@ def chosen(
     """The arms that `init` names, in its order; names of groups stand for all arms of a group.
 
     Every arm with structure has controls, which tables find by their names: norm_matched_NAME and
-    permuted_NAME. "all" are the arms that are compared; unless given all `arms` and their noise.
+    permuted_NAME, of impulses also scattered_NAME. "all" are the arms that are compared, unless
+    given all `arms` and their noise, and what is scattered of these.
     """
     named = {name: _fields(arm) for name, arm in arms.items()}
-    noises, permuted = (
+    noises, permuted, scattered = (
         {
             f"{CONTROLS[kind]}{name}": control
             for name, arm in named.items()
             if (control := _control(arm, scheme)) != arm
         }
-        for kind, scheme in ((NOISE, s.NormMatched), (PERMUTED, s.Permuted))
+        for kind, scheme in _KINDS.items()
     )
-    named = noises | permuted | named
+    named = noises | permuted | scattered | named
     every: Arms = {name: named[name] for name in compared or [*arms, *noises]}
+    of_these = {f"{CONTROLS[SCATTERED]}{name}" for name in every}
+    every |= {name: named[name] for name in scattered if name in of_these}
     together = {"all": every, **(groups or {})}
     picked: Arms = {}
     for name in init:
         if name not in named and name not in together:
-            known = {*together, *arms, *noises, *permuted}
+            known = {*together, *arms, *noises, *permuted, *scattered}
             raise unknown("init", name, known, "configs/arms.py")
         picked |= together.get(name) or {name: named[name]}
     return ConfigDict({name: _fields(arm) for name, arm in picked.items()}, sort_keys=False)
@@ -80,6 +83,20 @@ def with_noise(*names: str) -> Names:
 def noise(arm: Overrides) -> Mapping[str, Any]:
     """The control of an arm: noise of their norms in the place of schemes that have structure."""
     return _control(arm, s.NormMatched)
+
+
+def _scattered(scheme: Scheme) -> Scheme:
+    """Impulses at random tokens, of the same norms."""
+    if isinstance(scheme, Impulse) and scheme.amplitude and scheme.order in ("released", "random"):
+        return dataclasses.replace(scheme, order="scattered")
+    raise InputError(f"{scheme} has no impulses")
+
+
+_KINDS: Mapping[str, Callable[[Scheme], Scheme]] = {
+    NOISE: s.NormMatched,
+    PERMUTED: s.Permuted,
+    SCATTERED: _scattered,
+}
 
 
 def _control(arm: Overrides, kind: Callable[[Scheme], Scheme]) -> Mapping[str, Any]:
@@ -205,6 +222,31 @@ def halves(mimetic: Mimetic) -> tuple[Mimetic, Mimetic]:
         dataclasses.replace(mimetic, alpha_vo=None, beta_vo=None),
         dataclasses.replace(mimetic, alpha_qk=None, beta_qk=None),
     )
+
+
+def neighbors() -> Arms:
+    """Arms that tell what of `Impulse` gains on images: see configs/neighbors_vit.py.
+
+    frame is all of it but query and key: larger positions, W_V W_out. The others add to the frame,
+    in query and key alone: impulse those of heads that attend to a neighbor, scattered_impulse of
+    heads that attend to any token, at a norm by which rows attend to as many tokens on average of
+    the three layers (32 of 64), norm_matched_impulse noise of impulse's norm.
+    """
+    frame, only_maps = Impulse(amplitude=None), Impulse(alpha_vo=None, beta_vo=None)
+    only_maps = dataclasses.replace(only_maps, position_scale=1.0)  # the frame scales them
+    scattered = dataclasses.replace(only_maps, order="scattered", norm=5.15)
+    return {
+        "default": {},  # learned positions
+        "sincos": (SinCos(),),
+        "mimetic": (SinCos(), Mimetic()),
+        "frame": (frame,),
+        "norm_matched_impulse": (frame, s.NormMatched(only_maps)),
+        "scattered_impulse": (frame, scattered),
+        "impulse": (frame, only_maps),
+    }
+
+
+NEIGHBORS = ("default", "frame", "norm_matched_impulse", "scattered_impulse", "impulse")
 
 
 STRUCTURED: Names = ("default", *with_noise("mimetic", "impulse"))

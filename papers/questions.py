@@ -6,7 +6,7 @@ finished are in results/closed/.
 
 import dataclasses
 
-from configs import cifar10_vit, convnext_cifar, text, tiny_imagenet_vit
+from configs import cifar10_vit, convnext_cifar, neighbors_vit, text, tiny_imagenet_vit
 from papers.record import Figure, Ladder, Row, Table
 
 _SIZE = {"width": 96, "depth": 6, "heads": 3}
@@ -79,7 +79,36 @@ _LONG_IMAGES = dataclasses.replace(
     rates_of=("questions/small_images", _FEW_IMAGES.label),
 )
 
+_NEIGHBORS = Row(
+    "8 epochs",
+    {"epochs": 8},
+    arms=(
+        *("default", "frame", "impulse", "scattered_impulse"),
+        *("sincos", "mimetic", "norm_matched_impulse"),
+    ),
+)
+"""What the question needs comes first."""
+_NEIGHBORS_LONG = dataclasses.replace(
+    _NEIGHBORS,
+    label="40 epochs",
+    arguments={"epochs": 40},
+    fields={"eval.every": 780},
+    rates_of=("questions/impulse", _NEIGHBORS.label),
+    doubt="each arm has the rate that its trials of 8 epochs chose",
+)
+
 TABLES = {
+    "impulse": Table.of(
+        "whether it helps that each head attends to a neighbor, at own rates: ViT 96/3/3, 64 "
+        "tokens, mean pooling, PyTorch's layers, each seed its own 5,000 images of CIFAR-10, crop "
+        "and flip",
+        neighbors_vit,
+        _NEIGHBORS,
+        _NEIGHBORS_LONG,
+        controls=(),
+        seeds=tuple(range(5)),
+        ladder=Ladder((1e-3, 2e-3, 4e-3), trials=(5, 6, 7)),
+    ),
     "small_images": Table.of(
         "a small vision transformer on 5,000 images of CIFAR-10, crop and flip, at own rates: "
         "width 48, depth 2, 64 tokens, mean pooling, Flax's initialization; and a ConvNet",

@@ -1,5 +1,6 @@
 """Arms, their groups and their controls: what `init` of a configuration chooses."""
 
+import dataclasses
 import importlib
 import json
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 from ml_collections import ConfigDict
 
 import mimetic_jax
-from configs import arms
+from configs import arms, neighbors_vit
 from launch.runner import load
 from mimetic_jax import models, schemes, weights
 from mimetic_jax.base.errors import InputError
@@ -20,7 +21,7 @@ from mimetic_jax.command import shipped
 from mimetic_jax.rules import paths
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.record import CONTROLS
+from mimetic_jax.train.record import CONTROLS, SCATTERED
 from papers import TABLES, rows_of
 from papers.record import Row
 from tests import words
@@ -96,6 +97,20 @@ def test_the_control_of_alignment_of_any_arm():
     assert not any(name.startswith("permuted_") for name in arms.chosen(("all",), every))
 
 
+def test_impulses_are_compared_with_scattered_ones():
+    """Whether named or not, where the arm has impulses; those of a Swin's biases are no such."""
+    every = arms.structured()
+    found = arms.chosen(("all",), every, ("default", "impulse", "positive_filters"))
+    assert list(found) == ["default", "impulse", "positive_filters", "scattered_impulse"]
+    (impulse,), (scattered,) = (found[f"{kind}impulse"].scheme for kind in ("", "scattered_"))
+    assert scattered == dataclasses.replace(impulse, order="scattered")
+    for arm in ("positive_filters", "mimetic", "default"):
+        with pytest.raises(InputError, match=f"unknown init 'scattered_{arm}'"):
+            arms.chosen((f"scattered_{arm}",), every)
+    swin = arms.structured(schemes.ImpulseBias())
+    assert "scattered_impulse" not in arms.chosen(("all",), swin, ("default", "impulse"))
+
+
 def test_arms_of_the_papers_rows():
     started = arms.vision(1.0, "vit.safetensors")["pretrained"]
     assert started == {"init_from": "vit.safetensors", "init_parts": ("attention", "position")}
@@ -117,8 +132,9 @@ def test_released_arms_leave_biases(trees):
 OTHERS = ("images", "text")
 """Of data of one's own."""
 
-WITHOUT_STRUCTURE = ("random",)
-"""Arms whose scheme draws independent entries, though schemes of its class may have structure."""
+WITHOUT_STRUCTURE = ("random", "frame")
+"""Arms whose scheme draws independent entries, though schemes of its class may have structure; and
+what others are compared with."""
 
 
 def rows() -> Iterator[Any]:
@@ -147,7 +163,10 @@ def test_a_control_has_the_norms_of_its_arm(row, tmp_path):
         (name, f"{before}{name}")
         for name in config.arms
         for before in CONTROLS.values()
-        if f"{before}{name}" in config.arms and "scheme" in config.arms[name]
+        if f"{before}{name}" in config.arms
+        and "scheme" in config.arms[name]
+        # Where rows attend to as many tokens instead.
+        and (row.config, before) != (neighbors_vit, CONTROLS[SCATTERED])
     ]
     arrays = {arm: written(comparison, arm) for pair in pairs for arm in pair}
     for name, control in pairs:
@@ -160,6 +179,7 @@ def test_a_control_has_the_norms_of_its_arm(row, tmp_path):
         assert differs, f"{control} has no noise where {name} has structure"
     for name, arm in config.arms.items():
         structure = "scheme" in arm and arms.noise(arm)["scheme"] != tuple(arm["scheme"])
+        structure &= not name.startswith(tuple(CONTROLS.values()))
         if structure and not row.arms and name not in WITHOUT_STRUCTURE:
             assert name in dict(pairs), f"{row.label} compares {name} with the default alone"
 

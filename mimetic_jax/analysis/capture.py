@@ -45,7 +45,7 @@ class Network:
     def inputs(self, count: int) -> jax.Array:
         """The first test examples as the model is tested on them; the data must be open."""
         task, program = self.arm.program.task, self.arm.program
-        sample = program.feed.sample(self.arm.on_device, count)
+        sample = program.feed.sample(self.arm.on_device(), count)
         return task.view(sample) if isinstance(task, ImageTask) else sample
 
 

@@ -60,7 +60,8 @@ def estimate(comparison: Comparison, shorter: str = "") -> str:
         return paragraph(f"time: not estimated, {error}", "      ")
     config, searching = comparison.config, rates.searching(comparison.config)
     tries = len(rates.ladder(config).first) if searching else 0  # with one seed
-    held_out = rates.HELD_OUT if tries and config.task == "images" else 0.0
+    images = tries and config.task == "images" and not config.data.per_seed
+    held_out = rates.HELD_OUT if images else 0.0
     # Trials of images hold some out: other sizes are another program.
     seconds = sum(compiled for compiled, _ in costs.values()) * (2 if held_out else 1)
     of_seed = sum(costs[id(arm.program)][1] for arm in arms)
@@ -88,7 +89,9 @@ def _costs(arm: Arm) -> tuple[float, float]:
         raise InputError(f"a step has {program.flops_per_step:.1e} FLOPs, too many for this CPU")
     states, keys = program.initial_state(seed), program.keys([seed])
     rate = np.array([(arm.peak, 1.0)], np.float32)
-    session = program.feed.session(arm.on_device, order_key(stream(seed, "data")), 0, program.steps)
+    session = program.feed.session(
+        arm.on_device(), order_key(stream(seed, "data")), 0, program.steps
+    )
 
     def run(count: int) -> Any:
         nonlocal states
@@ -104,7 +107,7 @@ def _costs(arm: Arm) -> tuple[float, float]:
         count = max(1, min(int(_SECONDS / single), program.feed.max_dispatch, program.steps - 1))
         step = steps(count) / count
 
-    evaluate = functools.partial(program.evaluate, states.variables, arm.on_device)
+    evaluate = functools.partial(program.evaluate, states.variables, arm.on_device())
     first, test = (timed(evaluate)[0] for _ in range(2))  # the first one compiles
     every = evaluation_every(config.eval, program.feed.steps_per_epoch)
     tests = 2 + ((program.steps - 1) // every if every else 0)  # at the start and at the end

@@ -9,11 +9,19 @@ from mimetic_jax.data.augment.geometry import central_view
 from mimetic_jax.data.augment.mixing import Mixing
 from mimetic_jax.data.augment.pipeline import Augmentation, augment_batch, normalize
 from mimetic_jax.data.files.views import View
-from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset, StreamedDataset, info_of
+from mimetic_jax.data.sets.dataset import (
+    HELD_OUT,
+    DatasetInfo,
+    ImageDataset,
+    StreamedDataset,
+    check_parts,
+    info_of,
+)
 from mimetic_jax.data.sets.load import OWN_SIDES, describe_own, load_dataset, load_own
 from mimetic_jax.data.sets.table import describe, names
 
 __all__ = [
+    "HELD_OUT",
     "OWN_SIDES",
     "Augmentation",
     "DatasetInfo",
@@ -23,6 +31,7 @@ __all__ = [
     "View",
     "augment_batch",
     "central_view",
+    "check_parts",
     "describe",
     "describe_own",
     "info_of",

@@ -44,11 +44,13 @@ class Impulse(Scheme):
     Not idempotent: each application scales the table again.
 
     Attributes:
-        amplitude: size of the impulse in the targets of the fit.
+        amplitude: size of the impulse in the targets of the fit; None leaves query and key
+            unchanged.
         noise: standard deviation of the noise in the targets.
-        norm: Frobenius norm of each head's query and key.
+        norm: Frobenius norm of each head's query and key; None means 7 √(K / 64).
         kernel_size: side of the filter whose offsets are used, odd, in patches.
-        order: which head gets which offset, "released" or "positive".
+        order: which head gets which offset, "released", "random", "scattered" or "positive": see
+            `weights.impulse_query_key`.
         position_scale: factor on the position table; 1 leaves it unchanged.
         alpha_vo: α of the value/out product, as in `Mimetic`; None leaves both unchanged.
         beta_vo: β of the value/out product, likewise.
@@ -68,9 +70,9 @@ class Impulse(Scheme):
     """
 
     together = Mimetic.together
-    amplitude: Positive = 1000.0
+    amplitude: Positive | None = 1000.0
     noise: Positive = 1.8
-    norm: Positive = 7.0
+    norm: Positive | None = None
     position_scale: Positive = 18.0
     kernel_size: Side = 3
     order: Order = "released"
@@ -81,7 +83,7 @@ class Impulse(Scheme):
 
     @classmethod
     def paper(cls) -> Self:
-        """The paper's text as far as it is known: no scaled table, value and out unchanged.
+        """The paper's text as far as it is known: random offsets, no scaled table.
 
         Appendix A of the paper leaves value and out unchanged. The ratio 40:1 and the norm 2 are
         from a secondary source, because the text available to us lacks its numbers. Reading the 1
@@ -97,6 +99,7 @@ class Impulse(Scheme):
             noise=1.0,
             norm=2.0,
             position_scale=1.0,
+            order="random",
             alpha_vo=None,
             beta_vo=None,
             noise_vo="normal",
@@ -109,6 +112,8 @@ class Impulse(Scheme):
     def _mimetic(self) -> Mimetic:
         """A `Mimetic` that writes the same attention kernels, with this value and out."""
         return Mimetic(
+            alpha_qk=None if self.amplitude is None else Mimetic.alpha_qk,
+            beta_qk=None if self.amplitude is None else Mimetic.beta_qk,
             alpha_vo=self.alpha_vo,
             beta_vo=self.beta_vo,
             noise=self.noise_vo,
@@ -152,6 +157,7 @@ class Impulse(Scheme):
                 else f"The grid of the {len(context.position)} positions is not known, because "
                 "they are not square. Pass grid=(rows, columns)."
             )
+        assert self.amplitude is not None  # else neither is written
         sizes = pair_sizes(block, "query", "key")._asdict()
         if context.position.shape[1] != sizes.pop("dim"):
             raise InputError(

@@ -23,6 +23,7 @@ class ArmData:
         self._loaded = None if given is None else self._task.load(config, given)
         self.info = self._task.describe(config, self._loaded)
         self._placed: dict[Hashable, Any] = {}
+        self._seed = -1  # whose images are placed, if seeds have their own
 
     @property
     def loaded(self) -> bool:
@@ -36,23 +37,33 @@ class ArmData:
             self.info = self._task.describe(self._config, self._loaded)
         return self._loaded
 
-    def placed(self, feed: Feed) -> Any:
-        """The data set where a feed wants it; placed at the first call."""
+    def of_seed(self, seed: int) -> Any:
+        """What a seed trains and tests on."""
+        return self._task.of_seed(self._config, self.load(), seed)
+
+    def placed(self, feed: Feed, seed: int) -> Any:
+        """What a seed trains and tests on, where a feed wants it; placed at the first call."""
+        if self._config.data.get("per_seed") and seed != self._seed:
+            self._placed, self._seed = {}, seed  # one seed's at a time
         if feed.placement not in self._placed:
-            self._placed[feed.placement] = feed.place(self.load())
+            self._placed[feed.placement] = feed.place(self.of_seed(seed))
         return self._placed[feed.placement]
 
     @property
     def rounding(self) -> int:
         """How far numbers of examples may be from those described: parts round in each class."""
         data = self._config.data
-        parts = (data.get("subset", 1) < 1) + (data.get("held_out", 0) > 0)
+        parts = sum(data.get(name, whole) != whole for name, whole in _PARTS.items())
         return parts * getattr(self.info, "num_classes", 0)
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """Differs if examples do."""
         return self.load().fingerprint()
+
+
+_PARTS = {"subset": 1, "held_out": 0, "per_seed": 0}
+"""Fields of data of which images a run has, and what they are for all of them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +81,6 @@ class Arm:
         """The highest learning rate, which its program is called with."""
         return peak_rate(self.config)
 
-    @property
-    def on_device(self) -> Any:
-        """The arm's data where its program wants it."""
-        return self.source.placed(self.program.feed)
+    def on_device(self, seed: int | None = None) -> Any:
+        """A seed's data where the arm's program wants it; the first seed's unless given."""
+        return self.source.placed(self.program.feed, self.config.seeds[0] if seed is None else seed)

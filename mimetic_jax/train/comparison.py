@@ -381,7 +381,7 @@ class Comparison:
             lines[run] = f"{run}: no checkpoint"
             if state is not None:
                 arm = self.arms[run.arm]
-                (scores,) = arm.program.evaluate(state.variables, arm.on_device)
+                (scores,) = arm.program.evaluate(state.variables, arm.on_device(run.seed))
                 lines[run] = f"{run}, step {int(state.step)}: {scores.text}"
         return "\n".join(lines[run] for arm in self.arms for run in runs if run.arm == arm)
 
@@ -494,6 +494,11 @@ def _check_together(config: ConfigDict, feed: Feed) -> None:
         raise InputError(
             f"together {config.together} needs data that is held on the devices: "
             f"{config.data.name} is streamed"
+        )
+    if config.together > 1 and config.data.get("per_seed"):
+        raise InputError(
+            f"together {config.together} is for runs on the same images, and data.per_seed "
+            f"{config.data.per_seed} gives each seed its own"
         )
     if config.together > 1 and (processes := jax.process_count()) > 1:
         raise InputError(f"together {config.together} needs a single process, not {processes}")

@@ -94,6 +94,13 @@ class ImageData(Section):
         (), "per channel, to divide by; empty: the set's own", Range(1e-6, 10**6)
     )
     subset: float = field(1.0, "share of each class to train on", PART, affects=DATA)
+    per_seed: int = field(
+        0,
+        "images that each seed trains on, of its own; a fifth of all is left to choose rates on; "
+        "0: all seeds train on the same",
+        Range(0, 10**9),
+        DATA,
+    )
     held_out: float = field(
         0.0, "share of them to test on, instead of the test images", DECAY, affects=DATA
     )

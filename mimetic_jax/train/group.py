@@ -42,7 +42,11 @@ class Group:
     ) -> None:
         first = arms[runs[0].arm]
         ours = [provenance_of(arms[run.arm], run.seed) for run in runs]
-        self.config, self.program, self._data = first.config, first.program, first.on_device
+        self.config, self.program, self._data = (
+            first.config,
+            first.program,
+            first.on_device(runs[0].seed),
+        )
         self._together = together(self.program, len(runs))
         peaks = [arms[run.arm].peak for run in runs]
         self.journal = Journal(runs, ours, peaks, self.config, self.program, on_metrics)

@@ -20,6 +20,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.data import HELD_OUT
 from mimetic_jax.train.config import ALONE
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.schema import Config
@@ -29,9 +30,6 @@ from mimetic_jax.train.store.runs import Run
 
 FOLDER = "rates"
 """Of the trials, in a workdir."""
-
-HELD_OUT = 0.2
-"""The share of the training images on which trials are tested."""
 
 HOW_TO_CHOOSE = "; --rates=RATE,... tries others, one rate none"
 """What a command line says after `about_trials`."""
@@ -212,7 +210,8 @@ def ladder(config: ConfigDict) -> Ladder:
     """The ladder of a comparison, with a seed that is none of its own; if there is one rate for
     all, its arms try none first."""
     rates = tuple(sorted(set(config.rates)))
-    unused = next(seed for seed in itertools.count(_FIRST_SEED) if seed not in config.seeds)
+    first = 0 if config.data.get("per_seed") else _FIRST_SEED  # parts of images are few
+    unused = next(seed for seed in itertools.count(first) if seed not in config.seeds)
     return Ladder(rates if len(rates) > 1 else (), (unused,))
 
 

@@ -67,12 +67,13 @@ PERPLEXITY = Score("test_perplexity", "test perplexity", higher=False, chosen_by
 BITS = Score("test_bpc", "test bits/char", higher=False, chosen_by="bpc", digits=3)
 BYTES = Score("test_bpb", "test bits/byte", higher=False, chosen_by="bpb", digits=3)
 
-NOISE, PERMUTED = "noise", "permuted"
-CONTROLS = {NOISE: "norm_matched_", PERMUTED: "permuted_"}
+NOISE, PERMUTED, SCATTERED = "noise", "permuted", "scattered"
+CONTROLS = {NOISE: "norm_matched_", PERMUTED: "permuted_", SCATTERED: "scattered_"}
 """The kinds of controls, and what stands before the name of an arm in that of its control.
 
-Noise has the norms of the arm's kernels; permuted is the arm without its alignment alone. All else
-is the same, so that a difference is due to structure, or to alignment.
+Noise has the norms of the arm's kernels; permuted is the arm without its alignment alone; scattered
+has impulses at random tokens instead of neighbors. All else is the same, so that a difference is
+due to structure, to alignment, or to locality.
 """
 
 SCORES = {score.name: score for score in (ACCURACY, PERPLEXITY, BITS, BYTES)}

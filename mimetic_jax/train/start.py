@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -45,7 +46,9 @@ def initial_state(arm: Arm, seed: int, say: Callable[[str], None]) -> TrainState
     if source := config.init_from:
         variables = warm_start(variables, source, say, parts=config.init_parts)
     began = time.perf_counter()
-    statistics = arm.program.task.data_statistics(config.scheme, arm.source.load)
+    statistics = arm.program.task.data_statistics(
+        config.scheme, functools.partial(arm.source.of_seed, seed)
+    )
     if statistics and (seconds := time.perf_counter() - began) >= 0.1:
         say(f"{' and '.join(statistics)} of the training data in {seconds:.1f} s")
     return arm.program.initial_state(seed, config.scheme, variables, **statistics)

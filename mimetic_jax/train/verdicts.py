@@ -8,7 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from mimetic_jax.train.record import ACCURACY, CONTROLS, NOISE, PERMUTED, SCORES, Record, Score
+from mimetic_jax.train.record import (
+    ACCURACY,
+    CONTROLS,
+    NOISE,
+    PERMUTED,
+    SCATTERED,
+    SCORES,
+    Record,
+    Score,
+)
 from mimetic_jax.train.statistics import (
     ALIKE,
     ENOUGH,
@@ -171,6 +180,10 @@ def corrected(results: Sequence[ArmResult]) -> list[ArmResult]:
     ]
 
 
+_BY = {SCATTERED: "improvement by locality", PERMUTED: "improvement by alignment"}
+"""What an improvement over all controls is due to, by the strictest of them."""
+
+
 def verdict(differences: Mapping[str, Difference], higher: bool) -> str:
     """What the differences of an arm from `BASELINES` say of it, in the words of docs/results.md.
 
@@ -191,17 +204,16 @@ def verdict(differences: Mapping[str, Difference], higher: bool) -> str:
     side = gain.side(higher) if gain else None
     if side == -1:
         return "worse"
-    if worse := [kind for kind, control in controls.items() if control == -1]:
-        return f"worse than {SHOWN[NOISE] if NOISE in worse else PERMUTED}"
+    if worse := next((kind for kind, control in controls.items() if control == -1), None):
+        return f"worse than {SHOWN.get(worse, worse)}"
     if side == 0 or not (gain or 1 in controls.values()):
         few = next((difference.few_examples for difference in differences.values()), None)
         return {None: "", False: "inconclusive", True: "inconclusive: few test images"}[few]
     if not (gain and controls):
         return "better"
     if set(controls.values()) == {1}:
-        return (
-            "improvement by alignment" if PERMUTED in controls else "improvement over norm-matched"
-        )
+        by = next((kind for kind in _BY if kind in controls), NOISE)
+        return _BY.get(by, "improvement over norm-matched")
     return (
         "improvement over norm-matched"
         if controls.get(NOISE) == 1

@@ -22,7 +22,11 @@ from mimetic_jax.weights.attention import attention_sizes, pad_columns
 from mimetic_jax.weights.checks import FILTER, POSITIVE, check_key, check_room, number, pair
 from mimetic_jax.weights.factor import Array, factorize, signs, traced_eigh
 
-Order = Literal["released", "positive"]
+Order = Literal["released", "random", "positive", "scattered"]
+
+_NORM, _NORM_OF = 7.0, 64  # the released norm, of heads of width 64 in all ViTs of the paper
+
+_SCATTER = 45  # a key of the permutations alone: every layer and every seed has the same
 
 # Singular values of the position table below this fraction of the largest count as zero. Those
 # used of a random table are far above it and those of sin-cos tables drop below it after the 17th;
@@ -102,7 +106,7 @@ def impulse_query_key(
     order: Order = "released",
     amplitude: float = 1000.0,
     noise: float = 1.8,
-    norm: float = 7.0,
+    norm: float | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Query and key kernels whose attention map at initialization is an impulse in every head.
 
@@ -124,14 +128,20 @@ def impulse_query_key(
         num_kv_heads: G, a divisor of H; H unless given. With G < H each group has one offset and
             its query heads start equal, since one key can't give several maps at rank K.
         kernel_size: side of the filters, odd.
-        order: which filter each head (group) gets: an impulse at the offsets of `offsets`
-            ("released"), or a random positive filter of sum one ("positive"): entries u / Σ u, u
-            uniform, where M = amplitude · entry. The paper calls that inefficient. On 14×14 tokens
-            and K = 64 a row of the map is at a total variation distance of .77 from its filter,
-            where it is .15 for an impulse.
+        order: which filter each head (group) gets. "released": an impulse at the offsets of
+            `offsets`, the same in every layer. "random": an impulse at offsets in random order,
+            none of which repeats before all have occurred, as the paper's text has them.
+            "scattered": the control of "released", whose heads attend to one token, too, but not to
+            a neighbor: a permutation of the tokens follows the shift, a random one for each head
+            that is the same in every layer and for every key. "positive": a random positive filter
+            of sum one, entries u / Σ u, u uniform, where M = amplitude · entry. The paper calls
+            that inefficient. On 14×14 tokens and K = 64 a row of the map is at a total variation
+            distance of .77 from its filter, where it is .15 for an impulse.
         amplitude: the logits at the impulse.
         noise: standard deviation of the other logits, normal and truncated at ±3⅓ of it.
-        norm: Frobenius norm of each head's query and of its key.
+        norm: Frobenius norm of each head's query and of its key; 7 √(K / 64) unless given. Logits
+            of random tokens have the standard deviation norm² / K, and the released 7 is of heads
+            of 64: at K = 16 it would make rows attend to 5 of 64 tokens.
 
     Returns:
         query [D, H, K] and key [D, G, K], float32.
@@ -165,12 +175,19 @@ def impulse_query_key(
         position.shape[1], num_heads, head_dim, num_kv_heads
     )
     amplitude = number("amplitude", amplitude, POSITIVE)
-    noise, norm = number("noise", noise, POSITIVE), number("norm", norm, POSITIVE)
+    noise = number("noise", noise, POSITIVE)
+    norm = (
+        _NORM * math.sqrt(head_dim / _NORM_OF) if norm is None else number("norm", norm, POSITIVE)
+    )
     check_room((4, groups, count, count))  # the noise, the impulses, and both together in float64
     key_offsets, key_noise, key_fill = jax.random.split(key, 3)
     targets: Array
-    if order == "released":
+    if order in ("released", "scattered"):
         targets = impulse_matrices(grid, offsets(kernel_size, groups))
+        targets = _scattered(targets) if order == "scattered" else targets
+    elif order == "random":
+        shifts = _host(random_offsets(key_offsets, kernel_size, groups))
+        targets = impulse_matrices(grid, shifts)
     elif order == "positive":
         targets = _positive_matrices(key_offsets, grid, kernel_size, groups)
     else:
@@ -183,6 +200,16 @@ def impulse_query_key(
     padded = pad_columns(key_fill, norm * left_GxDxR, norm * right_GxDxR, head_dim)
     query_DxGxK, key_DxGxK = (jnp.asarray(kernel.swapaxes(0, 1), jnp.float32) for kernel in padded)
     return jnp.repeat(query_DxGxK, num_heads // groups, axis=1), key_DxGxK
+
+
+def _scattered(targets: Array) -> Array:
+    """Maps [H, N, N] whose columns are permuted, each head's by a fixed random order of its own."""
+    count = targets.shape[-1]
+    numbers = (
+        np.random.Philox(key=[_SCATTER, head]).random_raw(count) for head in range(len(targets))
+    )
+    orders = np.stack([np.argsort(raw, kind="stable") for raw in numbers])
+    return np.take_along_axis(targets, orders[:, None], axis=-1)
 
 
 def _positive_matrices(key: jax.Array, grid: tuple[int, int], kernel_size: int, num: int) -> Array:

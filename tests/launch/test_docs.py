@@ -35,10 +35,12 @@ def lines() -> list[dict]:
 
 @pytest.fixture(scope="module")
 def scores(lines) -> dict[str, list[dict[int, float]]]:
-    """Scores by seed of every arm, by what may be compared; seeds from 100 on choose rates."""
+    """Scores by seed of every arm, by what may be compared; trials, which choose rates, have seeds
+    from 100 on or are tested on images that were held out."""
     arms: dict[tuple, dict[int, float]] = defaultdict(dict)
     for line in lines:
-        if line["seed"] < 100 or line["rate"] is None:
+        trial = line["seed"] >= 100 or "data.held_out" in line["recipe"]
+        if line["rate"] is None or not trial:
             key = line["table"], line["row"], line["small"], line["arm"], line["rate"]
             arms[key].setdefault(line["seed"], line["value"])
     found = defaultdict(list)

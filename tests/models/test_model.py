@@ -75,7 +75,7 @@ def test_a_users_text_model_returns_logits(tmp_path):
     comparison = quiet(config)
     comparison.train(tmp_path / "run")
     result = evaluations(Run.of(tmp_path / "run", "run", 0))[-1]
-    program, data = comparison.arms["run"].program, comparison.arms["run"].on_device
+    program, data = comparison.arms["run"].program, comparison.arms["run"].on_device()
     state = comparison.restored(Run.of(tmp_path / "run", "run", 0))
     tokens = np.asarray(data.tests[""][0])
     logits = program.task.model.module.apply(state.variables, tokens[None, :-1])

@@ -94,21 +94,41 @@ def test_fields_reach_the_weights():
     context = Context(position=position, grid=(4, 4))
     base = Impulse()(KEY, block, context)
     changes = ("amplitude", "noise", "norm", "kernel_size", "order")
-    for name, value in zip(changes, (10.0, 20.0, 2.0, 1, "positive"), strict=True):
+    for name, value in zip(changes, (10.0, 20.0, 9.0, 1, "positive"), strict=True):
         new = Impulse(**{name: value})(KEY, block, context)
         assert np.abs(new["query"] - base["query"]).max() > 0.01, name
         np.testing.assert_array_equal(new["value"], base["value"])
     assert Impulse().writes(frozenset(block)) == {"query", "key", "value", "out"}
+    frame = Impulse(amplitude=None)
+    assert frame.writes(frozenset(block)) == {"value", "out"}
+    for role, array in frame(KEY, block, context).items():
+        np.testing.assert_array_equal(array, base[role])
     only_query_key = Impulse(alpha_vo=None, beta_vo=None, zero_bias=True)
     assert only_query_key.writes(frozenset(block)) == {"query", "key", "query_bias"}
     assert Impulse(position_scale=1.0).writes(frozenset({"position"})) == frozenset()
     assert Impulse().writes(frozenset({"position", "mlp_in"})) == {"position"}
 
 
+def test_the_norm_belongs_to_the_width_of_heads():
+    """Logits of random tokens have the spread that they have at the released heads of 64."""
+    spreads = {}
+    for width, norm in ((96, 7 / 2**0.5), (192, 7), (48, 3.5)):
+        block = ones(kernels(width, 3, 3, width // 3))
+        position = 0.02 * jax.random.normal(jax.random.key(1), (64, width))
+        context = Context(position=position, grid=(8, 8))
+        drawn, given = (scheme(KEY, block, context) for scheme in (Impulse(), Impulse(norm=norm)))
+        for role in ("query", "key"):
+            np.testing.assert_array_equal(drawn[role], given[role])
+        tokens = np.random.default_rng(0).normal(size=(500, width))
+        query, key = (np.einsum("nd,dhk->hnk", tokens, drawn[role]) for role in ("query", "key"))
+        spreads[width] = (query @ key.swapaxes(1, 2)).std() / (width / 3) ** 0.5
+    np.testing.assert_allclose([*spreads.values()], spreads[192], rtol=0.1)
+
+
 D, RELEASED_HEADS = 20, 4
 FAMILIES = {
     "mimetic": Mimetic.port(),
-    "impulse": Impulse(),
+    "impulse": Impulse(norm=7.0),  # whatever the width of heads
     "impulse3_2_1": Impulse(position_scale=3.0, norm=2.0),
 }
 

@@ -112,7 +112,7 @@ def test_arms_of_other_batches_share_the_images_on_the_devices():
     config.arms = {"small": {"batch": 8}, "large": {"batch": 16}}
     arms = comparison(config, data=arrays(), model=LinenViT(2, 8, 1)).arms
     assert arms["small"].program is not arms["large"].program
-    assert arms["small"].on_device is arms["large"].on_device
+    assert arms["small"].on_device() is arms["large"].on_device()
 
 
 def test_arms_of_equally_large_data_in_two_folders_have_each_its_own(text, words, tmp_path):
@@ -125,7 +125,7 @@ def test_arms_of_equally_large_data_in_two_folders_have_each_its_own(text, words
     both.load_data()
     one, other = both.arms.values()
     assert one.program is other.program
-    assert (one.on_device.train != other.on_device.train).any()
+    assert (one.on_device().train != other.on_device().train).any()
 
 
 def test_the_callers_config_stays_as_it_is():

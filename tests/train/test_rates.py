@@ -56,6 +56,40 @@ def test_an_arm_trains_at_the_best_of_the_rates_it_tried(config, tmp_path):
     assert [folder for _, folder in quiet(config).stages(tmp_path)] == [tmp_path]
 
 
+def test_seeds_train_on_images_of_their_own(config):
+    """And learning rates are chosen on others, by a seed with its own, too."""
+    config.update(seeds=(0, 1), together=1, rates=())
+    config.data.per_seed = 100
+    comparison = quiet(config)
+    source = comparison.arms["default"].source
+    own = {seed: source.of_seed(seed) for seed in (0, 1, 2)}
+    assert {data.sizes for data in own.values()} == {(100, 360)}
+    assert comparison.info.num_train == 100
+    images = {seed: {image.tobytes() for image in data.train_images} for seed, data in own.items()}
+    assert not images[0] & images[1] | images[0] & images[2]
+    for seed in (0, 1, 0):
+        placed = comparison.arms["fast"].on_device(seed)
+        np.testing.assert_array_equal(placed.train[0], own[seed].train_images)
+    assert rates.ladder(config).trials == (2,)
+    trial = quiet(rates.trial(config, {1e-2: ["default"]}, (2,)))
+    chosen = next(iter(trial.arms.values())).source.of_seed(2)
+    np.testing.assert_array_equal(chosen.train_images, own[2].train_images)
+    assert len(chosen.test_images) == pytest.approx(0.2 * 1437, abs=5)
+    assert not {image.tobytes() for image in chosen.test_images} & set().union(*images.values())
+    for changes, words in (
+        (
+            {"seeds": (0, 11)},
+            "seed 11 has no 100 images of its own: 1,437 images, .* 11 such parts",
+        ),
+        ({"together": 2}, "together 2 is for runs on the same images, and data.per_seed 100"),
+        ({"data.subset": 0.5}, "data.per_seed 100 and data.subset 0.5 both choose what is trained"),
+    ):
+        wrong = config.copy_and_resolve_references()
+        wrong.update_from_flattened_dict(changes)
+        with pytest.raises(InputError, match=words):
+            quiet(wrong)
+
+
 def test_a_ladder_is_traced_once_and_trains_as_a_program_of_one_rate(text, tmp_path):
     """Three trials or more, and what is compared, also after a kill."""
     config, traces = text(rates=(1e-3, 1e-2), steps=8, **{"eval.every": 0}), []

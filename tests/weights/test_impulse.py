@@ -90,6 +90,48 @@ def test_maps_of_positive_filters_are_far_from_them():
     assert 0.7 < distance < 0.85
 
 
+def test_random_offsets_of_the_papers_text():
+    """Each head attends to a neighbor that the key draws, none to that of another."""
+    grid, position = (6, 6), table(36, 128)
+    drawn = []
+    for seed in range(3):
+        query, key = impulse_query_key(jax.random.key(seed), position, grid, 4, order="random")
+        maps = attention_maps(query, key, impulse._layer_norm(position))
+        targets = impulse_matrices(grid, offsets(3, 9))
+        masses = [[hit_and_mass(ours, target)[1] for target in targets] for ours in maps]
+        drawn.append(tuple(np.argmax(masses, axis=1)))
+        assert np.max(masses, axis=1).min() > 0.6
+        assert len(set(drawn[-1])) == 4
+    assert len(set(drawn)) == 3
+
+
+def test_scattered_impulses_differ_from_impulses_in_their_targets_alone():
+    """As many rows have a target, each another one; the target is another head's and no neighbor,
+    and the same for every key."""
+    grid, position = (8, 8), table(64, 96)
+    shifted = impulse_matrices(grid, offsets(3, 3))
+    targets = impulse._scattered(shifted)
+    np.testing.assert_array_equal(targets.sum(axis=2), shifted.sum(axis=2))
+    assert targets.sum(axis=1).max() == 1
+    rows = shifted.sum(axis=2) > 0
+    hits = (targets.argmax(axis=2) == shifted.argmax(axis=2))[rows]
+    shared = np.einsum("hnm,gnm->hg", targets, targets) / targets.sum(axis=(1, 2))
+    assert max(hits.mean(), shared[~np.eye(3, dtype=bool)].max()) < 0.1
+    maps, plain = (
+        attention_maps(
+            *impulse_query_key(jax.random.key(seed), position, grid, 3, order=order),
+            impulse._layer_norm(position),
+        )
+        for seed, order in ((5, "scattered"), (7, "released"))
+    )
+    found = [hit_and_mass(*pair) for pair in zip(maps, targets, strict=True)]
+    released = [hit_and_mass(*pair) for pair in zip(plain, shifted, strict=True)]
+    assert np.min(found, axis=0)[0] > 0.95
+    np.testing.assert_allclose(np.mean(found, axis=0), np.mean(released, axis=0), atol=0.08)
+    tokens = [np.exp(scipy.special.entr(ours).sum(axis=-1)).mean() for ours in (maps, plain)]
+    assert tokens[0] == pytest.approx(tokens[1], rel=0.2)  # from positions alone
+
+
 def test_only_the_ratio_of_amplitude_to_noise_matters():
     position = table(16, 32)
     released = impulse_query_key(KEY, position, (4, 4), 4)
@@ -153,7 +195,7 @@ def test_a_traced_table_without_directions_gives_a_query_of_zero():
     position = jnp.ones((16, 8))
     query, key = jax.jit(lambda p: impulse_query_key(KEY, p, (4, 4), 2))(position)
     np.testing.assert_array_equal(query, 0)
-    np.testing.assert_allclose(np.linalg.norm(key, axis=(0, 2)), 7, rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(key, axis=(0, 2)), 7 * (4 / 64) ** 0.5, rtol=1e-5)
 
 
 def test_grids_smaller_than_the_filter_stay_finite():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Self, final
 
 import jax
@@ -17,6 +17,9 @@ from mimetic_jax.data.files.sources import ImageSource, Subset, contents
 Split = tuple[np.ndarray, np.ndarray]  # images uint8 [N, h, w, C], labels int32 [N]
 
 _PER_COUNT = 128  # images at a time: bincount makes them eight times as large
+
+HELD_OUT = 0.2
+"""The share of each class of the training images on which learning rates are chosen."""
 
 _SEED, _SUBSET = 0, 2  # a key of the parts alone: no run's seed changes them
 
@@ -90,6 +93,17 @@ class _Parts:
         labels = self.labels()
         tested = balanced(labels, share)
         return self.chosen(np.setdiff1d(np.arange(len(labels)), tested), tested)
+
+    def of_seed(self, seed: int, count: int, held_out: float = 0.0) -> Self:
+        """The data set with `count` training images of a seed's own, balanced over the classes.
+
+        Seeds share none, and a share of each class is in no part: `held_out` or `HELD_OUT`. With
+        `held_out` these are tested on, for choosing.
+        """
+        labels = self.labels()
+        aside = held_out or HELD_OUT
+        own = part_of_seed(labels, seed, count, aside)
+        return self.chosen(own, balanced(labels, aside) if held_out else None)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -270,11 +284,54 @@ def balanced(labels: np.ndarray, fraction: float) -> np.ndarray:
 
     A fraction in (0, 1] of each class is kept, rounded, at least one example.
     """
-    kept = []
+    kept = [members[: _share(fraction, len(members))] for members in _shuffled(labels)]
+    return np.sort(np.concatenate(kept)) if kept else np.zeros(0, np.int64)
+
+
+def part_of_seed(labels: np.ndarray, seed: int, count: int, aside: float) -> np.ndarray:
+    """Indices of `count` images of a seed's own, as many of each class as its share of all.
+
+    They follow on `balanced(labels, aside)`, seed by seed in the same order.
+
+    >>> labels = np.tile(np.arange(2), 10)
+    >>> [part_of_seed(labels, seed, 4, 0.2).tolist() for seed in (0, 1)]
+    [[1, 4, 9, 18], [2, 6, 13, 19]]
+
+    Raises:
+        InputError: there are not so many parts.
+    """
+    check_parts(len(labels), [seed], count, aside)
+    own = []
+    for members in _shuffled(labels):
+        each = _share(count / len(labels), len(members))
+        first = _share(aside, len(members)) + seed * each
+        own.append(members[first : first + each])
+        if len(own[-1]) < each:
+            raise InputError(
+                f"seed {seed} has no {count:,} images of its own: a class of {len(members)} images "
+                f"gives each seed {each}, and {aside:g} of it to choose learning rates on"
+            )
+    return np.sort(np.concatenate(own))
+
+
+def check_parts(images: int, seeds: Iterable[int], count: int, aside: float) -> None:
+    """Raise InputError unless each seed has `count` training images of its own, none held out."""
+    parts = int((images - round(aside * images)) / count)
+    if (last := max(seeds)) >= parts:
+        raise InputError(
+            f"seed {last} has no {count:,} images of its own: {images:,} images, of which "
+            f"{aside:g} are held out, are {parts} such parts"
+            + (f", of the seeds 0 to {parts - 1}" if parts else "")
+        )
+
+
+def _shuffled(labels: np.ndarray) -> Iterator[np.ndarray]:
+    """The indices of each class, in a random order that is the same for every run."""
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
-        count = max(1, round(fraction * len(members)))
         numbers = np.random.Philox(key=[_SEED, _SUBSET], counter=[0, int(label), 0, 0])
-        shuffled = members[np.argsort(numbers.random_raw(len(members)), kind="stable")]
-        kept.append(shuffled[:count])
-    return np.sort(np.concatenate(kept)) if kept else np.zeros(0, np.int64)
+        yield members[np.argsort(numbers.random_raw(len(members)), kind="stable")]
+
+
+def _share(fraction: float, members: int) -> int:
+    return max(1, round(fraction * members))

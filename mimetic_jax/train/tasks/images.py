@@ -83,11 +83,9 @@ class ImageTask(Task):
             if (count := len(config.data[name])) not in (0, info.image_shape[-1]):
                 channels = info.image_shape[-1]
                 raise InputError(f"data.{name} has {count} numbers for {channels} channels")
-        num_train = round(config.data.subset * info.num_train)
-        tested = round(config.data.held_out * num_train)
-        sizes = num_train - tested, tested or info.num_test
+        sizes = _sizes(config, info)
         if dataset is not None:  # of which the published numbers may not be true
-            sizes = dataset.sizes
+            sizes = cls.of_seed(config, dataset, config.seeds[0]).sizes
         return dataclasses.replace(
             info,
             mean=tuple(config.data.mean) or info.mean,
@@ -101,9 +99,20 @@ class ImageTask(Task):
     def load(cls, config: ConfigDict, given: Any = None) -> Any:
         """The data set of a configuration, resident or streamed; or an `ImageDataset` given.
 
-        With `data.held_out` the test images are a part of the training images.
+        With `data.held_out` the test images are a part of the training images; with
+        `data.per_seed` it is the whole set, of which `of_seed` takes parts.
         """
-        return _loaded(config, given).part(config.data.subset).held_out(config.data.held_out)
+        whole = _loaded(config, given)
+        if config.data.per_seed:
+            return whole
+        return whole.part(config.data.subset).held_out(config.data.held_out)
+
+    @classmethod
+    def of_seed(cls, config: ConfigDict, dataset: Any, seed: int) -> Any:
+        """The data set, or a seed's own part of it."""
+        if config.data.per_seed:
+            return dataset.of_seed(seed, config.data.per_seed, config.data.held_out)
+        return dataset
 
     @classmethod
     def build(cls, config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh) -> tuple[Self, Feed]:
@@ -253,6 +262,23 @@ def _covariance(dataset: Any, task: ImageTask, patch: int) -> np.ndarray:
     most = max(256, min(10_000, _MOST_PIXELS // (height * width)))
     chosen = np.linspace(0, len(images) - 1, min(len(images), most)).astype(int)
     return patch_covariance(task.view(jnp.asarray(images[chosen])), patch)
+
+
+def _sizes(config: ConfigDict, info: datasets.DatasetInfo) -> tuple[int, int]:
+    """How many images a run trains on, and how many it is tested on."""
+    data = config.data
+    if data.per_seed:
+        if data.subset < 1:
+            raise InputError(
+                f"data.per_seed {data.per_seed} and data.subset {data.subset} both choose what is "
+                "trained on: give one"
+            )
+        aside = data.held_out or datasets.HELD_OUT
+        datasets.check_parts(info.num_train, config.seeds, data.per_seed, aside)
+        return data.per_seed, round(data.held_out * info.num_train) or info.num_test
+    num_train = round(data.subset * info.num_train)
+    tested = round(data.held_out * num_train)
+    return num_train - tested, tested or info.num_test
 
 
 def _loaded(config: ConfigDict, given: Any) -> Any:

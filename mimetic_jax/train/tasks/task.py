@@ -74,6 +74,11 @@ class Task:
         raise NotImplementedError
 
     @classmethod
+    def of_seed(cls, config: ConfigDict, dataset: Any, seed: int) -> Any:
+        """What a seed trains and tests on, of the data set that was loaded."""
+        return dataset
+
+    @classmethod
     def build(cls, config: ConfigDict, info: Any, mesh: Mesh) -> tuple[Self, Feed]:
         """The task and the feed that belong together."""
         raise NotImplementedError

@@ -10,7 +10,7 @@ import pytest
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import ImageDataset, load_dataset
-from mimetic_jax.data.sets.dataset import balanced
+from mimetic_jax.data.sets.dataset import balanced, part_of_seed
 from mimetic_jax.data.sets.table import describe, names
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(7), range(10, 80, 10)))
@@ -98,6 +98,29 @@ def test_parts_keep_the_fraction_of_every_class_and_are_nested():
         np.testing.assert_array_equal(indices, np.unique(indices))
         parts.append(set(indices.tolist()))
     assert all(smaller < larger for smaller, larger in itertools.pairwise(parts))
+
+
+def test_seeds_have_images_of_their_own():
+    """Balanced parts that share nothing, and no image that another seed chooses its rate on."""
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(5), 100)).astype(np.int32)
+    count, held_out = 50, balanced(labels, 0.2)
+    parts = [part_of_seed(labels, seed, count, 0.2) for seed in range(8)]
+    together = np.concatenate([held_out, *parts])
+    np.testing.assert_array_equal(np.sort(together), np.arange(500))
+    for part in parts:
+        np.testing.assert_array_equal(np.bincount(labels[part]), 10)
+    words = (
+        "seed 8 has no 50 images of its own: 500 images, .*, are 8 such parts, of the seeds 0 to"
+    )
+    with pytest.raises(InputError, match=words):
+        part_of_seed(labels, 8, count, 0.2)
+    images = np.arange(500, dtype=np.int32).view(np.uint8).reshape(500, 2, 2, 1)
+    whole = ImageDataset("mine", images, labels, images[:7], labels[:7], 5)
+    own, trial = whole.of_seed(3, count), whole.of_seed(3, count, 0.2)
+    np.testing.assert_array_equal(own.train_images, images[parts[3]])
+    np.testing.assert_array_equal(own.test_images, whole.test_images)
+    np.testing.assert_array_equal(trial.train_images, own.train_images)
+    np.testing.assert_array_equal(trial.test_images, images[held_out])
 
 
 def test_held_out_images_are_those_left_out_of_training():

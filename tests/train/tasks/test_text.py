@@ -28,7 +28,7 @@ def test_evaluation_is_the_protocol_in_numpy(text):
     """Windows 8 tokens apart; each target counts in the first window that reaches it."""
     comparison = quiet(text())
     comparison.load_data()
-    program, data = comparison.arms["run"].program, comparison.arms["run"].on_device
+    program, data = comparison.arms["run"].program, comparison.arms["run"].on_device()
     variables = program.initial_state(0, ()).variables
     params = variables["params"]
     sums = program.feed.test(program.task.sums, variables, data)
@@ -70,7 +70,7 @@ def test_byte_pairs_are_scored_by_the_bytes_that_they_stand_for(text, tmp_path, 
 def test_a_sample_is_whole_windows(text):
     comparison = quiet(text())
     comparison.load_data()
-    program, data = comparison.arms["run"].program, comparison.arms["run"].on_device
+    program, data = comparison.arms["run"].program, comparison.arms["run"].on_device()
     tokens = np.asarray(data.tests[""][0])
     for wanted, count in ((1, 1), (3, 3), (99, len(tokens) // 12)):
         sample = program.feed.sample(data, wanted)
