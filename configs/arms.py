@@ -67,7 +67,7 @@ def controlled(name: str, *schemes: Scheme) -> Arms:
 
 _WITHOUT_STRUCTURE = (
     *(s.SinCos, s.ConstantBias, s.ZeroOut),
-    *(s.TFixup, s.NormMatched, s.Permuted, s.Shuffled, s.Unigram),
+    *(s.TFixup, s.NormMatched, s.Permuted, s.Unigram),
 )
 """Schemes that stay in a control: positions, biases, zeros, and kernels of independent entries."""
 
@@ -113,7 +113,6 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
         "norm_matched_mimetic": noise((positions, mimetic)),
         "mimetic": (positions, mimetic),
         "mimetic_learned": (mimetic,),
-        "shuffled": (positions, s.Shuffled(mimetic)),
         "query_key": (positions, query_key),
         "value_out": (positions, value_out),
         "positive": (positions, Mimetic(beta_vo=0.4)),

@@ -39,8 +39,7 @@ RARE = (
     *(schemes.ConvFilters("impulse"), schemes.ConvMimetic(), schemes.Cooccurrence()),
     *(schemes.CorrelatedMLP(-0.5), schemes.ImpulseBias(), schemes.ImpulseMixing()),
     *(schemes.Layers(Mimetic(), 0.0, 1.0), Mimetic(alpha_qk=0.0, beta_vo=0.0)),
-    *(schemes.Shuffled(schemes.TFixup()), schemes.Unigram()),
-    *(schemes.Whitened(), schemes.ZeroOut(), schemes.ZeroOut(mlp=True)),
+    *(schemes.Unigram(), schemes.Whitened(), schemes.ZeroOut(), schemes.ZeroOut(mlp=True)),
 )
 EVERY = [*TYPICAL, *RARE]
 OTHERS = {
@@ -132,7 +131,6 @@ WRITES = [
     (schemes.Cooccurrence(std=1.0), "position", ""),
     (schemes.Unigram(), "embedding unembedding_bias", "unembedding_bias"),
     (schemes.NormMatched(Mimetic()), "query key position", "query key"),
-    (schemes.Shuffled(Mimetic()), "query key position", "query key"),
 ]
 
 
