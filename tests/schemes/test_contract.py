@@ -121,6 +121,11 @@ WRITES = [
     (schemes.TFixup(), f"{DENSE} value_bias", f"{DENSE} value_bias"),
     (schemes.ZeroOut(), f"{DENSE} out_bias", "out out_bias"),
     (schemes.ZeroOut(mlp=True), f"{DENSE} out_bias", "out out_bias mlp_out"),
+    (
+        schemes.ZeroOut(mlp=True, attention=False),
+        f"{DENSE} out_bias token_out",
+        "mlp_out token_out",
+    ),
     (schemes.ImpulseBias(), "query key relative_bias", "relative_bias"),
     (schemes.ImpulseMixing(), "token_in token_in_bias token_out", "token_in token_out"),
     (schemes.MeanShift(), "mlp_in mlp_in_bias mlp_out", "mlp_in"),
