@@ -190,8 +190,9 @@ def _parse(argv: Sequence[str]) -> list[str]:
     if not {"--help", "-help", "-h"}.isdisjoint(argv):
         print(f"{sys.modules['__main__'].__doc__}\n{usage()}")
         sys.exit(0)
-    others, set_fields = shipped.separated(argv)
     try:
+        words = flags.FLAGS.read_flags_from_files(argv)  # fields may be in a --flagfile, too
+        others, set_fields = shipped.separated([*map(shipped.in_full, words)])
         return [*flags.FLAGS(others), *set_fields]
     except flags.Error as error:
         raise InputError(innermost(error)) from error
@@ -221,7 +222,6 @@ def _check_config(config: Any) -> None:
 def run() -> None:
     """Run `main` with the flags of this process; bad input ends in one line, not in a traceback."""
     sys.unraisablehook = _unraisable
-    sys.argv = [*map(shipped.in_full, sys.argv)]
     with reported(_leave):
         app.run(main, flags_parser=_parse)
 

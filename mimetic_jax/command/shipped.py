@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.machinery
 import importlib.util
 import inspect
 import pathlib
@@ -69,9 +70,6 @@ def module_of(file: pathlib.Path) -> ModuleType:
     """The module of a config file, which can import the shared parts as `configs.default`."""
     if not file.is_file():
         raise InputError(f"there is no config file {str(file)!r}")
-    root = str(folder().parent)
-    if root not in sys.path:
-        sys.path.insert(0, root)
     spec = importlib.util.spec_from_file_location(str(file), file)
     assert spec is not None
     assert spec.loader is not None
@@ -92,12 +90,52 @@ def configuration(module: ModuleType, arguments: Mapping[str, Any]) -> ConfigDic
 @contextlib.contextmanager
 def _reading(module: ModuleType) -> Iterator[None]:
     try:
-        yield
+        with _shared_parts():
+            yield
     except InputError:
         raise
     except Exception as error:  # it is a program
         reason = f"{type(error).__name__}: {innermost(error)}"
         raise InputError(f"config file {module.__file__} can't be read ({reason})") from error
+
+
+_PARTS: dict[str, ModuleType] = {}
+"""The package `configs` and its modules, by name, where a program has another of that name."""
+
+
+@contextlib.contextmanager
+def _shared_parts() -> Iterator[None]:
+    """`configs` is this package's, whatever the path or the program has under that common name.
+
+    What the program has comes back afterwards. Other folders of that name on the path, without the
+    code of their `__init__`, come after ours: a config file in one can import its neighbors.
+    """
+    if str(folder()) in getattr(sys.modules.get("configs"), "__path__", ()):
+        yield  # by a file that reads another, or imported from a checkout
+        return
+    theirs = _taken_out()
+    sys.modules.update(_PARTS or {"configs": _package()})
+    try:
+        yield
+    finally:
+        _PARTS.update(_taken_out())
+        sys.modules.update(theirs)
+
+
+def _package() -> ModuleType:
+    spec = importlib.machinery.ModuleSpec("configs", None, is_package=True)
+    others = (pathlib.Path(entry) / "configs" for entry in sys.path)
+    spec.submodule_search_locations = [
+        str(folder()),
+        *map(str, filter(pathlib.Path.is_dir, others)),
+    ]
+    return importlib.util.module_from_spec(spec)
+
+
+def _taken_out() -> dict[str, ModuleType]:
+    """Modules of `configs`, which nobody finds any more."""
+    names = [name for name in sys.modules if name.partition(".")[0] == "configs"]
+    return {name: sys.modules.pop(name) for name in names}
 
 
 def arguments_of(module: ModuleType) -> dict[str, Any]:

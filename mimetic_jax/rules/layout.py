@@ -110,7 +110,7 @@ class Layout:
                 sizes |= {name: known[name] for name in names if name in known}
             left = [name for name in names if name not in sizes]
             if left == ["u", "v", "c"]:
-                sizes |= _square(path, size)
+                sizes |= _square(size)
                 left = []
             if len(left) > 1:
                 raise InputError(f"{path} stores its heads flattened: give num_heads")
@@ -200,9 +200,10 @@ def own_rules() -> str:
     return "give rules=(Rule(path, role, layout), …) for this tree"
 
 
-def _square(path: str, size: int) -> dict[str, int]:
-    """The rows, columns and channels of square patches with so many numbers."""
-    for channels in (3, 1, 2):  # 4 would be 1 of twice the side
+def _square(size: int) -> dict[str, int]:
+    """The rows, columns and channels of square patches with so many numbers: of 3 channels if they
+    can be, else of as few as they can have."""
+    for channels in (3, *range(1, size + 1)):
         if size % channels == 0 and (side := math.isqrt(size // channels)) ** 2 * channels == size:
-            return {"u": side, "v": side, "c": channels}
-    raise InputError(f"{path} has {size} inputs, which are not those of a square patch")
+            break
+    return {"u": side, "v": side, "c": channels}

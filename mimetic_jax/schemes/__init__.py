@@ -20,7 +20,7 @@ from mimetic_jax.schemes.mlp import ConstantBias, CorrelatedMLP, MeanShift
 from mimetic_jax.schemes.position import SinCos
 from mimetic_jax.schemes.positional import PositionalHeads
 from mimetic_jax.schemes.stored import from_dict, load, save, to_dict
-from mimetic_jax.schemes.wrappers import Layers, NormMatched, Permuted, Shuffled
+from mimetic_jax.schemes.wrappers import Layers, NormMatched, Permuted
 
 __all__ = [
     "Block",
@@ -42,7 +42,6 @@ __all__ = [
     "Permuted",
     "PositionalHeads",
     "Scheme",
-    "Shuffled",
     "SinCos",
     "TFixup",
     "Unigram",

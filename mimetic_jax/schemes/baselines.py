@@ -85,8 +85,8 @@ class ZeroOut(_Kernels):
     """Zero last kernels of residual branches, which start as the identity; other kernels stay.
 
     Attributes:
-        mlp: whether the last kernels of MLPs, over channels and over tokens, are zero as well as
-            those of attention.
+        mlp: whether the last kernels of MLPs, over channels and over tokens, are zero.
+        attention: whether those of attention are.
 
     Example:
         >>> sorted(ZeroOut(mlp=True).writes(frozenset({"query", "out", "mlp_in", "mlp_out"})))
@@ -98,6 +98,11 @@ class ZeroOut(_Kernels):
 
     gated: ClassVar[bool] = True
     mlp: bool = False
+    attention: bool = True
+
+    def validate(self) -> None:
+        if not (self.mlp or self.attention):
+            raise InputError("ZeroOut(mlp=False, attention=False) would write nothing")
 
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         if self.mlp and written.isdisjoint(_LAST_OF_MLPS):
@@ -108,7 +113,8 @@ class ZeroOut(_Kernels):
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         mlps = roles & _LAST_OF_MLPS if self.mlp else frozenset()
-        return (attention_kernels(roles) & {"out"}) | mlps
+        attention = attention_kernels(roles) & {"out"} if self.attention else frozenset()
+        return attention | mlps
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return jnp.zeros(shape)

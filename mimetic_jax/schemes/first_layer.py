@@ -203,7 +203,11 @@ class Whitened(Scheme):
         elif pixels[0] == pixels[1]:
             covariance = weights.natural_covariance(pixels[0], channels)
         else:
-            raise InputError(f"patches of {pixels} pixels are not squares: give a covariance")
+            raise InputError(
+                "the built-in spectrum of natural images has square patches; got "
+                f"{pixels[0]} x {pixels[1]} pixels. Pass "
+                "covariance=weights.patch_covariance(images, patch)."
+            )
         if len(covariance) != math.prod(pixels) * channels:
             raise InputError(
                 f"a covariance of {len(covariance)} numbers, but patches of "

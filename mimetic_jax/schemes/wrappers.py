@@ -63,31 +63,7 @@ class _Wrapper(Scheme):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Control(_Wrapper):
-    """Base of controls: every array that `like` writes is drawn anew, matching one property."""
-
-    # The draw must be independent of the one that it matches, and of the other control's.
-    _stream: ClassVar[int]
-
-    def _like(self, key: jax.Array, target: jax.Array) -> jax.Array:
-        raise NotImplementedError
-
-    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        stream = jax.random.fold_in(key, self._stream)
-        if type(self).__name__ in self.like.controls:
-            return self.like.controlled(type(self).__name__, stream, block, context)
-        target = self.like(key, block, context)
-        return {
-            # A norm's gain has no structure, and with other signs it would be another model's.
-            role: array
-            if role.endswith("_gain")
-            else self._like(jax.random.fold_in(stream, zlib.crc32(role.encode())), array)
-            for role, array in target.items()
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class NormMatched(_Control):
+class NormMatched(_Wrapper):
     """The control: independent normal noise with the Frobenius norm that `like` gives each kernel.
 
     Attributes:
@@ -107,30 +83,18 @@ class NormMatched(_Control):
         True
     """
 
-    _stream: ClassVar[int] = 1
-
-    def _like(self, key: jax.Array, target: jax.Array) -> jax.Array:
-        return weights.norm_matched(key, target)
-
-
-@dataclasses.dataclass(frozen=True)
-class Shuffled(_Control):
-    """The stricter control: the entries that `like` gives each kernel, in random order.
-
-    Norm, mean and distribution of the entries are those of `like`; its structure is gone. The
-    entries of all heads of a kernel are permuted together. Biases, if `like` writes them, are
-    permuted too: zeros stay zeros.
-
-    A permutation keeps the mean, so this is not a control for the constant form of `MeanShift`.
-
-    Attributes:
-        like: the scheme whose entries are permuted.
-    """
-
-    _stream: ClassVar[int] = 2
-
-    def _like(self, key: jax.Array, target: jax.Array) -> jax.Array:
-        return jax.random.permutation(key, target.ravel()).reshape(target.shape)
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        # Noise must be independent of the draw whose norms it has, and of its permutation.
+        stream = jax.random.fold_in(key, 1)
+        if "NormMatched" in self.like.controls:
+            return self.like.controlled("NormMatched", stream, block, context)
+        return {
+            # A norm's gain has no structure, and with other signs it would be another model's.
+            role: array
+            if role.endswith("_gain")
+            else weights.norm_matched(jax.random.fold_in(stream, zlib.crc32(role.encode())), array)
+            for role, array in self.like(key, block, context).items()
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +130,7 @@ class Permuted(_Wrapper):
             name = type(self.like).__name__
             raise InputError(
                 f"Permuted({name}) would be {name} itself, which writes none of "
-                f"{', '.join(_CHANNELS)}: take NormMatched or Shuffled as its control"
+                f"{', '.join(_CHANNELS)}: use NormMatched as its control"
             )
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:

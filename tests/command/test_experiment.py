@@ -57,6 +57,18 @@ def loaded(*words):
     return experiment._configuration(experiment._CONFIG.value, fields)
 
 
+def test_flags_and_fields_are_read_from_files(tmp_path):
+    """Where a file is named, so that what follows counts; files may name others."""
+    (tmp_path / "inner").write_text("# comments\n--config.seeds=0-3\n--rates=1e-3\n")
+    path = tmp_path / "flags"
+    path.write_text(f"--config.batch=16\n--flagfile={tmp_path / 'inner'}\n--workdir=here\n")
+    config = loaded("--config.batch=8", f"--flagfile={path}", "--config.seeds=5")
+    assert (config.batch, config.seeds, config.rates) == (16, (5,), (1e-3,))
+    assert experiment._WORKDIR.value == "here"
+    with pytest.raises(InputError, match="missing"):
+        loaded(f"--flagfile={tmp_path / 'missing'}")
+
+
 @pytest.mark.parametrize(
     ("words", "field", "value"),
     [

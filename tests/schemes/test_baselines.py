@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mimetic_jax import InputError
 from mimetic_jax.schemes import Block, Context, TFixup, Zero, ZeroOut
 from tests.schemes.blocks import kernels, ones
 
@@ -54,6 +55,11 @@ def test_tfixup_bounds(decoder, scale):
         bound = gain * (6 / fan) ** 0.5
         assert float(jnp.abs(new[role]).max()) == pytest.approx(bound, rel=0.01)
         assert float(new[role].std()) == pytest.approx(bound / 3**0.5, rel=0.03)
+
+
+def test_zeros_of_nothing_are_refused():
+    with pytest.raises(InputError, match="would write nothing"):
+        ZeroOut(attention=False)
 
 
 def test_kernels_do_not_depend_on_other_roles():

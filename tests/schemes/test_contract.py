@@ -39,8 +39,7 @@ RARE = (
     *(schemes.ConvFilters("impulse"), schemes.ConvMimetic(), schemes.Cooccurrence()),
     *(schemes.CorrelatedMLP(-0.5), schemes.ImpulseBias(), schemes.ImpulseMixing()),
     *(schemes.Layers(Mimetic(), 0.0, 1.0), Mimetic(alpha_qk=0.0, beta_vo=0.0)),
-    *(schemes.Shuffled(schemes.TFixup()), schemes.Unigram()),
-    *(schemes.Whitened(), schemes.ZeroOut(), schemes.ZeroOut(mlp=True)),
+    *(schemes.Unigram(), schemes.Whitened(), schemes.ZeroOut(), schemes.ZeroOut(mlp=True)),
 )
 EVERY = [*TYPICAL, *RARE]
 OTHERS = {
@@ -122,6 +121,11 @@ WRITES = [
     (schemes.TFixup(), f"{DENSE} value_bias", f"{DENSE} value_bias"),
     (schemes.ZeroOut(), f"{DENSE} out_bias", "out out_bias"),
     (schemes.ZeroOut(mlp=True), f"{DENSE} out_bias", "out out_bias mlp_out"),
+    (
+        schemes.ZeroOut(mlp=True, attention=False),
+        f"{DENSE} out_bias token_out",
+        "mlp_out token_out",
+    ),
     (schemes.ImpulseBias(), "query key relative_bias", "relative_bias"),
     (schemes.ImpulseMixing(), "token_in token_in_bias token_out", "token_in token_out"),
     (schemes.MeanShift(), "mlp_in mlp_in_bias mlp_out", "mlp_in"),
@@ -132,7 +136,6 @@ WRITES = [
     (schemes.Cooccurrence(std=1.0), "position", ""),
     (schemes.Unigram(), "embedding unembedding_bias", "unembedding_bias"),
     (schemes.NormMatched(Mimetic()), "query key position", "query key"),
-    (schemes.Shuffled(Mimetic()), "query key position", "query key"),
 ]
 
 

@@ -175,3 +175,17 @@ def test_a_plan_says_that_an_embedding_is_too_small_for_its_rows_to_last():
     for params in (large, jax.eval_shape(lambda: PARAMS)):
         assert not plan(params, Cooccurrence(), **OPTIONS).notes
     jax.jit(lambda params: plan(params, Cooccurrence(), **OPTIONS) and 0)(PARAMS)
+
+
+@pytest.mark.parametrize("channels", [5, 13])
+def test_patches_of_many_channels(channels):
+    """Satellites and microscopes: their embedding is whitened by their covariance alone."""
+    images = np.random.default_rng(0).normal(size=(200, 8, 8, channels)).cumsum(axis=1)
+    covariance = weights.patch_covariance(images, 4)
+    model = ViT(num_classes=2, width=16, depth=1, heads=2, patch=4)
+    params = initial(model, jnp.zeros((1, 8, 8, channels)))
+    kernel = rewrite(KEY, params, Whitened(share=1), covariance=covariance)["patch_embed"]["kernel"]
+    values = np.linalg.eigvalsh(np.asarray(kernel, np.float64).T @ covariance @ kernel)
+    np.testing.assert_allclose(values, values.mean(), rtol=1e-2)
+    with pytest.raises(InputError, match=rf"1 or 3 channels; got {channels}. Pass covariance="):
+        rewrite(KEY, params, Whitened())

@@ -70,6 +70,28 @@ def test_sincos_leaves_class_tokens_zero(tokens):
     np.testing.assert_allclose((table[tokens:] ** 2).sum(axis=1), 4 * 8 / 2, rtol=1e-5)
 
 
+def test_sincos_draws_class_tokens_in_the_size_of_the_patches():
+    dim, tokens = 512, 2
+    block = Block.of({"position": jnp.ones((12 + tokens, dim))})
+    scheme = SinCos(scale=2.0, class_token=0.5)
+    table = np.asarray(scheme(KEY, block, Context(grid=(3, 4)))["position"])
+    size = np.sqrt(np.square(table).mean(axis=1))
+    np.testing.assert_allclose(size[:tokens], 0.5 * size[tokens:].mean(), rtol=0.1)
+    assert abs(np.corrcoef(table[:tokens])[0, 1]) < 0.2
+    rest = SinCos(scale=2.0)(KEY, block, Context(grid=(3, 4)))["position"][tokens:]
+    np.testing.assert_array_equal(table[tokens:], rest)
+    other = scheme(jax.random.key(1), block, Context(grid=(3, 4)))["position"]
+    assert not np.allclose(other[:tokens], table[:tokens])
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_sincos_finds_no_class_token(axes):
+    """In a table of patches alone, or of text."""
+    block = Block.of({"position": jnp.ones((12, 8))})
+    with pytest.raises(InputError, match=r"SinCos\(class_token=1\) finds no row .* a (line|grid)"):
+        SinCos(axes=axes, class_token=1.0)(KEY, block, Context(grid=(3, 4)))
+
+
 @dataclasses.dataclass(frozen=True)
 class OfTheUser(Scheme):
     """Defined outside the package, with every kind of field that can be stored."""

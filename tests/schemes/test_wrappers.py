@@ -18,7 +18,6 @@ from mimetic_jax.schemes import (
     Mimetic,
     NormMatched,
     Permuted,
-    Shuffled,
     SinCos,
 )
 from tests.products import query_key, value_out
@@ -57,20 +56,17 @@ def draw(scheme):
     ],
 )
 def test_controls_of_every_scheme(like):
-    """Matched norms, permuted entries, and nothing of the structure."""
-    target, matched, shuffled = (draw(s) for s in (like, NormMatched(like), Shuffled(like)))
-    assert target.keys() == matched.keys() == shuffled.keys()
+    """Matched norms, and nothing of the structure."""
+    target, matched = draw(like), draw(NormMatched(like))
+    assert target.keys() == matched.keys()
     for role, array in target.items():
         norm = np.linalg.norm(array)
         assert np.linalg.norm(matched[role]) == pytest.approx(norm, rel=1e-5)
-        np.testing.assert_array_equal(np.sort(shuffled[role].ravel()), np.sort(array.ravel()))
         if norm:
-            controls = np.stack([x.ravel() - x.mean() for x in (matched[role], shuffled[role])])
-            centered = array.ravel() - array.mean()
-            assert np.abs(np.corrcoef([*controls, centered])[np.triu_indices(3, 1)]).max() < 0.3
+            assert abs(np.corrcoef(matched[role].ravel(), array.ravel())[0, 1]) < 0.3
 
 
-@pytest.mark.parametrize("control", [NormMatched, Shuffled, Permuted])
+@pytest.mark.parametrize("control", [NormMatched, Permuted])
 def test_a_role_of_a_control_draws_the_same_whatever_else_is_written(control):
     whole = draw(control(Mimetic()))
     halves = Mimetic(alpha_vo=None, beta_vo=None), Mimetic(alpha_qk=None, beta_qk=None)
@@ -201,7 +197,7 @@ class OddLayers(schemes.Scheme):
     ("wrapper", "like"),
     [
         (NormMatched, OddLayers()),
-        (Shuffled, Layers(Mimetic(), 0.25, 0.5)),
+        (NormMatched, Layers(Mimetic(), 0.25, 0.5)),
         (Permuted, Layers(Mimetic(), 0.25, 0.5)),
     ],
 )
@@ -298,7 +294,7 @@ def test_what_is_no_range_of_depth(bounds, words):
         Layers(Mimetic(), *bounds)
 
 
-@pytest.mark.parametrize("wrapper", [NormMatched, Shuffled, Permuted, Layers])
+@pytest.mark.parametrize("wrapper", [NormMatched, Permuted, Layers])
 def test_what_is_not_one_scheme_is_refused(wrapper):
     with pytest.raises(
         InputError, match=f"{wrapper.__name__}.like must be an instance of Scheme; got"
