@@ -164,7 +164,7 @@ def own(**given):
         (own(model=local()), "Local can't be imported: define it at the top of a module"),
         (own(model=WithFunction(2, nn.relu)), "activation is .*, which no configuration can store"),
         (own(model=nnx.Dropout(0.5)), r"the class Dropout, or functools.partial\(Dropout, …\)"),
-        (own(model=3), "a model of type int is not a Linen module, a class of modules"),
+        (own(model=3), "a model of type int is not a Linen module or a class of modules"),
         (own(model=functools.partial(NNXViT, widht=3)), "unknown field .*did you mean 'width'"),
     ],
 )
