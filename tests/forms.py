@@ -1,19 +1,13 @@
-"""One vision transformer as a Linen class, an NNX class and two functions.
+"""One vision transformer as a Linen class and an NNX class.
 
 Names, shapes and arithmetic agree, and so do losses that start from the same weights.
 """
-
-from typing import Any
 
 import flax.linen as nn
 import jax
 from flax import nnx
 
-FORMS = {
-    "linen": "tests.forms:LinenViT",
-    "nnx": "tests.forms:NNXViT",
-    "functions": "tests.forms:vit_init+vit_apply",
-}
+FORMS = {"linen": "tests.forms:LinenViT", "nnx": "tests.forms:NNXViT"}
 
 
 class LinenViT(nn.Module):
@@ -92,25 +86,3 @@ class NNXBlock(nnx.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x + self.attention(self.norm1(x))
         return x + self.fc2(self.dropout(nnx.gelu(self.fc1(self.norm2(x)))))
-
-
-def vit_init(
-    key: jax.Array, images: jax.Array, num_classes: int, width: int = 32, depth: int = 2
-) -> Any:
-    return LinenViT(num_classes, width, depth).init(key, images)
-
-
-def vit_apply(
-    variables: Any,
-    images: jax.Array,
-    num_classes: int,
-    width: int = 32,
-    depth: int = 2,
-    dropout: float = 0.0,
-    *,
-    key: jax.Array | None,
-    train: bool,
-) -> Any:
-    model = LinenViT(num_classes, width, depth, dropout)
-    rngs = {"dropout": key} if train else {}
-    return model.apply(variables, images, train, rngs=rngs, mutable=["batch_stats"])

@@ -229,6 +229,9 @@ def test_the_module_of_the_page(tmp_path, monkeypatch):
     names["config"].batch = names["config"].eval.batch = 6
     # In the module, so that classes of the page have an import path.
     page = vars(importlib.import_module("mymodel"))
+    whole = page["MyViT"](num_classes=3)
+    names["my_init"] = lambda key, images, num_classes: whole.init(key, images)["params"]
+    names["my_apply"] = lambda params, images: whole.apply({"params": params}, images)
     page.update(names)
     for use in uses:
         exec(use, page)

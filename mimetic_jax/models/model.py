@@ -12,12 +12,18 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.models.bridge import MODES, in_mode, nnx_options
 from mimetic_jax.models.convmixer import ConvMixer
 from mimetic_jax.models.convnext import ConvNeXt
-from mimetic_jax.models.definition import REQUIRED, Definition, given, imported, nnx_bridge
+from mimetic_jax.models.definition import (
+    REQUIRED,
+    Definition,
+    imported,
+    nnx_bridge,
+    resolve_model,
+)
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.mixer import Mixer
-from mimetic_jax.models.networks import MODES, in_mode, nnx_options
 from mimetic_jax.models.swin import Swin
 from mimetic_jax.models.traits import Traits
 from mimetic_jax.models.vit import ViT
@@ -39,7 +45,7 @@ _PLAIN = (bool, int, float, str, tuple)
 
 
 def find_model(name: str) -> Definition:
-    """What a model is defined by: a key of `MODELS`, "package.module:Class" or "…:init+apply".
+    """Find what defines a model: a key of `MODELS`, or "package.module:Class".
 
     Raises:
         InputError: for an unknown name, a module that can't be imported, or something that is
@@ -53,14 +59,14 @@ def find_model(name: str) -> Definition:
         return imported(name)
     if name not in MODELS:
         raise unknown("model", name, [*MODELS, "package.module:Class"])
-    return Definition((MODELS[name],))
+    return Definition(MODELS[name])
 
 
 def model_fields(name: str) -> dict[str, Any]:
     """The fields of a model that a configuration may set, with their defaults.
 
-    These are the fields of a Linen module, or the arguments of an NNX module or of functions, whose
-    values are plain data; a dtype is given by its name. A field without a default is None, and the
+    These are the fields of a Linen module, or the arguments of an NNX module, whose values are
+    plain data; a dtype is given by its name. A field without a default is None, and the
     configuration must set it. Fields that the data or the trainer decide are left out:
     `num_classes`, `vocab`, and flags such as `deterministic`.
 
@@ -86,8 +92,8 @@ def fields_of(model: Any) -> dict[str, Any]:
     """The fields of a model as a configuration writes them, with its import path.
 
     Args:
-        model: as `definition.given` takes it; what the data decides (`num_classes`, `vocab`) is
-            left out.
+        model: as `definition.resolve_model` takes it; what the data decides (`num_classes`,
+            `vocab`) is left out.
 
     Raises:
         InputError: if it can't be imported by its name, or a field isn't plain data.
@@ -96,8 +102,8 @@ def fields_of(model: Any) -> dict[str, Any]:
         >>> fields_of(ViT(num_classes=10, width=48))["width"]
         48
     """
-    of, values = given(model)
-    name = next((key for key, known in MODELS.items() if (known,) == of.parts), of.path)
+    of, values = resolve_model(model)
+    name = next((key for key, known in MODELS.items() if known is of.module_class), of.path)
     if "<" in name or find_model(name) != of:
         raise InputError(f"{name} can't be imported: define it at the top of a module")
     plain = model_fields(name)

@@ -66,9 +66,8 @@ class Comparison:
         say: prints a line; by default to stdout.
         data: an `ImageDataset` to train on, instead of the set that `config.data.name` names.
         model: a model to train instead of `config.model`: a Linen module; a class of Linen or NNX
-            modules, or `functools.partial(Class, width=96)`; or functions (init, apply), as
-            `models.networks.Functions` takes them. It is stored by its import path and its fields,
-            and `num_classes` comes from the data.
+            modules, or `functools.partial(Class, width=96)`. It is stored by its import path and
+            its fields, and `num_classes` comes from the data.
         devices: all of JAX's unless given; programs for others can be compiled only.
         on_metrics: called with a run (its `arm`, `seed` and `folder`) and each line of its
             metrics.jsonl, a mapping with "step", every `log_every` steps and with every test; by

@@ -208,7 +208,7 @@ def _of_section(owner: type, prefix: str = "") -> Iterator[Field]:
 
 
 def _of_model(name: str) -> Iterator[Field]:
-    help = {k: text for part in find_model(name).parts for k, text in documented(part).items()}
+    help = documented(find_model(name).module_class)
     for field, value in model_fields(name).items():
         annotation: Any = type(value) if isinstance(value, bool | int | float | str) else Any
         if annotation in (int, float) and field in MODEL_RANGES:

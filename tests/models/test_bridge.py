@@ -11,7 +11,7 @@ from flax import nnx
 
 from mimetic_jax import InputError
 from mimetic_jax.models import Model, Traits
-from mimetic_jax.models.networks import MODES, Functions, from_nnx
+from mimetic_jax.models.bridge import MODES, from_nnx
 from tests.forms import FORMS, LinenViT
 
 IMAGES = np.random.default_rng(7).normal(size=(6, 8, 8, 1)).astype(np.float32)
@@ -128,20 +128,10 @@ class Pair(nn.Module):
         return nn.Dense(2)(x), {"tokens": x}
 
 
-def no_params(key: jax.Array, inputs: jax.Array) -> Any:
-    return {"weight": inputs}
-
-
-def call(variables: Any, inputs: jax.Array) -> jax.Array:
-    return inputs
-
-
 @pytest.mark.parametrize(
     ("module", "words"),
     [
         (from_nnx(Late, {}), "its first call makes a parameter, scale, which would not be trained"),
-        (Functions(no_params, call), r"no_params returns \['weight'\], not .* with 'params'"),
-        (Functions(call, call), "call returns .*, not a dictionary with 'params'"),
         (Sows("losses"), "model own sows into losses, which training would leave out of the loss"),
         (Pair(), "model own returns a tuple, not an array: return the logits alone"),
     ],

@@ -1,4 +1,4 @@
-"""NNX classes and pairs of functions as Linen modules, and flags that mean training."""
+"""NNX classes as Linen modules, and flags that mean training."""
 
 from __future__ import annotations
 
@@ -18,44 +18,6 @@ MODES = {
     **dict.fromkeys(("deterministic", "inference", "use_running_average"), False),
 }
 """Flags by which models are told that they train, with their values in training."""
-
-
-class Functions(nn.Module):
-    """Two functions: (key, inputs) → variables, a dictionary with "params"; and
-    (variables, inputs) → output, or (output, collections) if there are others than "params".
-
-    The second gets `key` (None in evaluation) and a flag of `MODES` if it names them, and each gets
-    those of `values` that it names.
-    """
-
-    initialize: Callable[..., Any]
-    call: Callable[..., Any]
-    values: tuple[tuple[str, Any], ...] = ()
-
-    @nn.compact
-    def __call__(self, inputs: jax.Array, train: bool = False) -> Any:
-        if self.is_initializing():
-            key, more = self.make_rng("params"), accepted(self.initialize, dict(self.values))
-            drawn = self.initialize(key, inputs, **more)
-            if not isinstance(drawn, Mapping) or "params" not in drawn:
-                found = list(drawn) if isinstance(drawn, Mapping) else type(drawn).__name__
-                raise InputError(
-                    f"{self.initialize.__name__} returns {found}, not a dictionary with 'params'"
-                )
-            for collection, tree in drawn.items():
-                for name, leaf in tree.items():
-                    self.put_variable(collection, name, leaf)
-        options = {**dict(self.values), "key": self.make_rng("dropout") if train else None}
-        output = self.call(
-            self.variables, inputs, **accepted(self.call, options), **in_mode(self.call, train)
-        )
-        if len(self.variables) == 1:
-            return output
-        output, changed = output
-        for collection in filter(self.is_mutable_collection, changed):
-            for name, leaf in changed[collection].items():
-                self.put_variable(collection, name, leaf)
-        return output
 
 
 def from_nnx(module_class: Any, values: Mapping[str, Any]) -> nn.Module:
