@@ -100,13 +100,16 @@ VISION = ("default", "sincos", "norm_matched_mimetic", "mimetic")
 def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
     """The self-attention paper's arms for images, and its rivals; positions have the scale γ.
 
-    `mimetic_zero_mlp` also starts the second layer of each MLP at zero. With the file of a ViT of
-    the same width there are arms `pretrained`, which takes attention and positions, and
-    `pretrained_whole`.
+    `NAME_zero_mlp` also starts attention's last layer and the second layer of each MLP at zero,
+    `NAME_zero_mlp_alone` the second; `token_NAME` draws the position of the class token at the size
+    of the others. With the file of a ViT of the same width there are arms `pretrained`, which takes
+    attention and positions, and `pretrained_whole`.
     """
     positions, mimetic, zero_mlp = SinCos(scale=scale), Mimetic(), s.ZeroOut(mlp=True)
     query_key, value_out = halves(mimetic)
     whitened_zeros = (s.Whitened(), zero_mlp)
+    drawn = SinCos(scale=scale, class_token=1.0)
+    whitened_mlp = (s.Whitened(), s.ZeroOut(mlp=True, attention=False))
     arms: Arms = {
         "default": {},  # learned positions
         "sincos": (positions,),
@@ -124,6 +127,11 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
         "whitened_zero_mlp": (positions, *whitened_zeros),
         "whitened_zero_mlp_noise": (positions, *whitened_zeros, s.NormMatched(mimetic)),
         "whitened_mimetic_zero_mlp": (positions, *whitened_zeros, mimetic),
+        "whitened_zero_mlp_alone": (positions, *whitened_mlp),
+        "token": (drawn,),  # for models with a class token
+        "token_whitened": (drawn, s.Whitened()),
+        "token_whitened_zero_mlp": (drawn, *whitened_zeros),
+        "token_whitened_zero_mlp_alone": (drawn, *whitened_mlp),
         # Solved for random positions: those of sin and cos have too low a rank.
         "impulse": (_IMPULSE,),
         "whitened_impulse_zero_mlp": (*whitened_zeros, _IMPULSE),

@@ -155,6 +155,31 @@ _LONG_IMAGES = dataclasses.replace(
     seeds=(0, 1, 2),
     rates_of=("questions/small_images", _FEW_IMAGES.label),
 )
+_OF_TOKENS = ("sincos", "whitened", "whitened_zero_mlp", "whitened_zero_mlp_alone")
+_DRAWN = tuple(f"token_{name}" for name in _OF_TOKENS[1:])
+_WITH_NOISE = (*_OF_TOKENS[1:], *_DRAWN[1:])
+
+
+def _class_token(std: float, clip: float) -> Row:
+    """The ViT where a class token is read, of this size before its position is added.
+
+    A class token that a scheme draws at the size of the patches is the same at both sizes.
+    """
+    drawn = ("token", *_DRAWN) if std else ()
+    arms = [*_OF_TOKENS, *drawn]
+    return dataclasses.replace(
+        _FEW_IMAGES,
+        label=f"ViT, class token of σ {std:g}, {f'clipped at {clip:g}' if clip else 'not clipped'}"
+        ", 6 epochs",
+        arguments={**_TWO_LAYERS, "epochs": 6},
+        arms=(*arms, *(f"norm_matched_{name}" for name in _WITH_NOISE if name in arms)),
+        fields={
+            **_FEW,
+            **{"model.pool": "token", "model.token_std": std, "model.base": "flax"},
+            **{"optimizer.warmup": 47, "optimizer.clip": clip, "eval.every": 156},
+        },
+    )
+
 
 TABLES = {
     "first_scale": _on_text(
@@ -191,7 +216,8 @@ TABLES = {
     ),
     "small_images": Table.of(
         "a small vision transformer on 5,000 images of CIFAR-10, crop and flip, at own rates: "
-        "width 48, depth 2, 64 tokens, mean pooling, Flax's initialization; and a ConvNet",
+        "width 48, depth 2, 64 tokens, mean pooling unless a row has a class token, Flax's "
+        "initialization; and a ConvNet",
         cifar10_vit,
         _FEW_IMAGES,
         Row(
@@ -214,6 +240,7 @@ TABLES = {
             fields={**_FEW_IMAGES.fields, "data.subset": 1.0},
             config=tiny_imagenet_vit,
         ),
+        *(_class_token(std, clip) for clip in (0.0, 1.0) for std in (0.02, 0.0)),
         controls=(),
         seeds=tuple(range(5)),
         ladder=_RATES_OF_FEW,

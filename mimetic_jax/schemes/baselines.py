@@ -75,8 +75,8 @@ class ZeroOut(_Kernels):
     """Zero last kernels of residual branches, which start as the identity; other kernels stay.
 
     Attributes:
-        mlp: whether the last kernels of MLPs, over channels and over tokens, are zero as well as
-            those of attention.
+        mlp: whether the last kernels of MLPs, over channels and over tokens, are zero.
+        attention: whether those of attention are.
 
     Reference: the nanoGPT speed-run (modded-nanogpt, pull request 214); the idea is that of Fixup
     Initialization (Zhang, Dauphin and Ma 2019).
@@ -84,6 +84,11 @@ class ZeroOut(_Kernels):
 
     gated: ClassVar[bool] = True
     mlp: bool = False
+    attention: bool = True
+
+    def validate(self) -> None:
+        if not (self.mlp or self.attention):
+            raise InputError("ZeroOut(mlp=False, attention=False) would write nothing")
 
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         if self.mlp and written.isdisjoint(_LAST_OF_MLPS):
@@ -94,7 +99,8 @@ class ZeroOut(_Kernels):
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         mlps = roles & _LAST_OF_MLPS if self.mlp else frozenset()
-        return (attention_kernels(roles) & {"out"}) | mlps
+        attention = attention_kernels(roles) & {"out"} if self.attention else frozenset()
+        return attention | mlps
 
     def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return jnp.zeros(shape)
