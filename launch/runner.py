@@ -225,8 +225,9 @@ class RowRunner:
                 and run.seed not in self.results.runs(row, *own[run.arm])
             ]
             if lacking:
-                stage.claim_runs(workdir)
-                diverged = stage.train_all(lacking, functools.partial(self._collect, lines))
+                every = stage.runs(workdir)
+                every.claim()
+                diverged = every.train(lacking, functools.partial(self._collect, lines))
                 for run in () if stage.tolerate_divergence else diverged:
                     self.failures["diverged"].append(f"{row.table}, {row.label}, {run}")
 

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from configs.default import default
 from mimetic_jax.schemes import Mimetic, SinCos
-from mimetic_jax.train import comparison as comparisons
+from mimetic_jax.train import arm as arms
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.journal import History, Journal
@@ -33,7 +33,7 @@ def quiet(
     A program is the same for every run, as it is for all arms and seeds of a comparison: to trace
     it again takes longer than the run. Not for tests that change a program, or the files behind it.
     """
-    with mock.patch.object(comparisons, "Program", programs):
+    with mock.patch.object(arms, "Program", programs):
         return Comparison(config, say=say, **own)
 
 

@@ -57,7 +57,7 @@ def networks(
     `data` says whether to load the data, which `Network.inputs` needs.
     """
     first = {name: Run.of(workdir, name, comparison.config.seeds[0]) for name in comparison.arms}
-    comparison.claim_with_data(workdir, list(first.values()), data=data)
+    comparison.runs(workdir).claim_with_data(list(first.values()), data=data)
     for name, arm in comparison.arms.items():
         run = first[name]
         yield Network(arm, "initial", initial(comparison, arm).variables)

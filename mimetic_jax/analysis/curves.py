@@ -56,7 +56,7 @@ def spread(result: ArmResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     """Draw the learning curves of a workdir: WORKDIR/curves.png and curves.csv."""
-    comparison.checked_claim(workdir)
+    comparison.runs(workdir).checked_claim()
     return f"learning curves drawn: {draw_workdir(workdir)[0]}"
 
 

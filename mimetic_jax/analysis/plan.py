@@ -28,10 +28,10 @@ def describe(comparison: Comparison, target: Target | None = None) -> str:
         f"{config.name}: {comparison.info}",
         f"{len(comparison.arms)} arms x {_seeds(config.seeds)} on {jax.device_count()} "
         f"{target.chip if target else jax.devices()[0].device_kind} device(s)",
-        *filter(None, [comparison.shows()]),
+        *filter(None, [comparison.detectable_gain()]),
     ]
     if searching := rates.searching(config):
-        trials = rates.about_trials(rates.ladder(config), len(searching), config.task)
+        trials = rates.describe_trials(rates.ladder(config), len(searching), config.task)
         lines.append(trials + rates.HOW_TO_CHOOSE)
     elif config.rates:  # one for all
         comparison = comparison.alike(rates.at_rates(config, rates.known_rates(config)))

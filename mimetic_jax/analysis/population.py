@@ -22,6 +22,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import aligned
 from mimetic_jax.rules import paths
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.group import restored
 from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.tree.rewrite import blocks
@@ -200,7 +201,8 @@ def report(
         return None
     states: dict[str, dict[str, Moments]] = {"initial": {}, "trained": {}}
     leaves = comparison.arms[name].program.rewrite_options
-    for run, trained in comparison.states(runs):  # one network at a time: a population is large
+    # One network at a time: a population is large.
+    for run, trained in restored(runs, comparison.arms):
         if trained is None:
             raise InputError(f"{run} has no checkpoint in {run.checkpoints}")
         # Those before the first step aren't stored: the seed draws them again.

@@ -49,7 +49,7 @@ def estimate(comparison: Comparison, shorter: str = "") -> str:
         UnreadableImages: as `train` would.
     """
     try:
-        comparison.load_data()
+        comparison.arms.load_data()
         arms = list(comparison.arms.values())
         for source in {arm.source for arm in arms if not arm.program.feed.resident}:
             source.fingerprint  # noqa: B018 - checks images that stream, as training does first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -99,11 +99,22 @@ class Group:
         self.checkpoints.save(self._states, self.journal.saved(), self.journal.step)
 
 
-def restored(group: Sequence[Run], arm: Arm) -> list[TrainState | None]:
-    """The states of a group's newest checkpoint, run by run; None without any checkpoint."""
-    if group[0].checkpoints.exists():
-        with contextlib.closing(Checkpoints(group[0].checkpoints)) as checkpoints:
-            program = together(arm.program, len(group))
-            if newest := checkpoints.restore(program.shapes):
-                return [*program.unstack(newest[0])]
-    return [None] * len(group)
+def restored(
+    runs: Sequence[Run], arms: Mapping[str, Arm]
+) -> Iterator[tuple[Run, TrainState | None]]:
+    """Yield each run with the state of its newest checkpoint, None without any.
+
+    A checkpoint is read once for all runs of its group.
+    """
+    for group in dict.fromkeys(run.group for run in runs):
+        wanted = [run for run in group if run in runs]
+        states: Sequence[TrainState | None] = [None] * len(group)
+        if group[0].checkpoints.exists():
+            # A group shares its program, and the configuration may lack arms of it.
+            program = together(arms[wanted[0].arm].program, len(group))
+            with contextlib.closing(Checkpoints(group[0].checkpoints)) as checkpoints:
+                if newest := checkpoints.restore(program.shapes):
+                    states = [*program.unstack(newest[0])]
+        for run, state in zip(group, states, strict=True):
+            if run in wanted:
+                yield run, state

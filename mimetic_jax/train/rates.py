@@ -32,7 +32,7 @@ FOLDER = "rates"
 """Of the trials, in a workdir."""
 
 HOW_TO_CHOOSE = "; --rates=RATE,... tries others, one rate none"
-"""What a command line says after `about_trials`."""
+"""What a command line says after `describe_trials`."""
 
 _FIRST_SEED = 100
 
@@ -98,8 +98,8 @@ class Ladder:
         return Choice(best, len(beside) < 2 or not goodness.keys() >= set(beside))
 
     def _best(self, goodness: Mapping[float, float]) -> float | None:
-        """The best rate: of equal ones that next to the middle of the first; the lowest if all
-        diverged."""
+        """Best rate; ties go to the rate nearest the middle of the ladder, and if all diverged to
+        the lowest."""
         if not goodness.keys() >= set(self.first):
             return None
         if max(goodness.values()) == -math.inf:
@@ -154,7 +154,7 @@ class Search:
         return cls(steps, [arm for arm in names if arm not in known], records, known)
 
     def tried(self, arm: str) -> dict[float, float]:
-        """How good an arm was on average at the rates of which it has all trials."""
+        """Mean score per rate, for rates whose trials are complete; more is better."""
         by_rate = {}
         for rate in self.ladder.rates:
             records = self.records(arm, rate)
@@ -231,6 +231,41 @@ def searching(config: ConfigDict) -> list[str]:
     return [name for name in every if name not in known] if ladder(config).first else []
 
 
+def trials(
+    config: ConfigDict, search: Search | AnyPath, say: Callable[[str], None]
+) -> Iterator[ConfigDict]:
+    """Yield configurations of trials while arms need them; train each before the next is asked for.
+
+    `search` is that of a workdir, if its folder is given.
+    """
+    found = search if isinstance(search, Search) else Search.of(config, search)
+    line = describe_trials(found.ladder, len(found.arms), config.task)
+    line += "" if found is search else HOW_TO_CHOOSE
+    for number, wanted in enumerate(found.climb()):
+        say(describe_beyond(wanted) if number else line)
+        yield trial(config, wanted, found.ladder.trials)
+
+
+def at_chosen(
+    config: ConfigDict, search: Search | AnyPath, say: Callable[[str], None]
+) -> ConfigDict:
+    """The configuration with the rate that each arm chose, as of `trials`.
+
+    Raises:
+        InputError: an arm hasn't chosen one.
+    """
+    found = search if isinstance(search, Search) else Search.of(config, search)
+    choices = found.choices()
+    for arm in found.arms:
+        if arm not in choices:
+            where = "" if found is search else f" in {search}"
+            raise InputError(f"arm {arm} has no learning rate{where}: {found.missing(arm)}")
+    if choices:
+        say(describe_chosen(choices))
+    of_arms = {arm: choice.rate for arm, choice in choices.items()}
+    return at_rates(config, {**found.known, **of_arms})
+
+
 def trial(config: ConfigDict, wanted: Wanted, seeds: Sequence[int]) -> ConfigDict:
     """The configuration of a trial, of arms at the rates that they try."""
     if config.data.get("held_out"):
@@ -260,7 +295,7 @@ def at_rates(config: ConfigDict, rates: Mapping[str, float]) -> ConfigDict:
     return ours
 
 
-def about_trials(ladder: Ladder, arms: int, task: str) -> str:
+def describe_trials(ladder: Ladder, arms: int, task: str) -> str:
     """What the trials of so many arms will do, in a line."""
     on = ""
     if task == "images":
@@ -274,19 +309,19 @@ def about_trials(ladder: Ladder, arms: int, task: str) -> str:
     )
 
 
-def about_trial(run: Run, rate: float) -> str:
+def describe_trial(run: Run, rate: float) -> str:
     """Which trial a run is."""
     arm = run.arm.removesuffix(_name("", rate))
     return f"learning rate {format_rate(rate)} of arm {arm}, seed {run.seed}"
 
 
-def about_beyond(wanted: Wanted) -> str:
+def describe_beyond(wanted: Wanted) -> str:
     """Which arms go on, in a line."""
     parts = (f"{arm} {format_rate(rate)}" for rate, arms in wanted.items() for arm in arms)
     return f"learning rates beyond those, for arms whose best was at an end: {', '.join(parts)}"
 
 
-def about_chosen(choices: Mapping[str, Choice]) -> str:
+def describe_chosen(choices: Mapping[str, Choice]) -> str:
     """Which rates were chosen, in a line; those at an end of what was tried may not be the best."""
     parts = []
     for arm, choice in choices.items():

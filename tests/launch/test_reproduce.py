@@ -22,7 +22,7 @@ from launch import draw, reproduce, results, runner, tables
 from launch.results import Line, ResultStore
 from launch.runner import RowRunner, folder, load
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.train import comparison as comparisons
+from mimetic_jax.train import arm as arms
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.rates import Ladder
 from mimetic_jax.train.store.files import Lines, path_of
@@ -62,7 +62,7 @@ def a_table_of_ours(programs):
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(ROOT)
         patched.setitem(papers.TABLES, "tests/tiny", TABLE.named("tests/tiny"))
-        patched.setattr(comparisons, "Program", programs)
+        patched.setattr(arms, "Program", programs)
         yield
 
 

@@ -121,7 +121,7 @@ def test_arms_of_equally_large_data_in_two_folders_have_each_its_own(text, words
     train.write_text(train.read_text().replace(" dog ", " cat ", 1))
     config.arms = {"one": {}, "other": {"data": {"dir": str(other)}}}
     both = comparison(config)
-    both.load_data()
+    both.arms.load_data()
     one, other = both.arms.values()
     assert one.program is other.program
     assert (one.on_device().train != other.on_device().train).any()

@@ -188,7 +188,7 @@ def test_rates_that_a_workdir_did_not_search_are_refused_before_a_trial(config, 
     def claimed(**changed):
         config.update(changed)
         for stage, folder in quiet(config).stages(tmp_path):
-            stage.checked_claim(folder).write(folder)
+            stage.runs(folder).checked_claim().write(folder)
 
     claimed(rates=(2e-3,))
     with pytest.raises(

@@ -142,7 +142,7 @@ def test_the_log_has_the_share_of_the_peak_where_it_is_known(tiny, tmp_path, mon
 def test_other_data_are_neither_tested_nor_trained_on(tiny, workdir):
     """Whether config.json has the fingerprint of before, or only the checkpoint."""
     comparison = quiet(tiny())
-    comparison.load_data()
+    comparison.arms.load_data()
     metrics = Run.of(workdir, "run", 0).metrics
     metrics.rewrite(line for line in metrics.read() if line["step"] <= 8)  # as if it was killed
     before = comparison.arms["run"].source.fingerprint
@@ -203,7 +203,7 @@ def test_a_part_of_the_data_is_as_large_as_expected(tiny):
     """Parts are rounded in each class; another number of examples is reported."""
     said = []
     comparison = quiet(tiny(**{"data.subset": 0.1}), said.append)
-    comparison.load_data()
+    comparison.arms.load_data()
     assert said == []
     assert comparison.arms["run"].program.feed.steps_per_epoch == 143 // 32
 

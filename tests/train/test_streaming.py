@@ -92,5 +92,5 @@ def test_bad_input_before_anything_is_written(streamed, tmp_path, overrides, wor
 
 def test_subset_trains_on_its_share_alone(streamed, tmp_path):
     comparison = quiet(streamed(**{"data.subset": 0.5}))
-    comparison.load_data()
+    comparison.arms.load_data()
     assert comparison.arms["run"].program.feed.steps_per_epoch == 1

@@ -16,6 +16,7 @@ from mimetic_jax import InputError
 from mimetic_jax.base.typed import from_json
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.journal import Journal, Saved
+from mimetic_jax.train.runs import Runs
 from mimetic_jax.train.start import initial_state, provenance_of
 from mimetic_jax.train.state import augmentation_key, stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
@@ -171,7 +172,7 @@ def test_a_run_that_diverges_stops_no_other(tmp_path, undisturbed):
 def test_a_loss_that_was_infinite_once_gives_no_record(tmp_path):
     """Nor after a stop: a run alone would have ended there."""
     comparison = quiet(tiny(seeds=(0, 1), together=2))
-    comparison.load_data()
+    comparison.arms.load_data()
     runs, arm = comparison.runs(tmp_path), comparison.arms["run"]
     made = [provenance_of(comparison.arms["run"], run.seed) for run in runs]
     before, after = (Journal(runs, made, [1, 1], arm.config, arm.program) for _ in range(2))
@@ -193,7 +194,7 @@ def groups(monkeypatch):
         found.append([(run.arm, run.seed) for run in runs])
         return []
 
-    monkeypatch.setattr(Comparison, "_train", trained_at_once)
+    monkeypatch.setattr(Runs, "_train_group", trained_at_once)
     monkeypatch.setattr(Comparison, "table", lambda self, workdir: "")
     return found
 
@@ -202,18 +203,18 @@ def test_groups_are_the_next_runs_of_a_program(tmp_path, groups, monkeypatch):
     config = tiny(seeds=(0, 1), together=3)
     config.arms.a, config.arms.b = {"scheme": ()}, {}
     config.arms.wide = {"model": {"width": 32}}
-    quiet(config).checked_claim(str(tmp_path)).write(tmp_path)
+    quiet(config).runs(str(tmp_path)).checked_claim().write(tmp_path)
     monkeypatch.setattr(Run, "finished", lambda run: (run.arm, run.seed) == ("b", 0))
     quiet(config).train(tmp_path)
     assert groups == [[("a", 0), ("a", 1), ("b", 1)], [("wide", 0), ("wide", 1)]]
     groups.clear()
-    quiet(config).train_all([Run.of(tmp_path, "b", 1)])
+    quiet(config).runs(tmp_path).train([Run.of(tmp_path, "b", 1)])
     assert groups == [[("b", 1)]]
 
 
 def test_what_joins_later_makes_groups_of_its_own(tmp_path, groups):
     config = tiny(seeds=(0, 1), together=2)
-    quiet(config).claim_runs(tmp_path)
+    quiet(config).runs(tmp_path).claim()
     began = [Run.of(tmp_path, "run", seed) for seed in (0, 1)]
     for run in began:
         run.folder.mkdir(parents=True)

@@ -57,7 +57,7 @@ def record_of(seed, curve=((0, 12.5), (12, 25.0))):
 
 def finished_runs(comparison, workdir):
     """A workdir of two finished runs; nothing is trained for it."""
-    comparison.checked_claim(workdir).write(workdir)
+    comparison.runs(workdir).checked_claim().write(workdir)
     for seed in comparison.config.seeds:
         metrics = Run.of(workdir, "run", seed).metrics
         metrics.append({"step": 4, "loss": 2.0})
@@ -85,14 +85,14 @@ def test_jobs_that_start_at_once_are_all_in_the_claim(tiny, tmp_path, monkeypatc
     monkeypatch.setattr(Claim, "write", slow)
     jobs = [quiet(tiny(seeds=(seed,))) for seed in range(3)]
     with concurrent.futures.ThreadPoolExecutor() as threads:
-        list(threads.map(lambda job: job.claim_runs(tmp_path), jobs))
+        list(threads.map(lambda job: job.runs(tmp_path).claim(), jobs))
     assert list(Claim.read(tmp_path).config["seeds"]) == [0, 1, 2]
 
 
 def test_runs_on_other_data_are_in_no_table(tiny, tmp_path):
     comparison = quiet(tiny(seeds=(0,)))
     finished_runs(comparison, tmp_path)
-    claim = comparison.checked_claim(tmp_path)
+    claim = comparison.runs(tmp_path).checked_claim()
     record = dataclasses.replace(record_of(0), data="x").to_json()
     Run.of(tmp_path, "run", 0).metrics.append({"step": 12, "eval_count": 1, "record": record})
     dataclasses.replace(claim, data={"run": "y"}).write(tmp_path)
@@ -122,8 +122,8 @@ def test_a_copied_run_is_no_other_seed(tiny, workdir, part):
 
 @pytest.mark.slow
 def test_data_elsewhere_with_the_same_content_continue(text, words, tmp_path):
-    before, config = quiet(text(seeds=(0, 1))), text(seeds=(0, 1))
-    before.train_all(before.claim_runs(tmp_path / "workdir")[:1])
+    config = text(seeds=(0, 1))
+    quiet(text(seeds=(0,))).train(tmp_path / "workdir")
     config.data.dir = str(shutil.copytree(words, tmp_path / "moved"))
     assert "| run" in str(quiet(config).train(tmp_path / "workdir"))
 
@@ -169,7 +169,7 @@ def test_a_precision_of_products_is_recorded_and_not_mixed(tiny):
 
 def group_of(comparison, workdir):
     """The group of a run, without the lock of its folder."""
-    comparison.claim_runs(str(workdir))
+    comparison.runs(str(workdir)).claim()
     run = Run.of(str(workdir), "run", 0)
     return Group([run], comparison.arms, lambda line: None)
 

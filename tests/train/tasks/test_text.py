@@ -27,7 +27,7 @@ from tests.training import killed, program_of, quiet, trained
 def test_evaluation_is_the_protocol_in_numpy(text):
     """Windows 8 tokens apart; each target counts in the first window that reaches it."""
     comparison = quiet(text())
-    comparison.load_data()
+    comparison.arms.load_data()
     program, data = comparison.arms["run"].program, comparison.arms["run"].on_device()
     variables = program.initial_state(0, ()).variables
     params = variables["params"]
@@ -51,7 +51,7 @@ def test_byte_pairs_are_scored_by_the_bytes_that_they_stand_for(text, tmp_path, 
     pytest.importorskip("tokenizers")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     comparison = quiet(text(**{"data.name": "text_bpe", "data.vocabulary": 270}))
-    comparison.load_data()
+    comparison.arms.load_data()
     task, info = comparison.arms["run"].program.task, comparison.info
     counts = {"count": info.num_valid - 1, "test_count": info.num_test - 1}
     found = task.evaluation({"loss": 500.0, "test_loss": 900.0, **counts}).values
@@ -69,7 +69,7 @@ def test_byte_pairs_are_scored_by_the_bytes_that_they_stand_for(text, tmp_path, 
 
 def test_a_sample_is_whole_windows(text):
     comparison = quiet(text())
-    comparison.load_data()
+    comparison.arms.load_data()
     program, data = comparison.arms["run"].program, comparison.arms["run"].on_device()
     tokens = np.asarray(data.tests[""][0])
     for wanted, count in ((1, 1), (3, 3), (99, len(tokens) // 12)):
@@ -124,7 +124,7 @@ def test_a_share_of_the_training_text_is_its_first_tokens_alone(text, words, nam
     """Also for the counts; the vocabulary and the other splits are those of the whole text."""
     comparison = quiet(text(**{"data.subset": 0.3, "data.name": name}))
     described = comparison.info
-    comparison.load_data()
+    comparison.arms.load_data()
     part, whole = comparison.arms["run"].source.load(), texts.load_text(name, str(words))
     assert part.vocabulary == whole.vocabulary
     assert len(part.test) == len(whole.test)
