@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.command.outputs import check_output
 from mimetic_jax.train.config import arms_of, from_json
-from mimetic_jax.train.start import trained_variables
+from mimetic_jax.train.pretrained import trained_variables
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import path_of
 from mimetic_jax.train.store.runs import Run

@@ -19,6 +19,7 @@ from mimetic_jax.models.model import foreign_fields
 from mimetic_jax.rules import paths
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster.mesh import make_mesh
+from mimetic_jax.train.pretrained import Pretrained
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.schema import affecting, check_declared
 from mimetic_jax.train.tasks import TASKS
@@ -78,12 +79,13 @@ _PARTS = {"subset": 1, "held_out": 0, "per_seed": 0}
 @dataclasses.dataclass(frozen=True)
 class Arm:
     """An arm, with what it shares: `source` with all arms on the same data, `program` with all
-    that differ in their starts and rates alone."""
+    that differ in their starts and rates alone, `pretrained` with all of the same `init_from`."""
 
     name: str
     config: ConfigDict
     source: ArmData
     program: Program
+    pretrained: Pretrained | None = None
 
     @property
     def peak(self) -> float:
@@ -121,6 +123,7 @@ class Arms(Mapping[str, Arm]):
         # By what they depend on.
         self._sources: dict[str, ArmData] = shared._sources if shared else {}
         self._programs: dict[tuple[str, Any], Program] = shared._programs if shared else {}
+        self._pretrained: dict[str, Pretrained] = shared._pretrained if shared else {}
         self._arms: dict[str, Arm] = {}
         arms = configs.arms_of(config)
         one_source = len({_key(arm, "data") for arm in arms.values()}) == 1
@@ -199,7 +202,10 @@ class Arms(Mapping[str, Arm]):
             if config.scheme:
                 program.plan(config.scheme)
                 program.task.check_positions(config.scheme)
-            return Arm(name, config, source, program)
+            pretrained = None
+            if path := config.init_from:
+                pretrained = self._pretrained.setdefault(path, Pretrained(path))
+            return Arm(name, config, source, program, pretrained)
 
     def _without_effect(self) -> Iterator[str]:
         """Name fields of another model than `model.name`, and rules that fit no parameter."""

@@ -217,7 +217,7 @@ class Fields(OfComparison):
     label_smoothing: float = field(0.0, "share of the label that all classes get equally", DECAY)
     ema: float = field(0.0, "decay of the moving average, which is tested too; 0: none", DECAY)
     init_from: str | None = field(None, "run or file to start from", affects=START)
-    init_parts: tuple[Literal["attention", "position", "layers"], ...] = field(
+    init_parts: tuple[Literal["attention", "position"], ...] = field(
         (), "parts of init_from to take; empty: all", affects=START
     )
     data: Any = field(None, "the data")

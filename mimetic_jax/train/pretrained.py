@@ -1,146 +1,149 @@
-"""Pretrained vision transformers: checkpoints of vit_jax, timm and Hugging Face by our paths.
-
-The three store the same function under other names, which the zoo has, and in other orientations.
-"""
+"""Weights that runs continue from: those of a finished run, or of a file."""
 
 from __future__ import annotations
 
-import os
+import contextlib
+import functools
+import hashlib
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
-import numpy as np
-from flax import traverse_util
-
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.tensor_files import read_file
-from mimetic_jax.models.position import resample
-from mimetic_jax.weights.position import square_grid
-from mimetic_jax.zoo.vit_files import KINDS, Names
+from mimetic_jax.rules import paths
+from mimetic_jax.train import vit_files
+from mimetic_jax.train.store import files
+from mimetic_jax.train.store.checkpoint import Checkpoints
+from mimetic_jax.train.store.files import AnyPath, path_of
+from mimetic_jax.train.store.runs import Run
 
-_SCALE = r"(block_\d+/)scale([12])"
-_LAST = {"1": "attention/out", "2": "mlp/fc2"}
+_HEAD = r"(^|/)head/"
+
+PARTS = {
+    "attention": r"(^|/)attention/(query|key|value|out)/kernel$",
+    "position": r"(^|/)pos_embed$",
+}
+"""Parts of a model that can be loaded alone, as regular expressions over paths: the kernels of
+attention, without biases, and the position table."""
 
 
-def by_path(
-    path: str | os.PathLike[str], params: Any, say: Callable[[str], None]
-) -> dict[str, np.ndarray]:
-    """The tensors of a pretrained file in their own sizes, by the paths of a ViT's parameters.
+class Pretrained:
+    """The weights that `init_from` names, which are read once for all runs.
 
-    Read are `.npz` of vit_jax and AugReg, and `.safetensors` of timm, DeiT and Hugging Face's ViT
-    and DINOv2. As many layers as the model stacks are stacked; heads have the width of the model's,
-    which most files don't hold; the position table is resampled to the model's grid, without the
-    class token's row if the model has none. LayerScale is multiplied into the last layer of its
-    branch.
-
-    Pixels must be normalized as in the pretraining: to [−1, 1] for vit_jax and AugReg, by
-    ImageNet's means and standard deviations for DeiT.
+    Args:
+        path: the folder of a run, `WORKDIR/runs/ARM/SEED`; or a file of a ViT, .npz of AugReg or
+            .safetensors of timm.
     """
-    leaves = traverse_util.flatten_dict(params, sep="/")
-    widths = [leaf.shape[-1] for name, leaf in leaves.items() if name.endswith("query/kernel")]
-    if not widths or "pos_embed" not in leaves:
-        raise InputError(f"{path} contains ViT weights, but config.model is not a ViT")
-    tensors = _in_our_names(path, read_file(path))
-    taken = {}
-    for name, leaf in leaves.items():
-        names, (stack, _, rest) = [name], name.partition("/")
-        if stack == "blocks":
-            names = [f"block_{layer}/{rest}" for layer in range(leaf.shape[0])]
-        if all(source in tensors for source in names):
-            arrays = [_with_head_axis(tensors[source], source, widths[0]) for source in names]
-            taken[name] = arrays[0] if names == [name] else np.stack(arrays)
-    if "pos_embed" in taken:
-        prefix = int("cls_token" in leaves)
-        table = taken["pos_embed"]
-        if "cls_token" in tensors and not prefix:
-            table = table[:, 1:]
-        taken["pos_embed"] = _on_grid(table, leaves["pos_embed"].shape[1], prefix, say)
-    return taken
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @functools.cached_property
+    def _place(self) -> AnyPath:
+        """The path, checked."""
+        place = path_of(self.path)
+        if not place.exists():
+            raise InputError(f"init_from {place} doesn't exist")
+        if self._is_file:
+            return place
+        if not (run := _run(place)).began:
+            raise InputError(
+                f"init_from {place} is neither a run's folder (WORKDIR/runs/ARM/SEED) nor a "
+                f"{' or '.join(vit_files.SUFFIXES)} file"
+            )
+        if not run.finished():  # it would have other weights later
+            raise InputError(f"init_from {place} isn't finished: train it to its end first")
+        return place
+
+    @property
+    def _is_file(self) -> bool:
+        return path_of(self.path).suffix in vit_files.SUFFIXES
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """12 hexadecimal digits that differ if the weights do."""
+        if self._is_file:
+            return hashlib.sha256(files.read(self._place)).hexdigest()[:12]
+        run = _run(self._place)
+        with _newest(run) as (checkpoints, step):
+            record = checkpoints.record(step)
+        provenance = record.get("provenance") or record["made"]  # version 0.2.0
+        # Training is exact: what made a checkpoint, and what its tests gave, tell its weights.
+        lane = run.group.index(run)
+        about = {
+            "made": {**provenance[lane], "code": None},
+            "evaluations": [[step, values[lane]] for step, values in record["evaluations"]],
+        }
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
+
+    @functools.cached_property
+    def _tensors(self) -> Mapping[str, Any]:
+        """All arrays by path: those of a file as `read_vit` returns them."""
+        if self._is_file:
+            return vit_files.read_vit(self._place)
+        return trained_variables(_run(self._place))[1]
+
+    def arrays_for(
+        self, variables: Mapping[str, Any], say: Callable[[str], None], parts: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """Select what replaces a model's variables, by path.
+
+        A deeper network gives its first layers.
+
+        Args:
+            variables: of the model; shapes are enough.
+            say: prints a line.
+            parts: names in `PARTS`; by default everything but the head.
+
+        Raises:
+            InputError: a parameter isn't there, or has another size.
+
+        Reference: Mimetic Initialization of Self-Attention Layers, table 2 (attention and positions
+        of a pretrained model).
+        """
+        named, _ = paths.flatten(variables)
+        wanted = {name: leaf for name, leaf in named if not re.search(_HEAD, name)}
+        if parts:
+            either = "|".join(PARTS[part] for part in parts)
+            wanted = {name: leaf for name, leaf in wanted.items() if re.search(either, name)}
+        stored = self._tensors
+        if self._is_file:
+            arrays = vit_files.fit_vit(stored, variables["params"], say)
+            stored = {f"params/{name}": array for name, array in arrays.items()}
+        for name, leaf in wanted.items():
+            if name not in stored:
+                seen = ", ".join(list(stored)[:4]) or "nothing"
+                raise InputError(f"{self.path} has no {name} {leaf.shape}; it has {seen}, …")
+            if stored[name].shape != leaf.shape:
+                raise InputError(f"{name} is {stored[name].shape} in {self.path}, not {leaf.shape}")
+        say(f"starts from {len(wanted)} of {len(named)} parameters of {self.path}")
+        return {name: stored[name] for name in wanted}
 
 
-def _in_our_names(
-    path: str | os.PathLike[str], stored: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """The tensors of a file by our names of unrolled layers, inputs first."""
-    kinds = [
-        names for mark, names in KINDS.items() if any(re.fullmatch(mark, name) for name in stored)
-    ]
-    if not kinds:
-        seen = ", ".join(sorted(stored)[:6])
-        raise InputError(
-            f"{path} is not a ViT of vit_jax, timm or Hugging Face: it holds {seen}, …"
-        )
-    tensors: dict[str, np.ndarray] = {}
-    for name, array in stored.items():
-        ours = _rename(kinds[0], name, array.shape)
-        if ours is None:
-            continue
-        if not jnp.issubdtype(array.dtype, jnp.floating):
-            raise InputError(f"{name} is {array.dtype} {array.shape}, not floating point")
-        tensors |= dict(_parts(ours, array))
-    return _without_scales(tensors)
+def trained_variables(run: Run) -> tuple[int, dict[str, Any]]:
+    """Read the step of a run's newest checkpoint, and its variables by path."""
+    group = run.group
+    with _newest(run) as (checkpoints, step):
+        variables = dict(paths.flatten(checkpoints.variables(step))[0])
+    if len(group) > 1:
+        lane = group.index(run)
+        variables = {path: leaf[lane] for path, leaf in variables.items()}
+    return step, variables
 
 
-def _without_scales(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """LayerScale multiplied into the last layer of its branch, which is the same function."""
-    unscaled = {name: tensor for name, tensor in tensors.items() if not re.fullmatch(_SCALE, name)}
-    for name, scale in tensors.items():
-        if match := re.fullmatch(_SCALE, name):
-            last = _LAST[match[2]]
-            for path in (f"{match[1]}{last}/kernel", f"{match[1]}{last}/bias"):
-                if path in unscaled:
-                    unscaled[path] = unscaled[path] * scale
-    return unscaled
+def _run(place: AnyPath) -> Run:
+    seed = int(place.name) if re.fullmatch("[0-9]+", place.name) else -1
+    return Run(place.parent.name, seed, place)
 
 
-def _rename(names: Names, name: str, shape: tuple[int, ...]) -> str | None:
-    for pattern, ours in names:
-        if match := re.fullmatch(pattern, name):
-            return None if ours is None else match.expand(ours)
-    raise InputError(f"{name} of shape {shape} has no place in our ViT")
-
-
-def _parts(ours: str, array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Our name(s) of a tensor, and the tensor with its inputs first."""
-    if ours.endswith("/weight"):  # PyTorch's: outputs first
-        ours = ours.removesuffix("weight") + ("scale" if array.ndim == 1 else "kernel")
-        array = array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
-    if ours == "patch_embed/kernel":
-        array = array.reshape(-1, array.shape[-1])
-    if "/qkv/" not in ours:
-        yield ours, array
-    else:
-        for name, part in zip(("query", "key", "value"), np.array_split(array, 3, -1), strict=True):
-            yield ours.replace("qkv", name), part
-
-
-def _on_grid(table: np.ndarray, rows: int, prefix: int, say: Callable[[str], None]) -> np.ndarray:
-    """The position table for the model's rows."""
-    count, stored = rows - prefix, table.shape[1] - prefix
-    if stored == count:
-        return table
-    there, here = square_grid(stored), square_grid(count)
-    if there is None or here is None:
-        raise InputError(
-            f"the file has positions of {stored} patches and the model {count}: only square grids "
-            "are resampled"
-        )
-    say(f"positions are resampled from {there[0]}x{there[1]} to {here[0]}x{here[1]} patches")
-    return np.asarray(resample(table, there, here, prefix))
-
-
-def _with_head_axis(array: np.ndarray, path: str, head_width: int) -> np.ndarray:
-    """The array with the heads of an attention leaf on an axis of their own."""
-    if path.endswith("attention/out/kernel") and array.ndim == 2:
-        split, shape = array.shape[0], (-1, head_width, array.shape[1])
-    elif re.search(r"attention/(query|key|value)/\w+$", path) and array.ndim < 3:
-        if path.endswith("bias") and array.ndim == 2:
-            return array
-        split, shape = array.shape[-1], (*array.shape[:-1], -1, head_width)
-    else:
-        return array
-    if split % head_width:
-        raise InputError(f"{path} has {split} columns, not a multiple of head width {head_width}")
-    return array.reshape(shape)
+@contextlib.contextmanager
+def _newest(run: Run) -> Iterator[tuple[Checkpoints, int]]:
+    """The checkpoints of a run's group, and the step of the newest."""
+    none = InputError(f"{run} has no checkpoint in {run.folder}")
+    if not (folder := run.checkpoints).exists():
+        raise none
+    with contextlib.closing(Checkpoints(folder)) as checkpoints:
+        if not (steps := checkpoints.steps()):
+            raise none
+        yield checkpoints, steps[-1]

@@ -27,7 +27,7 @@ from mimetic_jax.train.group import Group, Say
 from mimetic_jax.train.journal import OnMetrics
 from mimetic_jax.train.loop import train
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.start import check_start, source_digest
+from mimetic_jax.train.start import check_start
 from mimetic_jax.train.store import files
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import AnyPath, in_turn, locked
@@ -82,8 +82,8 @@ class Runs(Sequence[Run]):
         if data:
             self.arms.load_data()
         fingerprints = {name: arm.source.fingerprint for name, arm in self.arms.items() if data}
-        starts = {self.arms[run.arm].config.init_from for run in starting}
-        weights = {path: source_digest(path) or "" for path in starts if path}
+        starts = {self.arms[run.arm].pretrained for run in starting}
+        weights = {start.path: start.digest for start in starts if start}
         for name in dict.fromkeys(run.arm for run in starting):
             with self.arms.blaming(name):
                 check_start(self.arms[name])

@@ -10,7 +10,7 @@ import pytest
 from mimetic_jax.analysis import products
 from mimetic_jax.base.tensor_files import read_file
 from mimetic_jax.train.store.files import path_of
-from tests.train.test_pretrained import SIZES, shapes, whole, write
+from tests.train.test_vit_files import SIZES, shapes, to_timm, whole, write
 from tests.typical import typical
 
 
@@ -20,7 +20,8 @@ def test_files_of_others_have_the_products_of_the_model(tmp_path, golden, suffix
     arrays = golden("hugging_face_vit")
     tensors = {name: arrays[name] for name in arrays.keys() - {"images", "logits"}}
     path = write(tmp_path / f"a{suffix}", tensors)
-    model = products.head_products(whole(path, shapes()))
+    of_timm = write(tmp_path / "timm.safetensors", to_timm(tensors))
+    model = products.head_products(whole(of_timm, shapes()))
     found = products.head_products(read_file(path), num_heads=SIZES["heads"])
     assert len(found) == len(model) == SIZES["depth"]
     for ours, theirs in zip(found, model, strict=True):

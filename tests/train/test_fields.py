@@ -17,8 +17,8 @@ from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.fields import TASKS
+from mimetic_jax.train.pretrained import PARTS
 from mimetic_jax.train.schema import affecting, check_declared, leaves, schema
-from mimetic_jax.train.start import PARTS
 from mimetic_jax.train.tasks.images import ImageTask
 from tests.training import program_of, quiet
 

@@ -1,232 +1,194 @@
-"""Pretrained checkpoints.
+"""Weights of a run or of a file, whole or in part."""
 
-`hugging_face_vit.npz` holds a ViTForImageClassification of transformers 5.23 as `save_pretrained`
-writes it (width 24, 2 layers, 3 heads, 16x16 images, patches of 4, 5 classes; weights normal of
-order 1/√fan-in, biases of .3, LayerNorm scales 1 ± .3, ε 1e-12), three images and its logits.
-"""
-
-import itertools
-import re
+from unittest import mock
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import traverse_util
-from safetensors.numpy import save_file
 
 from mimetic_jax import InputError
-from mimetic_jax.models import ViT, resample
-from mimetic_jax.train.pretrained import by_path
-from tests.typical import typical
+from mimetic_jax.analysis.capture import networks
+from mimetic_jax.analysis.plan import describe
+from mimetic_jax.models import resample
+from mimetic_jax.rules import paths
+from mimetic_jax.schemes import Mimetic
+from mimetic_jax.train.pretrained import Pretrained
+from mimetic_jax.train.start import initial_state, provenance_of
+from mimetic_jax.train.store.checkpoint import Checkpoints
+from mimetic_jax.train.store.runs import Run
+from tests.train.test_vit_files import drawn, hugging_face, shapes, timm, whole, write
+from tests.training import killed, quiet, trained
 
-SIZES = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4, "mlp_ratio": 2.0}
-
-
-@pytest.fixture
-def hugging_face(golden):
-    arrays = golden("hugging_face_vit")
-    return {name: array for name, array in arrays.items() if name not in ("images", "logits")}
-
-
-def renamed(tensors, *changes):
-    """The tensors under the names that (pattern, replacement) pairs give them, one by one."""
-    new = {}
-    for name, array in tensors.items():
-        for pattern, replacement in changes:
-            name = re.sub(pattern, replacement, name)
-        new[name] = array
-    return new
+__all__ = ["hugging_face", "timm"]  # fixtures
 
 
-MLP_AND_NORMS = (
-    ("layernorm_before", "norm1"),
-    ("layernorm_after", "norm2"),
-    (r"intermediate\.dense", "mlp.fc1"),
-    (r"(?<!attention\.)output\.dense", "mlp.fc2"),
-)
+def loaded(variables, source, say=print, parts=()):
+    """The variables with the arrays of a source in the place of theirs."""
+    arrays = Pretrained(str(source)).arrays_for(variables, say, parts)
+    named, treedef = paths.flatten(variables)
+    return jax.tree.unflatten(treedef, [arrays.get(name, leaf) for name, leaf in named])
 
 
-def to_timm(tensors):
-    """The same function as timm names and fuses its tensors, with scales."""
-    new = renamed(
-        tensors,
-        *MLP_AND_NORMS,
-        (r"^vit\.(embeddings\.|encoder\.)?", ""),
-        ("^position_embeddings", "pos_embed"),
-        (r"^patch_embeddings\.projection", "patch_embed.proj"),
-        ("^layernorm", "norm"),
-        ("^classifier", "head"),
-        (r"^layer\.", "blocks."),
-        (r"attention\.output\.dense", "attn.proj"),
-    )
-    for layer, kind in itertools.product((0, 1), ("weight", "bias")):
-        names = (
-            f"blocks.{layer}.attention.attention.{n}.{kind}" for n in ("query", "key", "value")
-        )
-        new[f"blocks.{layer}.attn.qkv.{kind}"] = np.concatenate([new.pop(name) for name in names])
-    return scaled(new, "blocks", ("attn.proj", "mlp.fc2"), "ls{}.gamma")
+def initial(config):
+    return quiet(config).arms["run"].program.initial_state(0, config.scheme).variables
 
 
-def scaled(tensors, block, ends, scales):
-    """The same function with scales of random signs, by which last layers are divided."""
-    new = dict(tensors)
-    for layer in (0, 1):
-        generator = np.random.default_rng(layer)
-        for number, end in enumerate(ends, 1):
-            scale = generator.uniform(0.1, 2, 24) * generator.choice([-1, 1], 24)
-            for name in (f"{block}.{layer}.{end}.{kind}" for kind in ("weight", "bias")):
-                new[name] = (new[name].T / np.float32(scale)).T
-            new[f"{block}.{layer}.{scales.format(number)}"] = np.float32(scale)
-    return new
-
-
-def to_dinov2(tensors):
-    """The same function as DINOv2 names it, with scales."""
-    new = renamed(tensors, (r"^vit\.", "dinov2."), *MLP_AND_NORMS)
-    ends = ("attention.output.dense", "mlp.fc2")
-    return scaled(new, "dinov2.encoder.layer", ends, "layer_scale{}.lambda1")
-
-
-def to_vit_jax(tensors, linen=False):
-    """The same tensors as vit_jax names and shapes them, before Linen as in AugReg, or after."""
-    attention, norm2, mlp = (
-        ("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0")
-        if linen
-        else ("MultiHeadDotProductAttention_1", "LayerNorm_2", "MlpBlock_3")
-    )
-    new = renamed(
-        tensors,
-        *MLP_AND_NORMS,
-        (r"^vit\.embeddings\.cls_token", "cls"),
-        (r"^vit\.embeddings\.position_embeddings", "Transformer/posembed_input/pos_embedding"),
-        (r"^vit\.embeddings\.patch_embeddings\.projection\.", "embedding/"),
-        (r"^vit\.layernorm\.", "Transformer/encoder_norm/"),
-        (r"^classifier\.", "head/"),
-        (r"^vit\.encoder\.layer\.(\d)\.", r"Transformer/encoderblock_\1/"),
-        (r"norm1\.", "LayerNorm_0/"),
-        (r"norm2\.", f"{norm2}/"),
-        (r"attention\.attention\.(\w+)\.", rf"{attention}/\1/"),
-        (r"attention\.output\.dense\.", f"{attention}/out/"),
-        (r"mlp\.fc1\.", f"{mlp}/Dense_0/"),
-        (r"mlp\.fc2\.", f"{mlp}/Dense_1/"),
-        (r"norm(_\d)?/weight|Norm_\d/weight", lambda found: found[0].replace("weight", "scale")),
-        ("weight$", "kernel"),
-    )
-    for name, array in new.items():
-        if name.endswith("kernel"):
-            array = np.moveaxis(array, (2, 3, 1, 0), (0, 1, 2, 3)) if array.ndim == 4 else array.T
-        if re.search("/(query|key|value)/", name):
-            array = array.reshape(*array.shape[:-1], 3, 8)
-        if name.endswith("/out/kernel"):
-            array = array.reshape(3, 8, 24)
-        new[name] = array
-    return new
-
-
-def bare(tensors):
-    """As the encoder alone is saved: no prefix, no classifier, and a pooler."""
-    named = {name.removeprefix("vit."): array for name, array in tensors.items()}
-    named = {name: array for name, array in named.items() if "classifier" not in name}
-    return named | {
-        "pooler.dense.weight": np.eye(24, dtype=np.float32),
-        "pooler.dense.bias": np.zeros(24, np.float32),
-    }
-
-
-def write(path, tensors):
-    if path.suffix == ".npz":
-        np.savez(path, **tensors)
-    else:
-        save_file({n: np.ascontiguousarray(a) for n, a in tensors.items()}, path)
-    return path
-
-
-def shapes(side=16, channels=3, **change):
-    model = ViT(**{**SIZES, **change})
-    images = jnp.zeros((1, side, side, channels))
-    return jax.eval_shape(model.init, jax.random.key(0), images)["params"]
-
-
-def drawn(**change):
-    """A tree with values: 7 everywhere."""
-    return jax.tree.map(lambda leaf: np.full(leaf.shape, 7, leaf.dtype), shapes(**change))
-
-
-def whole(path, tree):
-    """The tree with all its parameters from a file of the same sizes."""
-    return traverse_util.unflatten_dict(by_path(path, tree, silent), sep="/")
-
-
-def silent(line):
-    raise AssertionError(f"said {line!r}")
-
-
-FORMS = {
-    "hugging_face.safetensors": lambda tensors: tensors,
-    "dinov2.safetensors": to_dinov2,
-    "timm.safetensors": to_timm,
-    "augreg.npz": to_vit_jax,
-    "linen.npz": lambda tensors: to_vit_jax(tensors, linen=True),
-}
-
-
-TYPICAL = ("hugging_face.safetensors", "dinov2.safetensors", "augreg.npz")
-
-
-@typical("form", TYPICAL, slow=sorted(FORMS.keys() - TYPICAL))
-def test_logits_are_those_of_transformers(golden, hugging_face, tmp_path, form):
-    arrays = golden("hugging_face_vit")
-    path = write(tmp_path / form, FORMS[form](hugging_face))
-    for scan in (False, True):
-        params = whole(path, shapes(scan=scan))
-        assert jax.tree.map(np.shape, params) == jax.tree.map(np.shape, shapes(scan=scan))
-        logits = jax.jit(ViT(**SIZES, scan=scan).apply)({"params": params}, arrays["images"])
-        np.testing.assert_allclose(logits, arrays["logits"], atol=1e-4)
-
-
-def test_positions_are_resampled_to_the_models_grid(hugging_face, tmp_path):
-    path = write(tmp_path / "a.safetensors", hugging_face)
-    table = hugging_face["vit.embeddings.position_embeddings"]
+@pytest.mark.slow
+def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, finished):
+    teacher = quiet(tiny()).restored(Run.of(finished, "run", 0)).params
+    student = initial(tiny(seeds=(1,)))
     said = []
-    found = by_path(path, shapes(side=24), said.append)
-    np.testing.assert_array_equal(found["pos_embed"], resample(table, (4, 4), (6, 6), 1))
-    assert said == ["positions are resampled from 4x4 to 6x6 patches"]
-    model = ViT(**SIZES)
-    wide = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 8, 20, 3)))["params"]
-    with pytest.raises(InputError, match="positions of 16 patches and the model 10: only square"):
-        by_path(path, wide, silent)
-
-
-def test_mean_pooling_drops_the_class_token(hugging_face, tmp_path):
-    path = write(tmp_path / "a.safetensors", hugging_face)
-    table = hugging_face["vit.embeddings.position_embeddings"]
-    found = by_path(path, shapes(pool="mean"), silent)
-    np.testing.assert_array_equal(found["pos_embed"], table[:, 1:])
-    assert "cls_token" not in found
-    # And with resampling: the patches of the table with a class token.
-    found = by_path(path, shapes(side=8, pool="mean"), lambda line: None)
-    expected = resample(table, (4, 4), (2, 2), 1)[:, 1:]
-    np.testing.assert_array_equal(found["pos_embed"], expected)
-
-
-def test_encoder_without_classifier(hugging_face, tmp_path):
-    full = by_path(write(tmp_path / "a.safetensors", hugging_face), shapes(), silent)
-    found = by_path(write(tmp_path / "b.safetensors", bare(hugging_face)), shapes(), silent)
-    assert found.keys() == {name for name in full if not name.startswith("head/")}
+    new = loaded(student, finished / "runs/run/0", said.append)["params"]
+    expected = teacher["block_0"]["mlp"]["fc1"]["kernel"]
+    np.testing.assert_array_equal(new["block_0"]["mlp"]["fc1"]["kernel"], expected)
+    np.testing.assert_array_equal(new["pos_embed"], teacher["pos_embed"])
+    np.testing.assert_array_equal(new["head"]["kernel"], student["params"]["head"]["kernel"])
+    assert "starts from" in said[-1]
 
 
 @pytest.mark.parametrize(
-    ("alter", "sizes", "words"),
+    ("source", "words"),
     [
-        (lambda t: t.update({"vit.gamma": np.ones(3)}), {}, r"vit.gamma of shape .* has no place"),
-        (lambda t: (t.clear(), t.update(a=np.ones(3))), {}, "is not a ViT of vit_jax, timm or"),
-        (lambda t: t.update({"vit.layernorm.bias": np.ones(24, int)}), {}, "not floating point"),
-        (lambda t: None, {"width": 30}, "24 columns, not a multiple of head width 10"),
+        ("nowhere", "init_from .*nowhere doesn't exist"),
+        ("", "neither a run's folder"),
+        ("weights.npz", "init_from .*weights.npz doesn't exist"),
     ],
 )
-def test_files_of_another_kind_or_width(hugging_face, tmp_path, alter, sizes, words):
-    alter(hugging_face)
-    path = write(tmp_path / "a.safetensors", hugging_face)
+def test_bad_sources(tiny, tmp_path, source, words):
     with pytest.raises(InputError, match=words):
-        by_path(path, shapes(**sizes), silent)
+        loaded(initial(tiny()), tmp_path / source)
+
+
+def fresh_model(**change):
+    return {"params": jax.tree.map(jax.numpy.asarray, drawn(**change))}
+
+
+def paths_of(variables):
+    return dict(paths.flatten(variables["params"])[0])
+
+
+def changed(before, after):
+    old, new = paths_of(before), paths_of(after)
+    return {path: leaf for path, leaf in new.items() if not np.array_equal(leaf, old[path])}
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_parts_of_a_file_are_attention_kernels_and_positions(timm, tmp_path, scan):
+    """Into a model of smaller patches and other classes, on the same grid or another."""
+    path = str(write(tmp_path / "a.safetensors", timm))
+    pretrained = whole(path, shapes(scan=scan))
+    fresh = fresh_model(patch=2, side=8, num_classes=3, scan=scan)
+    blocks = ["blocks"] if scan else ["block_0", "block_1"]
+    kernels = {
+        f"{block}/attention/{name}/kernel"
+        for block in blocks
+        for name in ("query", "key", "value", "out")
+    }
+    both = changed(fresh, loaded(fresh, path, parts=("attention", "position")))
+    assert both.keys() == kernels | {"pos_embed"}
+    theirs = pretrained[blocks[-1]]["attention"]["out"]["kernel"]
+    np.testing.assert_array_equal(both[f"{blocks[-1]}/attention/out/kernel"], theirs)
+    np.testing.assert_array_equal(both["pos_embed"], pretrained["pos_embed"])
+    finer = fresh_model(patch=2, side=16, scan=scan)
+    alone = changed(finer, loaded(finer, path, parts=("position",)))
+    assert alone.keys() == {"pos_embed"}
+    expected = resample(pretrained["pos_embed"], (4, 4), (8, 8), prefix=1)
+    np.testing.assert_array_equal(alone["pos_embed"], expected)
+
+
+def test_a_deeper_file_gives_its_first_layers(timm, tmp_path):
+    path = str(write(tmp_path / "a.safetensors", timm))
+    expected, fresh = whole(path, shapes()), fresh_model(depth=1)
+    new = changed(fresh, loaded(fresh, path))
+    assert new.keys() == {name for name in paths_of(fresh) if not name.startswith("head/")}
+    right = expected["block_0"]["mlp"]["fc1"]["kernel"]
+    np.testing.assert_array_equal(new["block_0/mlp/fc1/kernel"], right)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"width": 16, "heads": 2}, r"key/bias is \(3, 8\) in .*a.safetensors, not \(2, 8\)"),
+        ({"depth": 3}, r"a.safetensors has no params/block_2/.* it has params/"),
+    ],
+)
+def test_weights_of_other_sizes_are_refused(timm, tmp_path, sizes, words):
+    path = str(write(tmp_path / "a.safetensors", timm))
+    with pytest.raises(InputError, match=words):
+        loaded(fresh_model(**sizes), path)
+
+
+def test_weights_are_read_once_for_all_runs(tiny, finished):
+    config = tiny(scheme=(), init_from=str(finished / "runs/run/0"))
+    config.arms = {"mimetic": {"scheme": (Mimetic(),)}, "default": {}}
+    arms = quiet(config).arms
+    with (
+        mock.patch.object(
+            Checkpoints, "variables", autospec=True, side_effect=Checkpoints.variables
+        ) as read,
+        mock.patch.object(
+            Checkpoints, "record", autospec=True, side_effect=Checkpoints.record
+        ) as hashed,
+    ):
+        marks = set()
+        for arm in arms.values():
+            for seed in (0, 1):
+                marks.add(provenance_of(arm, seed).source)
+                initial_state(arm, seed, print)
+    assert (read.call_count, hashed.call_count, len(marks)) == (1, 1, 1)
+
+
+def test_analysis_starts_where_training_does(tiny, finished, tmp_path):
+    """`--mode=analyze` reads `init_from` as a run does."""
+    config = tiny(scheme=(), init_from=str(finished / "runs/run/0"))
+    (student,) = networks(quiet(config), tmp_path / "none", data=False)
+    start, trained = networks(quiet(tiny()), finished, data=False)
+    kernels = [
+        one.variables["params"]["block_0"]["mlp"]["fc1"]["kernel"]
+        for one in (start, student, trained)
+    ]
+    assert not np.array_equal(kernels[0], kernels[1])
+    np.testing.assert_array_equal(kernels[1], kernels[2])
+
+
+def test_what_a_later_run_lacks_is_reported_before_the_first_trains(tiny, finished, tmp_path):
+    """Also if it is there in another size; a plan says the same, and what a start gives."""
+    config, source = tiny(scheme=()), f"{finished}/runs/run/0"
+    for lacking, words in (
+        ({"init_from": f"{finished}/runs/other/0"}, r"init_from .*other/0 doesn't exist"),
+        (
+            {"init_from": source, "model": {"heads": 4}},
+            r"arm other: .*key/bias is \(2, 8\) in .*, not \(4, 4\)",
+        ),
+    ):
+        config.arms = {"run": {"init_from": source}, "other": lacking}
+        for refused in (lambda: quiet(config).train(tmp_path / "student"), lambda: planned(config)):
+            with pytest.raises(InputError, match=words):
+                refused()
+    assert not (tmp_path / "student").exists()
+    config.arms = {"run": {"init_from": source}, "default": {}}
+    assert f"starts from 22 of 24 parameters of {source}" in planned(config)
+    assert planned(config).count("as the model draws it") == 1
+
+
+def planned(config):
+    return " ".join(describe(quiet(config)).split())
+
+
+@pytest.mark.slow
+def test_a_start_is_recorded_by_its_content(tiny, tmp_path):
+    """A run that isn't finished is no start, and a start that changes is another one."""
+    teacher, student = tiny(), tiny(scheme=(), init_from=str(tmp_path / "teacher/runs/run/0"))
+    with killed(5):
+        trained(teacher, tmp_path / "teacher")
+    with pytest.raises(InputError, match=r"isn't finished: train it to its end"):
+        quiet(student).train(tmp_path / "student")
+    trained(teacher, tmp_path / "teacher")
+    trained(student, tmp_path / "student")
+    mark = Run.of(tmp_path / "student", "run", 0).record().source
+    assert mark == Pretrained(student.init_from).digest
+    (tmp_path / "teacher").rename(tmp_path / "first")
+    trained(tiny(scheme=()), tmp_path / "teacher")
+    student.seeds = (0, 1)
+    with pytest.raises(InputError, match=r"with other .*runs/run/0 \(fingerprint \w+ there"):
+        quiet(student).train(tmp_path / "student")
