@@ -277,14 +277,14 @@ B = 0.5
 """Mean of the first kernel of an MLP, in standard deviations of its draw."""
 
 
-def mlp(width: int, base: str) -> Arms:
+def mlp(width: int, base: str, b: float = B) -> Arms:
     """Arms of the MLP paper, of ViTs and ConvNeXts; the constant bias is as large as the shift."""
     std = {"torch": (3 * width) ** -0.5, "timm": 0.02}[base]
-    positions, mimetic, shift, conv = SinCos(), Mimetic(), MeanShift(B), s.ConvMimetic()
+    positions, mimetic, shift, conv = SinCos(), Mimetic(), MeanShift(b), s.ConvMimetic()
     return {
         **controlled("mean_shift", shift),
-        "constant_bias": (s.ConstantBias(B * std),),
-        "per_input": (MeanShift(B, per_input=True),),  # eq. 1
+        "constant_bias": (s.ConstantBias(b * std),),
+        "per_input": (MeanShift(b, per_input=True),),  # eq. 1
         "mimetic": (positions, mimetic),
         "mimetic_mean_shift": (positions, mimetic, shift),
         "conv": (conv,),

@@ -21,14 +21,14 @@ FIGURE_2 = ("default", *arms.with_noise("mean_shift", "conv", "conv_mean_shift")
 """The paper's arms, and our controls."""
 
 
-def get_config(epochs: float = 10.0, init: arms.Names = arms.ALL) -> ConfigDict:
-    """Arguments: epochs (10, 20, 50), init (arms.mlp and arms.mean_sweep)."""
+def get_config(epochs: float = 10.0, b: float = arms.B, init: arms.Names = arms.ALL) -> ConfigDict:
+    """Arguments: epochs (10, 20, 50), b, init (arms.mlp and arms.mean_sweep)."""
     config = recipes.small_images("cifar10", epochs)
     config.seeds = (0, 1, 2, 3, 4)
     config.model = model("convnext")
     swept = "_sweep" if init[0] in ("sweep", "baselines") else ""
     config.name = f"convnext_cifar{swept}_{epochs:g}"
     width = config.model.width
-    every = arms.mlp(width, config.model.base)
+    every = arms.mlp(width, config.model.base, b)
     config.arms = arms.chosen(init, every, FIGURE_2, arms.mean_sweep(width))
     return config

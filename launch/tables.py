@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from launch.results import Line, ResultStore
+from launch.runner import load
 from mimetic_jax.analysis import report_page
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.model_types import FOLDERS as TYPE_FOLDERS
@@ -276,7 +277,9 @@ def _trained(name: str, results: ResultStore) -> list[Row]:
 
 def _scales(rows: Iterable[Row]) -> str:
     """How rows of a table that were trained were scaled down."""
-    return "; ".join(dict.fromkeys(row.small.says for row in rows if row.is_small and row.small))
+    small = [row.small for row in rows if row.is_small and row.small]
+    said = (f"{form.says} ({form.apart})" if form.apart else form.says for form in small)
+    return "; ".join(dict.fromkeys(said))
 
 
 def _published(paper: str, results: ResultStore) -> str:
@@ -357,8 +360,21 @@ def rows_listed(name: str, results: ResultStore) -> Iterator[str]:
         sizes[row.small.says if row.small else ""].append(str(row.number))
     for says, numbers in sizes.items():
         yield f"  --small, row{'s' * (len(numbers) > 1)} {', '.join(numbers)}: {says}"
+    for row in rows_of(name, small=True):
+        if not row.is_untrained:
+            yield f"  --small, row {row.number} has {'; '.join(kept(name, row))}"
     if own.doubt:
         yield f"  doubt: {own.doubt}"
+
+
+def kept(name: str, small: Row) -> Iterator[str]:
+    """The ratios that a row should keep, as published and as scaled down, and why one differs."""
+    assert small.small is not None
+    published, scaled = (load(row) for row in (rows_of(name)[small.number - 1], small))
+    for ratio in small.small.keeps:
+        yield f"{ratio.name} {ratio.of(published):.3g} published, {ratio.of(scaled):.3g} here"
+    if small.small.apart:
+        yield small.small.apart
 
 
 def state(row: Row, results: ResultStore) -> str:

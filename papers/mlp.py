@@ -6,9 +6,13 @@ It prints no tables: what CIFAR-10 gave is in figures alone, and of ImageNet-1k 
 the text. It states no hardware.
 """
 
+import dataclasses
+from typing import Any
+
 from configs import cifar_mlp_vit, convnext_cifar, imagenet_mlp, mlp_population
 from configs.arms import MEANS, with_noise
-from papers.record import BFLOAT16, OWN_RATES, Figure, Row, Small, Table
+from papers.ratios import HIDDEN, MEAN, REACH
+from papers.record import BFLOAT16, OWN_RATES, THREE_TRIALS, Figure, Row, Small, Table
 
 _B = "b isn't stated: half a standard deviation of the first kernel is taken"
 
@@ -25,17 +29,49 @@ SMALL = Small(
         "log_every": 78,
     },
     says="5,000 training images in batches of 64, width 48, depth 3, patches of 4 pixels",
+    ladder=THREE_TRIALS,
+    keeps=(HIDDEN,),
+)
+
+_SMALL_VIT = dataclasses.replace(
+    SMALL,
+    arguments={"b": 1.0},
+    says=f"{SMALL.says}, twice the mean in standard deviations, which are twice as wide",
+    keeps=(MEAN,),
+)
+_SMALL_CONVNEXT = dataclasses.replace(
+    _SMALL_VIT,
+    fields={**SMALL.fields, "model.width": 64, "model.patch": 2},
+    says=_SMALL_VIT.says.replace("48", "64").replace("of 4", "of 2"),
+    keeps=(MEAN, REACH),
+)
+_VIT_BEFORE = dataclasses.replace(
+    SMALL,
     ladder=OWN_RATES,
+    keeps=_SMALL_VIT.keeps,
+    apart="not trained anew yet: b of a whole standard deviation would keep b D",
+)
+"""As rows were trained whose lines are older than `Small.keeps`."""
+_CONVNEXT_BEFORE = dataclasses.replace(
+    _VIT_BEFORE,
+    keeps=_SMALL_CONVNEXT.keeps,
+    apart="not trained anew yet: width 64, patches of 2 pixels and b of a whole standard deviation "
+    "would keep both",
 )
 
 SMALL_SWEEP = Small(
     fields={**SMALL.fields, "data.subset": 0.02, "batch": 32, "log_every": 31},
     says="1,000 training images in batches of 32, width 48, depth 3, patches of 4 pixels",
+    keeps=(MEAN,),
+    apart="b is as many standard deviations of the narrower kernel",
 )
 """At one rate, since figure 4 has dozens of arms."""
 
 SMALL_POPULATION = Small(
-    {"epochs": 3}, fields={"data.subset": 0.1}, says="3 epochs of 5,000 training images, 234 steps"
+    {"epochs": 3},
+    fields={"data.subset": 0.1},
+    says="3 epochs of 5,000 training images, 234 steps",
+    keeps=(HIDDEN, MEAN),
 )
 
 
@@ -48,10 +84,10 @@ def _population(label: str, *arms: str) -> Row:
 _CONFIGS = {"ConvNeXt": convnext_cifar, "ViT": cifar_mlp_vit}
 
 
-def _run(model: str, epochs: int, *arms: str) -> Row:
+def _run(model: str, epochs: int, *arms: str, **options: Any) -> Row:
     """A training of its own, such as a point of figure 2."""
     label, config = f"{model}, {epochs} epochs", _CONFIGS[model]
-    return Row(label, {"epochs": epochs}, arms=arms, config=config, fields=BFLOAT16)
+    return Row(label, {"epochs": epochs}, arms=arms, config=config, fields=BFLOAT16, **options)
 
 
 _BESIDE_ATTENTION = ("mimetic", "mimetic_mean_shift")
@@ -61,8 +97,12 @@ _STRUCTURED = {
     "ConvNeXt": ("mean_shift", "conv", "conv_mean_shift"),
     "ViT": ("mean_shift", *_BESIDE_ATTENTION),
 }
+_SMALLS = {
+    "ConvNeXt": dict(zip(_EPOCHS, (_CONVNEXT_BEFORE, *[_SMALL_CONVNEXT] * 2), strict=True)),
+    "ViT": dict(zip(_EPOCHS, (_VIT_BEFORE, *[_SMALL_VIT] * 2), strict=True)),
+}
 _RUNS = tuple(
-    _run(model, epochs, "default", *with_noise(*arms))
+    _run(model, epochs, "default", *with_noise(*arms), small=_SMALLS[model][epochs])
     for model, arms in _STRUCTURED.items()
     for epochs in _EPOCHS
 )
@@ -73,7 +113,6 @@ TABLES = {
         convnext_cifar,
         *_RUNS,
         controls=(),
-        small=SMALL,
         doubt="figure 2 alone has the numbers; in the text the MLP's gain is significant after 10 "
         "to 20 epochs and tapers off at 50, of a ConvNeXt earlier than of a ViT; of a ConvNeXt "
         "both initializations together outperform either alone, of a ViT the second may add less. "

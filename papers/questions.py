@@ -6,7 +6,7 @@ finished are in results/closed/.
 
 import dataclasses
 
-from configs import cifar10_vit, convnext_cifar, neighbors_vit, text, tiny_imagenet_vit
+from configs import cifar10_vit, convnext_cifar, neighbors_vit, text
 from papers.record import Figure, Ladder, Row, Table
 
 _SIZE = {"width": 96, "depth": 6, "heads": 3}
@@ -152,14 +152,6 @@ TABLES = {
             config=convnext_cifar,
         ),
         _LONG_IMAGES,
-        dataclasses.replace(
-            _FEW_IMAGES,
-            label="ViT, Tiny ImageNet, 20 images of each class at 64 pixels, 20 epochs",
-            arguments={**_TWO_LAYERS, "patch": 8},
-            arms=_SHOWN,
-            fields={**_FEW_IMAGES.fields, "data.subset": 1.0},
-            config=tiny_imagenet_vit,
-        ),
         *(_class_token(std, clip) for clip in (0.0, 1.0) for std in (0.02, 0.0)),
         controls=(),
         seeds=tuple(range(5)),

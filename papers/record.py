@@ -18,6 +18,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, TypeAlias
 
 from mimetic_jax.train.rates import Ladder
+from papers.ratios import Ratio
 
 Arguments: TypeAlias = Mapping[str, Any]
 """Arguments of the `get_config` of a file of configs/, by name; arms are none of them."""
@@ -43,7 +44,10 @@ SHORT: Fields = {
 """400 steps of 64 images: what a CPU trains in a minute."""
 
 OWN_RATES = Ladder((1e-3, 2e-3, 4e-3))
-"""Of rows that are scaled down."""
+"""Of rows that are scaled down, by one trial of each rate."""
+
+THREE_TRIALS = Ladder(OWN_RATES.first, trials=(100, 101, 102))
+"""Of rows that are scaled down: trials are tested on a fifth of the training images, held out."""
 
 
 def theirs(name: str, default: float, mimetic: float, score: float) -> Mapping[str, float]:
@@ -69,6 +73,8 @@ class Small:
 
     Arguments replace a row's, `times` has factors of them, and fields count after all others. With
     a ladder each arm has its own rate, since that of a large model suits no arm of a small one.
+    `keeps` are the ratios that the method of its rows depends on. Where one differs by more than
+    `ratios.FAR`, `apart` says why.
     """
 
     arguments: Arguments = dataclasses.field(default_factory=dict)
@@ -76,6 +82,8 @@ class Small:
     fields: Fields = dataclasses.field(default_factory=dict)
     says: str = ""
     ladder: Ladder | None = None
+    keeps: tuple[Ratio, ...] = ()
+    apart: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

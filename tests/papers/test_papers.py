@@ -4,6 +4,7 @@ import dataclasses
 import doctest
 import pathlib
 import re
+from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
@@ -15,6 +16,7 @@ from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 from papers import FIGURES, TABLES, rows_of, starts_of
+from papers.ratios import FAR, FILTERS, LOCATED, MEAN
 from papers.record import Row
 from tests import words
 
@@ -128,6 +130,37 @@ def test_published_numbers_are_here_alone() -> None:
     for config, printed in scores.items():
         header = str(config.__doc__).partition("\nDiffers")[0]
         assert printed.isdisjoint(re.findall(r"\d+\.\d+\b", header)), config
+
+
+def test_a_row_that_is_scaled_down_keeps_what_its_method_depends_on() -> None:
+    """Or says why not; where it keeps all, it has nothing to say."""
+    rows = [(row, scaled) for name in (*TABLES, *FIGURES) for row, scaled in scaled_rows(name)]
+    assert len(rows) > 50
+    for row, scaled in rows:
+        assert scaled.small is not None
+        assert scaled.small.keeps, f"{row.table}, {row.label}"
+        factors = [ratio.apart(load(row), load(scaled)) for ratio in scaled.small.keeps]
+        off = max(factors) > 0.99 * FAR  # 1/2 for 1/3 is off, too
+        assert bool(scaled.small.apart) == off, f"{row.table}, {row.label}: {factors}"
+
+
+def scaled_rows(name: str) -> Iterator[tuple[Row, Row]]:
+    """The rows of a table or figure, and its networks that aren't trained, beside their small."""
+    for of in (rows_of, *([starts_of] if name in FIGURES else [])):
+        full = {row.number: row for row in of(name)}
+        small = (row for row in of(name, small=True) if not row.is_untrained)
+        yield from ((full[row.number], row) for row in small)
+
+
+def test_ratios_of_networks_whose_regime_is_known() -> None:
+    """Measured by other code, at the sizes of the papers and at a width of 48."""
+    impulses = rows_of("structured/table1"), rows_of("structured/table1", small=True)
+    hits = [LOCATED.of(load(rows[number])) for rows in impulses for number in (0, 1)]
+    assert hits == pytest.approx([0.99, 0.99, 1.0, 0.61], abs=0.06)
+    mean = [MEAN.of(load(row)) for row in rows_of("mlp/runs")]
+    assert mean == pytest.approx([4.6] * 3 + [4.0] * 3, abs=0.05)
+    frozen = [FILTERS.of(load(row)) for row in rows_of("structured/table7")]
+    assert frozen == pytest.approx([28, 10, 4, 57, 20, 8], abs=0.6)
 
 
 def test_a_file_is_named_where_one_is_needed() -> None:
