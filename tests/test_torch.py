@@ -15,7 +15,7 @@ import pytest
 from mimetic_jax import InputError, attention_rules, check, rewrite
 from mimetic_jax import torch as mimetic_torch
 from mimetic_jax.command import files
-from mimetic_jax.schemes import Mimetic, Permuted
+from mimetic_jax.schemes import Mimetic, Permuted, ZeroOut
 from mimetic_jax.weights import cooccurrence, from_counts
 
 KEY = jax.random.key(1)
@@ -315,3 +315,11 @@ def test_the_pages_own_attention_is_initialized():
     exec(block_of_the_page(r"rules = attention_rules\(.*?\)"), names)
     found = check(mimetic_torch.arrays_of(model), rules=names["rules"], num_heads=4)
     assert [layer.value_out < -0.5 for layer in found] == [True, True]
+
+
+def test_a_class_token_near_0_is_said():
+    module = Module(blocks__0__attn=type("Attention", (), {"num_heads": H}))
+    module.parameters["cls_token"] = Parameter(np.zeros((1, 1, D), np.float32))
+    with pytest.warns(UserWarning, match="cls_token and its position start near 0"):
+        written = mimetic_torch.initialize(module, KEY, ZeroOut())
+    assert written.notes[-1].startswith("cls_token and")

@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -110,7 +111,8 @@ def rewrite_file(argv: Sequence[str]) -> None:
         return
     if not options.overwrite_trained:
         _check_fresh(options.file, tensors, described)
-    with _beside(options.out) as unfinished:
+    with _beside(options.out) as unfinished, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the plan has said it
         _write(options.file, unfinished, key, scheme, given)
     out = options.out
     if options.file.endswith(_INDEX):
