@@ -50,12 +50,13 @@ def chosen(
     of_these = {f"{CONTROLS[SCATTERED]}{name}" for name in every}
     every |= {name: named[name] for name in scattered if name in of_these}
     together = {"all": every, **(groups or {})}
+    members = {arm: own for group in together.values() for arm, own in group.items()} | named
     picked: Arms = {}
     for name in init:
-        if name not in named and name not in together:
+        if name not in members and name not in together:
             known = {*together, *arms, *noises, *permuted, *scattered}
             raise unknown("init", name, known, "configs/arms.py")
-        picked |= together.get(name) or {name: named[name]}
+        picked |= together.get(name) or {name: members[name]}
     return ConfigDict({name: _fields(arm) for name, arm in picked.items()}, sort_keys=False)
 
 

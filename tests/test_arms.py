@@ -149,7 +149,7 @@ def rows() -> Iterator[Any]:
             size = str(row.arguments) if row.ladder else ""
             if not row.needs and not row.is_untrained and (row.config, size, row.arms) not in seen:
                 seen.add((row.config, size, row.arms))  # other sizes and rates: the same schemes
-                yield pytest.param(row, id=f"{name} {row.number}", marks=pytest.mark.slow)
+                yield pytest.param(row, id=f"{name} {row.place.number}", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("row", list(rows()))

@@ -48,7 +48,7 @@ TRUTHS = [
     ("attention/table2", 9, "not trained here", 91.21),
     ("attention/table3", 2, "default", 67.80),
     ("attention/table4", 2, "mimetic", 67.33),
-    ("attention/table5", 3, "layer_scale_branch_7", 89.90),
+    ("attention/table5", 3, "best of 10", 89.90),
     ("attention/table6", 3, "mimetic", 28.21),
     ("attention/table7", 4, "mimetic", 92.74),
     ("attention/convolution", 2, "not trained here", 87.5),
@@ -128,12 +128,6 @@ def test_published_numbers_are_here_alone() -> None:
     for config, printed in scores.items():
         header = str(config.__doc__).partition("\nDiffers")[0]
         assert printed.isdisjoint(re.findall(r"\d+\.\d+\b", header)), config
-
-
-def test_a_file_is_named_where_one_is_needed() -> None:
-    for _, _, row in EVERY:
-        given = row.arguments.values()
-        assert ("FILE.npz" in given) == ("FILE.npz" in row.needs) == bool(row.needs)
 
 
 def test_one_network_has_one_score() -> None:
