@@ -174,7 +174,11 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
     return arms
 
 
-FEW_IMAGES = ("default", "norm_matched_whitened_zero_mlp", "whitened_zero_mlp")
+FEW_IMAGES: Mapping[str, Names] = {
+    "mean": ("default", "norm_matched_whitened_zero_mlp", "whitened_zero_mlp"),
+    "token": ("default", "norm_matched_whitened_zero_mlp_alone", "whitened_zero_mlp_alone"),
+}
+"""What is compared by what a model reads: with a class token, attention doesn't end in zeros."""
 
 
 def few_images() -> Arms:
