@@ -50,12 +50,13 @@ def chosen(
     of_these = {f"{CONTROLS[SCATTERED]}{name}" for name in every}
     every |= {name: named[name] for name in scattered if name in of_these}
     together = {"all": every, **(groups or {})}
+    members = {arm: own for group in together.values() for arm, own in group.items()} | named
     picked: Arms = {}
     for name in init:
-        if name not in named and name not in together:
+        if name not in members and name not in together:
             known = {*together, *arms, *noises, *permuted, *scattered}
             raise unknown("init", name, known, "configs/arms.py")
-        picked |= together.get(name) or {name: named[name]}
+        picked |= together.get(name) or {name: members[name]}
     return ConfigDict({name: _fields(arm) for name, arm in picked.items()}, sort_keys=False)
 
 
@@ -173,7 +174,11 @@ def vision(scale: float = 1.0, pretrained: str = "") -> Arms:
     return arms
 
 
-FEW_IMAGES = ("default", "norm_matched_whitened_zero_mlp", "whitened_zero_mlp")
+FEW_IMAGES: Mapping[str, Names] = {
+    "mean": ("default", "norm_matched_whitened_zero_mlp", "whitened_zero_mlp"),
+    "token": ("default", "norm_matched_whitened_zero_mlp_alone", "whitened_zero_mlp_alone"),
+}
+"""What is compared by what a model reads: with a class token, attention doesn't end in zeros."""
 
 
 def few_images() -> Arms:

@@ -15,14 +15,14 @@ or draw the figure. --small scales rows to what one CPU trains in minutes; such 
 by `mimetic train`.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
-interrupted run from its checkpoint. Each finished run appends one line to RESULTS/TABLE.jsonl. A
-second command, with --docs, writes the open tables in docs/ from these lines alone; --close ends a
+interrupted run from its checkpoint. The records of finished runs are in RESULTS/TABLE/ROW.jsonl. A
+second command, with --docs, writes the open tables in docs/ from these files alone; --close ends a
 table: it then stands in results/closed/ as it is. Rows whose data is missing are left out and
 named; the others go on.
 
-Runs are trained one after the other in this process. --share=0/8 trains an eighth of them, or of
-arms where these search their rates, beside seven other processes that share the folders; an array
-of launch/slurm.sbatch passes it to each of its tasks. --dry-run shows what is left, and the table.
+Runs are trained one after the other in this process. --share=0/8 trains an eighth of the arms,
+beside seven other processes that share the folders; an array of launch/slurm.sbatch passes it to
+each of its tasks. --dry-run shows what is left, and the table.
 
 Exit code: 0 if everything asked for was done, 1 if runs failed or lacked data (the others still
 ran), 2 for bad input, 75 if it was stopped.
@@ -85,7 +85,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--arms", default="", help="A,B: these alone")
     add("--seeds", default="", help="such as 0,1,2 or 0-63; default: the row's")
     add("--small", action="store_true", help="scaled to minutes of a CPU")
-    add("--share", default="0/1", metavar="K/N", help="the K-th of N shares of the runs, from 0")
+    add("--share", default="0/1", metavar="K/N", help="the K-th of N shares of the arms, from 0")
     add("-d", "--data-dir", "--data_dir", metavar="DIR", help="folder of the data sets")
     add("--workdir", default="runs/reproduce", help="default: %(default)s")
     add("--results", default="results", help="default: %(default)s")
@@ -100,7 +100,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     for name in ("workdir", "results", "file", "data_dir"):
         check_given(f"--{name}", getattr(given, name))
     if "://" in given.results:
-        raise InputError(f"--results={given.results}: lines are files of this machine")
+        raise InputError(f"--results={given.results}: results are files of this machine")
     share = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", given.share)
     if not share or not int(share[1]) < int(share[2]):
         raise InputError(f"--share={given.share} is not a share such as 0/8 or 7/8")
@@ -148,7 +148,7 @@ def run(given: argparse.Namespace, say: Say) -> int:
             raise unknown("table", given.name, TABLES)
         if given.close:
             path = tables.close(given.name, results)
-            say(f"written: {path}; the table's rows in papers/ and its lines can go")
+            say(f"written: {path}; the table's rows in papers/ and its results can go")
             return 0
         for line in tables.rows_listed(given.name, results):
             say(line)
@@ -174,16 +174,13 @@ def reproduce(
         say=say,
     )
     jobs = runner.jobs(*given.share)
-    share, shares = given.share
-    if done := len(runner.every()[share::shares]) - len(jobs):
-        say(
-            f"{done} of {done + len(jobs)} are from {given.results}/; --results=DIR trains your own"
-        )
+    if done := len(every := runner.every(*given.share)) - len(jobs):
+        say(f"{done} of {len(every)} arms are from {given.results}/; --results=DIR trains your own")
     for job in jobs if given.dry_run else ():
         say(str(job))
     try:
         if jobs and not given.dry_run:
-            say(f"{len(jobs)} to train; --dry-run lists them and trains nothing")
+            say(f"{len(jobs)} arms to train; --dry-run lists them and trains nothing")
             # A call of a few minutes shouldn't spend one of them compiling again.
             jax.config.update("jax_compilation_cache_dir", str(given.workdir / "compiled"))
             with preemption.listening():
@@ -193,10 +190,10 @@ def reproduce(
         return preemption.EXIT_CODE
     for reason, names in runner.failures.items():
         say("\n  ".join([f"not done, {reason}:", *names]))
-    results = ResultStore(given.results)  # with the lines of other processes
-    for name in dict.fromkeys(row.table for row in runner.rows):
+    results = ResultStore(given.results)  # with the records of other processes
+    for name in dict.fromkeys(row.place.table for row in runner.rows):
         listed = TABLES.get(name) or FIGURES.get(name)
-        text = tables.table([row for row in runner.rows if row.table == name], results)
+        text = tables.table([row for row in runner.rows if row.place.table == name], results)
         say(f"\n{name}{f': {listed.title}' if listed else ''}\n\n{text}")
     if given.name in FIGURES and not (runner.failures or given.dry_run):
         from launch.draw import draw  # with all that trains, which lists don't need
@@ -216,7 +213,7 @@ def rows_named(given: argparse.Namespace) -> list[Row]:
     if numbers and names != [name]:
         raise InputError(f"--row={given.row[0]} is for one table, such as attention/table1")
     named = [row for table in names for row in rows_of(table, given.small)]
-    by_number = {str(row.number): row for row in named}
+    by_number = {str(row.place.number): row for row in named}
     for number in numbers:
         if number not in by_number:
             raise InputError(f"--row={number}: {name} has rows {', '.join(by_number)}")

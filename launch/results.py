@@ -1,141 +1,177 @@
-"""The lines of results/PAPER/TABLE.jsonl: a line is the record of a finished run, with the table,
-the row and the command that it belongs to. They are the only source of the numbers in docs/."""
+"""The results of rows: results/PAPER/TABLE/ROW.jsonl is a header and the records of its runs.
+
+Trials of learning rates are there too, as runs of arms that are named ARM-RATE. These files are the
+only source of the numbers in docs/.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
+import hashlib
+import itertools
 import pathlib
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.train.rates import Choice, Search
+from mimetic_jax.base.typed import from_json
+from mimetic_jax.train.rates import Choice, Search, trial_name
 from mimetic_jax.train.record import Record
-from mimetic_jax.train.store import files
-from mimetic_jax.train.store.files import Lines
+from mimetic_jax.train.store.claim import check_fingerprint
+from mimetic_jax.train.store.files import Lines, in_turn
+from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.verdicts import ArmResult, compared, corrected
 from papers.record import Row
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Line(Record):
-    """The record of a run, with where it belongs and how it was trained.
-
-    Runs are found by table, row, small, arm, rate and seed. The rest is provenance.
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """What a row has: how its runs were trained, and their records in the order of their ends.
 
     Attributes:
-        table, row: the names of the table and of the row.
-        small: whether the row was scaled down.
-        rate: the step of the row's ladder, if it has one.
+        table, row, small: the names of the table and of the row, and whether it was scaled down.
         recipe: the configuration: its file, arguments and fields.
-        batch, dtype, base: fields of the configuration of the arm.
-        command: what trained it.
-        remark: what the same command would do otherwise today, such as draw other noise, or that
-            nobody can check out its code.
+        commands: what trained the runs.
+        remarks: what the same commands would do otherwise today, by arm, such as draw other noise,
+            or that nobody can check out its code.
     """
 
     table: str
     row: str
     small: bool = False
-    rate: float | None = None
     recipe: str = ""
-    batch: int = 0
-    dtype: str = "float32"
-    base: str = ""
-    command: str = ""
-    remark: str = ""
+    commands: tuple[str, ...] = ()
+    remarks: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    records: tuple[Record, ...] = ()
+
+    def runs(self, arm: str) -> dict[int, Record]:
+        """The records of an arm by seed."""
+        return {record.seed: record for record in self.records if record.arm == arm}
 
 
 class ResultStore:
-    """The lines of a folder; those of a row are checked when they are asked for."""
+    """The results of a folder, read row by row on first use."""
 
     def __init__(self, folder: str | pathlib.Path) -> None:
         self.folder = pathlib.Path(folder)
-        self._raw: dict[object, list[tuple[str, Mapping[str, object]]]] = defaultdict(list)
-        self._lines: dict[object, list[Line]] = {}
-        for path in sorted(self.folder.rglob("*.jsonl")):
-            for number, line in enumerate(Lines(path).read(), 1):
-                if "row" in line:  # else it isn't a run, such as throughput
-                    key = line.get("table"), line["row"], line.get("small")
-                    self._raw[key].append((f"{path} line {number}", line))
+        self._results: dict[object, Results] = {}
 
-    def lines(self, row: Row) -> list[Line]:
-        """The lines of a row, in the order in which they were added."""
-        if row.key not in self._lines:
-            raw = self._raw[row.key]
-            self._lines[row.key] = [Line.from_json(line, where) for where, line in raw]
-        return self._lines[row.key]
+    def path(self, row: Row) -> pathlib.Path:
+        """The file of a row."""
+        return self.folder / row.key[0] / f"{file_name(row)}.jsonl"
 
-    def trained(self, row: Row) -> list[tuple[object, object]]:
-        """Arm and seed of each line of a row, unchecked."""
-        return [(line.get("arm"), line.get("seed")) for _, line in self._raw[row.key]]
+    def of(self, row: Row) -> Results:
+        """The results of a row; without a file they are empty."""
+        if row.key not in self._results:
+            self._results[row.key] = self._read(row)
+        return self._results[row.key]
 
-    def runs(self, row: Row, arm: str, rate: float | None = None) -> dict[int, Line]:
-        """The runs of an arm by seed, at a rate if its row has a ladder; the first count."""
-        by_seed: dict[int, Line] = {}
-        for line in self.lines(row):
-            if line.arm == arm and line.rate == rate:
-                by_seed.setdefault(line.seed, line)
-        return by_seed
+    def _read(self, row: Row) -> Results:
+        path = self.path(row)
+        header, *lines = Lines(path).read() or [_named(row)]
+        results = from_json(Results, header, f"{path} line 1")
+        if (results.table, results.row, results.small) != row.key:
+            raise InputError(f"{path} is of {results.table}, {results.row}: move it back")
+        records = tuple(
+            Record.from_json(line, f"{path} line {number}") for number, line in enumerate(lines, 2)
+        )
+        for first, second in itertools.pairwise(sorted((x.arm, x.seed) for x in records)):
+            if first == second:
+                raise InputError(f"{path} has arm {first[0]} seed {first[1]} twice: delete one")
+        return dataclasses.replace(results, records=records)
 
-    def check_recipe(self, row: Row, recipe: str, rate: float | None, trial: bool) -> None:
-        """Refuse to add to lines that were trained otherwise than the row is today."""
-        trials = row.ladder.trials if row.ladder else ()
-        for line in self.lines(row):
-            alike = line.rate == rate and (line.seed in trials) == trial
-            if alike and line.recipe != recipe:
-                raise InputError(
-                    f"its lines were trained as {line.recipe}, and it is {recipe} now: give it "
-                    "another label, or delete its lines"
-                )
+    def check_recipe(self, row: Row) -> None:
+        """Refuse to add to results that were trained otherwise than the row is today."""
+        results = self.of(row)
+        if results.records and results.recipe != row.recipe():
+            raise InputError(
+                f"its results were trained as {results.recipe}, and it is {row.recipe()} now: give "
+                f"it another label, or delete {self.path(row)}"
+            )
+
+    def collect(self, row: Row, runs: Iterable[Run], command: str) -> None:
+        """Write the records of finished runs, in place of those of the same arm and seed.
+
+        Raises:
+            InputError: an arm has results on other data.
+        """
+        found = [record for run in runs if (record := run.record())]
+        with in_turn(self.folder):  # other processes collect other arms of the row
+            before = self._read(row)
+            new = [record for record in found if record not in before.records]
+            if not new:
+                return
+            for old, record in itertools.product(before.records, new):
+                if old.arm == record.arm and old.data:  # else it is older than fingerprints
+                    where = f"{self.path(row)}: arm {old.arm}"
+                    check_fingerprint(where, "data", old.data, record.data)
+            replaced = {(record.arm, record.seed) for record in new}
+            kept = [old for old in before.records if (old.arm, old.seed) not in replaced]
+            commands = list(dict.fromkeys((*before.commands, command)))
+            header = {
+                **_named(row),
+                "recipe": row.recipe(),
+                "commands": commands,
+                "remarks": before.remarks,
+            }
+            records = [record.to_json() for record in (*kept, *new)]
+            Lines(self.path(row)).rewrite([header, *records])
+        self._results.pop(row.key, None)
 
     def search(self, row: Row, arms: Sequence[str]) -> Search:
-        """The search of arms for their rates, whose trials are lines of the row or of another."""
+        """The search of arms for their rates, by the trials of the row or of its source."""
         assert row.ladder is not None
-        tried = dataclasses.replace(row, runs_of=row.rates_of or row.runs_of)
-        return Search(row.ladder, arms, functools.partial(self.runs, tried))
+        tried = row
+        if row.source and row.source.rates_alone:
+            tried = dataclasses.replace(row, source=row.source._replace(rates_alone=False))
+
+        def records(arm: str, rate: float) -> Mapping[int, Record]:
+            return self.of(tried).runs(trial_name(arm, rate))
+
+        return Search(row.ladder, arms, records)
 
     def choices(self, row: Row) -> dict[str, Choice]:
         """The rate of each arm that tried the first rates of the row's ladder."""
         return self.search(row, row.arms).choices() if row.ladder else {}
+
+    def missing(self, row: Row, arm: str, seeds: Iterable[int]) -> tuple[int, ...]:
+        """The seeds that an arm lacks: all of them as long as it searches its rate."""
+        known = set(self.of(row).runs(arm))
+        if row.ladder:
+            search = self.search(row, [arm])
+            known = known if search.choices() and not search.untried(arm) else set()
+        return tuple(seed for seed in seeds if seed not in known)
 
     def compared_arms(self, row: Row) -> dict[str, ArmResult]:
         """What each arm of a row reached, compared; of a ladder at its own best rate.
 
         There p is corrected for the number of the arms that are no controls (Holm).
         """
-        if row.ladder:
-            at = {arm: self.runs(row, arm, best.rate) for arm, best in self.choices(row).items()}
-            trials = set(row.ladder.trials)
-            runs = {
-                arm: {seed: own[seed] for seed in own.keys() - trials} for arm, own in at.items()
-            }
-        else:
-            runs = {arm: self.runs(row, arm) for arm in row.arms}
-        self._check_data(row, runs)
+        arms = self.choices(row) if row.ladder else row.arms
+        runs = {arm: self.of(row).runs(arm) for arm in arms}
         results = compared([ArmResult(arm, own, row.label) for arm, own in runs.items() if own])
         results = corrected(results) if row.ladder else results
         return {result.arm: result for result in results}
 
-    def _check_data(self, row: Row, runs: Mapping[str, Mapping[int, Line]]) -> None:
-        # Lines of older versions don't know their data.
-        known = (line for own in runs.values() for line in own.values() if line.data)
-        data = {line.data: f"{line.arm} seed {line.seed} on {line.data}" for line in known}
-        if len(data) > 1:
-            raise InputError(
-                f"{row.table}, {row.label} was trained on data of several fingerprints, "
-                f"{', '.join(data.values())}: they can't be compared; delete the lines of all but "
-                "one"
-            )
 
-    def append(self, line: Line) -> None:
-        """Add a line; it is on disk when this returns."""
-        path = self.folder / f"{line.table}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Lines(path).append(line.to_json())
-        files.sync(path)
-        key = line.table, line.row, line.small
-        self._raw[key].append((str(path), line.to_json()))
-        if key in self._lines:
-            self._lines[key].append(line)
+def _named(row: Row) -> dict[str, object]:
+    return dict(zip(("table", "row", "small"), row.key, strict=True))
+
+
+def file_name(row: Row) -> str:
+    """A row's label and scale as the name of a file.
+
+    >>> from papers import rows_of
+    >>> file_name(rows_of("attention/table1", small=True)[1])
+    '96_12_3_small'
+
+    Long labels are cut, and end in a digest of what is lost.
+
+    >>> file_name(Row("width=96 " * 20))[-20:]
+    '96_width=96_14ebb47e'
+    """
+    _, label, is_small = row.key
+    name = re.sub(r"[^\w=.+-]+", "_", label, flags=re.ASCII).strip("_") or "row"
+    if len(name) > 80:
+        name = f"{name[:71]}_{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+    return name + "_small" * is_small

@@ -21,7 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from launch.results import Line, ResultStore
+from launch.results import ResultStore
 from launch.runner import load
 from mimetic_jax.analysis import report_page
 from mimetic_jax.base.errors import InputError, unknown
@@ -31,6 +31,7 @@ from mimetic_jax.base.model_types import ModelType
 from mimetic_jax.base.table import paragraph
 from mimetic_jax.command import export, files, usage
 from mimetic_jax.data import download
+from mimetic_jax.train.config import arms_of
 from mimetic_jax.train.rates import format_rate
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.report import markdown, trimmed
@@ -61,11 +62,12 @@ def table(rows: Sequence[Row], results: ResultStore) -> str:
 
 def remarks(rows: Sequence[Row], results: ResultStore) -> str:
     """What stands below a table: which spread the intervals of each row have, and its rates."""
-    several = len({row.table for row in rows}) > 1
+    several = len({row.place.table for row in rows}) > 1
     said = defaultdict[str, list[str]](list)
     for row in rows:
         arms = results.compared_arms(row).values()
-        name = f"{row.table.partition('/')[2]} {row.number}" if several else str(row.number)
+        table, number, _ = row.place
+        name = f"{table.partition('/')[2]} {number}" if several else str(number)
         if rule := spread_rule(arms):
             said[rule[0]].append(f"{name} ({rule[1]})")
         if len(arms) > 1 and not row.ladder:
@@ -80,8 +82,8 @@ def side_by_side(row: Row, results: ResultStore, *, every: bool = False) -> Iter
     With `every` the arms that have no published score follow; where arms choose their rates, the
     best comes first, and † marks a rate with a neighbor that the arm didn't try.
     """
-    name = f"{row.number}. {row.label}"
-    if every and row.is_small:
+    name = f"{row.place.number}. {row.label}"
+    if every and row.place.is_small:
         name += ", scaled down"
     reached, chosen = results.compared_arms(row), results.choices(row)
     if chosen:
@@ -99,16 +101,14 @@ def side_by_side(row: Row, results: ResultStore, *, every: bool = False) -> Iter
 
     scores = {arm: printed(score) for arm, score in row.published.items()}
     start = f"{scores.pop(DEFAULT)} → " if DEFAULT in scores and len(scores) > 1 else ""
-    if row.best:  # one score, of the best of some arms
-        yield name, f"best of {len(row.published)}", printed(max(row.published.values()))
-    elif reached:
+    if reached:
         for arm, text in scores.items():
             yield name, arm, start + text, *ours(arm)
     elif scores:
         yield name, ", ".join(scores), start + ", ".join(scores.values())
     if every:
         for arm in reached:
-            if row.best or arm not in scores:
+            if arm not in scores:
                 yield name, arm, "", *ours(arm)
     if row.is_untrained:
         yield name, ", ".join(row.others), ", ".join(map(printed, row.others.values()))
@@ -223,22 +223,22 @@ def _cells(row: ModelType) -> tuple[str, ...]:
 def close(name: str, results: ResultStore) -> pathlib.Path:
     """Write a table as it stands to results/closed, with how it was trained.
 
-    Then its lines and its rows can go: history keeps both, at this commit.
+    Then its results and its rows can go: history keeps both, at this commit.
     """
-    lines = [line for row in _trained(name, results) for line in results.lines(row)]
-    if not lines:
-        raise InputError(f"{name} has no lines: there is nothing to close")
-    devices = Counter(f"{line.devices} {line.device_kind}, jax {line.jax}" for line in lines)
-    commits = Counter((line.commit or "unknown")[:8] for line in lines)
-    remarks = Counter(line.remark for line in lines if line.remark)
+    every = [results.of(row) for row in _trained(name, results)]
+    records = [record for of_row in every for record in of_row.records]
+    if not records:
+        raise InputError(f"{name} has no results: there is nothing to close")
+    devices = Counter(f"{run.devices} {run.device_kind}, jax {run.jax}" for run in records)
+    commits = Counter((run.commit or "unknown")[:8] for run in records)
+    commands = dict.fromkeys(command for of_row in every for command in of_row.commands)
     about = [
-        *(f"Command: `{command}`" for command in dict.fromkeys(line.command for line in lines)),
-        f"Lines: {len(lines)}, `git show {(commit() or 'COMMIT')[:8]}:results/{name}.jsonl`",
+        *(f"Command: `{command}`" for command in commands),
+        f"Records: {len(records)}, in results/{name} at commit {(commit() or 'COMMIT')[:8]}",
         f"Hardware: {_counted(devices)}",
         f"Commits: {_counted(commits)}",
+        *(f"{arm}: {text}" for of_row in every for arm, text in of_row.remarks.items()),
     ]
-    if remarks:
-        about.append(f"Remarks: {_counted(remarks)}")
     if doubt := TABLES[name].doubt:
         about.append(f"Doubt: {doubt}")
     path = CLOSED / f"{name}.md"
@@ -261,9 +261,8 @@ def _base(row: Row, results: ResultStore) -> str:
     """Which initialization the default arm of a row has; empty if nothing was trained."""
     if not (reached := results.compared_arms(row)):
         return ""
-    *_, newest = (reached.get(DEFAULT) or next(iter(reached.values()))).runs.values()
-    assert isinstance(newest, Line)
-    return _STARTS.get(newest.base, "")
+    arm = arms_of(load(row))[DEFAULT if DEFAULT in reached else next(iter(reached))]
+    return _STARTS.get(arm.model.get("base", ""), "")
 
 
 def _scores(own: Table) -> str:
@@ -272,12 +271,12 @@ def _scores(own: Table) -> str:
 
 def _trained(name: str, results: ResultStore) -> list[Row]:
     """The rows of a table, and those that were trained scaled down."""
-    return [*rows_of(name), *(row for row in rows_of(name, small=True) if results.trained(row))]
+    return [*rows_of(name), *(row for row in rows_of(name, small=True) if results.of(row).records)]
 
 
 def _scales(rows: Iterable[Row]) -> str:
     """How rows of a table that were trained were scaled down."""
-    small = [row.small for row in rows if row.is_small and row.small]
+    small = [row.small for row in rows if row.place.is_small and row.small]
     said = (f"{form.says} ({form.apart})" if form.apart else form.says for form in small)
     return "; ".join(dict.fromkeys(said))
 
@@ -294,8 +293,8 @@ def _published(paper: str, results: ResultStore) -> str:
         lines.append((f"**{name.partition('/')[2]}: {own.title}, {own.score}**",))
         best: dict[int, Row] = {}
         for row in _trained(name, results):  # those as printed come first
-            if row.number not in best or not results.trained(best[row.number]):
-                best[row.number] = row
+            if row.place.number not in best or not results.of(best[row.place.number]).records:
+                best[row.place.number] = row
         if scales := _scales(best.values()):
             said.append(f"Ours of {name.partition('/')[2]} are scaled down: {scales}.")
         rows += best.values()
@@ -303,7 +302,7 @@ def _published(paper: str, results: ResultStore) -> str:
             lines += side_by_side(row, results)
             if base := _base(row, results):
                 bases[base] = None
-    if never := [row for row in rows if not (row.is_untrained or results.trained(row))]:
+    if never := [row for row in rows if not (row.is_untrained or results.of(row).records)]:
         said.append(f"Never trained here, in any size: {_listed(never)}.")
     if bases:
         said.append(f"The default is {' or '.join(bases)} initialization.")
@@ -316,7 +315,7 @@ def _listed(rows: Iterable[Row]) -> str:
     """Rows by the name of their table: "table1 1, 3; table2 1"."""
     numbers = defaultdict[str, list[str]](list)
     for row in rows:
-        numbers[row.table.partition("/")[2]].append(str(row.number))
+        numbers[row.place.table.partition("/")[2]].append(str(row.place.number))
     return "; ".join(f"{table} {', '.join(of)}" for table, of in numbers.items())
 
 
@@ -345,24 +344,25 @@ def rows_listed(name: str, results: ResultStore) -> Iterator[str]:
     own = TABLES[name]
     hardware = f"; {own.hardware}" if own.hardware else ""
     yield f"{name}: {own.title} ({_scores(own)}{hardware})"
-    small = {row.number: state(row, results) for row in rows_of(name, small=True)}
+    small = {row.place.number: state(row, results) for row in rows_of(name, small=True)}
     for row in rows_of(name):
         published = (*row.published.items(), *row.others.items())
+        scaled = small.get(number := row.place.number, "").removeprefix("done, ")
         parts = (
             ", ".join(f"{arm} {value:g}" for arm, value in published) or "no number",
             state(row, results) or (f"needs {row.needs}" if row.needs else "not run"),
-            f"small: {small[row.number].removeprefix('done, ')}" if small.get(row.number) else "",
+            f"small: {scaled}" if scaled else "",
             f"doubt: {row.doubt}" if row.doubt else "",
         )
-        yield f"  {row.number:>2} {row.label}: {'; '.join(filter(None, parts))}"
+        yield f"  {number:>2} {row.label}: {'; '.join(filter(None, parts))}"
     sizes: dict[str, list[str]] = defaultdict(list)
     for row in rows_of(name, small=True):
-        sizes[row.small.says if row.small else ""].append(str(row.number))
+        sizes[row.small.says if row.small else ""].append(str(row.place.number))
     for says, numbers in sizes.items():
         yield f"  --small, row{'s' * (len(numbers) > 1)} {', '.join(numbers)}: {says}"
     for row in rows_of(name, small=True):
         if not row.is_untrained:
-            yield f"  --small, row {row.number} has {'; '.join(kept(name, row))}"
+            yield f"  --small, row {row.place.number} has {'; '.join(kept(name, row))}"
     if own.doubt:
         yield f"  doubt: {own.doubt}"
 
@@ -370,7 +370,7 @@ def rows_listed(name: str, results: ResultStore) -> Iterator[str]:
 def kept(name: str, small: Row) -> Iterator[str]:
     """The ratios that a row should keep, as published and as scaled down, and why one differs."""
     assert small.small is not None
-    published, scaled = (load(row) for row in (rows_of(name)[small.number - 1], small))
+    published, scaled = (load(row) for row in (rows_of(name)[small.place.number - 1], small))
     for ratio in small.small.keeps:
         yield f"{ratio.name} {ratio.of(published):.3g} published, {ratio.of(scaled):.3g} here"
     if small.small.apart:
@@ -378,11 +378,11 @@ def kept(name: str, small: Row) -> Iterator[str]:
 
 
 def state(row: Row, results: ResultStore) -> str:
-    """How many runs of a row have their lines, for the seeds of its table; empty for none."""
-    trained = results.trained(row)
+    """How many runs of a row have their records, for the seeds of its table; empty for none."""
+    found = results.of(row)
     if row.ladder or row.is_untrained:  # how many trials an arm takes isn't known
-        return f"{len(trained)} runs" if trained else ""
-    seeds = [{seed for arm, seed in trained if arm == name} for name in row.arms]
+        return f"{len(found.records)} runs" if found.records else ""
+    seeds = [set(found.runs(arm)) for arm in row.arms]
     wanted = len(row.seeds)
     done, every = sum(min(wanted, len(own)) for own in seeds), len(seeds) * wanted
     if done == every:

@@ -12,7 +12,7 @@ from typing import Any
 from configs import cifar_mlp_vit, convnext_cifar, imagenet_mlp, mlp_population
 from configs.arms import MEANS, with_noise
 from papers.ratios import HIDDEN, MEAN, REACH
-from papers.record import BFLOAT16, OWN_RATES, THREE_TRIALS, Figure, Row, Small, Table
+from papers.record import BFLOAT16, OWN_RATES, THREE_TRIALS, Figure, Row, Small, Source, Table
 
 _B = "b isn't stated: half a standard deviation of the first kernel is taken"
 
@@ -77,8 +77,8 @@ SMALL_POPULATION = Small(
 
 def _population(label: str, *arms: str) -> Row:
     """Small networks of one kind, n of each arm."""
-    arguments, own = {"model": label.lower()}, ("mlp/populations", label)  # in figures too
-    return Row(label, arguments, arms=arms, config=mlp_population, runs_of=own)
+    arguments, own = {"model": label.lower()}, Source("mlp/populations", label)  # in figures too
+    return Row(label, arguments, arms=arms, config=mlp_population, source=own)
 
 
 _CONFIGS = {"ConvNeXt": convnext_cifar, "ViT": cifar_mlp_vit}
@@ -159,6 +159,8 @@ _BESIDE = {
     baseline: {**{f"{baseline}_{name}": b for name, b in MEANS.items()}, baseline: 0.0}
     for baseline in ("zero_bias", "normal", "learned_sum")
 }
+_BASELINES = ("default", *MEANS, "norm_matched_b_plus_50", "constant_bias")
+
 
 FIGURES = {
     "figure1": Figure(
@@ -191,7 +193,7 @@ FIGURES = {
             "series": {"": {"mean_shift": {**MEANS, "default": 0.0}, **_BESIDE}},
             "lines": ("norm_matched_b_plus_50", "constant_bias"),
         },
-        (_run("ConvNeXt", 20, "sweep", "baselines"),),
+        (_run("ConvNeXt", 20, *_BASELINES, *(arm for arms in _BESIDE.values() for arm in arms)),),
         SMALL_SWEEP,
         doubt="its values of b are lost and the epochs aren't stated: these are ours. In small, b "
         "is as many standard deviations of the narrower kernel, 2.3 times as much",

@@ -7,7 +7,7 @@ finished are in results/closed/.
 import dataclasses
 
 from configs import cifar10_vit, convnext_cifar, neighbors_vit, text
-from papers.record import Figure, Ladder, Row, Table
+from papers.record import Figure, Ladder, Row, Source, Table
 
 _SIZE = {"width": 96, "depth": 6, "heads": 3}
 _BASES = {"timm": "timm's", "torch": "PyTorch's", "flax": "Flax's"}
@@ -21,7 +21,7 @@ def _paper(base: str) -> Row:
         {**_SIZE, "patch": 2},
         arms=("default", *_ON_SINCOS) if base == "timm" else ("sincos", "mimetic"),
         fields={} if base == "timm" else {"model.base": base},
-        runs_of=("attention/table1", "96/6/3") if base == "timm" else None,
+        source=Source("attention/table1", "96/6/3") if base == "timm" else None,
     )
 
 
@@ -76,7 +76,7 @@ _LONG_IMAGES = dataclasses.replace(
     arms=_SHOWN,
     fields={**_FEW_IMAGES.fields, "eval.every": 1560},
     seeds=(0, 1, 2),
-    rates_of=("questions/small_images", _FEW_IMAGES.label),
+    source=Source("questions/small_images", _FEW_IMAGES.label, rates_alone=True),
 )
 _OF_TOKENS = ("sincos", "whitened", "whitened_zero_mlp", "whitened_zero_mlp_alone")
 _DRAWN = tuple(f"token_{name}" for name in _OF_TOKENS[1:])
@@ -118,7 +118,7 @@ _NEIGHBORS_LONG = dataclasses.replace(
     label="40 epochs",
     arguments={"epochs": 40},
     fields={"eval.every": 780},
-    rates_of=("questions/impulse", _NEIGHBORS.label),
+    source=Source("questions/impulse", _NEIGHBORS.label, rates_alone=True),
     doubt="each arm has the rate that its trials of 8 epochs chose",
 )
 
@@ -184,7 +184,7 @@ FIGURES = {
                 _FEW_IMAGES,
                 label="ViT of width 48, 5,000 CIFAR-10 images",
                 arms=("sincos", "norm_matched_whitened_zero_mlp", "whitened_zero_mlp"),
-                runs_of=("questions/small_images", _FEW_IMAGES.label),
+                source=Source("questions/small_images", _FEW_IMAGES.label),
             ),
             Row(
                 "GPT of width 64, word-level Penn Treebank",

@@ -4,9 +4,9 @@ A table of our own is an entry of `TABLES` in papers/questions.py, whose rows na
 `get_config` of a module of configs/, arms, and what differs from the table's.
 
 Arms are named in configs/arms.py; norm_matched_NAME and permuted_NAME are the controls of NAME, and
-tables find them by these names. `python launch/reproduce.py questions/first_scale --data_dir=DIR`
-trains what has no line yet. For a page, `<!-- table: questions/first_scale -->` and `<!-- end -->`
-in docs/, then a second command, `python launch/reproduce.py --docs`.
+tables find them by these names. `python launch/reproduce.py questions/small_images --data_dir=DIR`
+trains what has no results yet. For a page, `<!-- table: questions/small_images -->` and
+`<!-- end -->` in docs/, then a second command, `python launch/reproduce.py --docs`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Mapping
-from types import MappingProxyType, ModuleType
-from typing import Any, TypeAlias
+from types import ModuleType
+from typing import Any, NamedTuple, TypeAlias
 
 from mimetic_jax.train.rates import Ladder
 from papers.ratios import Ratio
@@ -25,11 +25,6 @@ Arguments: TypeAlias = Mapping[str, Any]
 
 Fields: TypeAlias = Mapping[str, Any]
 """Values of fields of a configuration, by names such as "optimizer.warmup"."""
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""No arguments, no fields."""
-
-
 BFLOAT16: Fields = {"model.dtype": "bfloat16"}
 
 SHORT: Fields = {
@@ -50,7 +45,7 @@ THREE_TRIALS = Ladder(OWN_RATES.first, trials=(100, 101, 102))
 """Of rows that are scaled down: trials are tested on a fifth of the training images, held out."""
 
 
-def theirs(name: str, default: float, mimetic: float, score: float) -> Mapping[str, float]:
+def other_paper(name: str, default: float, mimetic: float, score: float) -> Mapping[str, float]:
     """What another paper has for its own initialization, from a secondary source: `Row.others`.
 
     - procedural warm-up: Shinnick et al. Can You Learn to See Without Images? CVPR 2026.
@@ -60,8 +55,31 @@ def theirs(name: str, default: float, mimetic: float, score: float) -> Mapping[s
     return {f"{name} (its default {default:.2f}, mimetic {mimetic:.2f})": score}
 
 
-FILE = "FILE.npz"
-"""The value of an argument that stands for a file of weights."""
+@dataclasses.dataclass(frozen=True)
+class File:
+    """The value of an argument that stands for a file of weights, and what that file has."""
+
+    content: str
+
+    def __str__(self) -> str:
+        return "FILE.npz"
+
+
+class Source(NamedTuple):
+    """Another row: its runs are those of a row too, or its trials choose the row's rates alone."""
+
+    table: str
+    label: str
+    rates_alone: bool = False
+
+
+class Place(NamedTuple):
+    """The table of a row, such as "attention/table1", its number there, from 1, and its scale."""
+
+    table: str = ""
+    number: int = 0
+    is_small: bool = False
+
 
 UNTRAINED = "not trained here"
 """The name in `Row.others` of a score of what this software has no more."""
@@ -91,27 +109,23 @@ class Row:
     """A comparison to train: a row of a table, or a line or column of a published one.
 
     It is written with what is its own; `Table.named` adds what its table says for all rows. Its
-    runs are the lines of its table and label, whatever it trains today.
+    results are those of its table and label.
 
     Attributes:
         label: the row's name in the paper, or among its table's.
-        arguments: arguments of the config. FILE.npz stands for the file that `needs` describes.
+        arguments: arguments of the config; a `File` stands for the weights that the row starts
+            from.
         published: the printed score per arm of the config, in the table's unit.
-        arms: arms, or groups of the config's `init`, for which nothing is printed. Of a row of
-            `TABLES` all of them: those that it prints, its own, then the table's controls.
-        others: printed scores of what has no arm here, by the paper's name, and of other papers:
-            of theirs the recipe isn't known, so what their default reaches is in the name. A row
-            that has these alone isn't trained.
-        best: whether the paper prints one score, that of the best arm: `published` has it for each.
+        arms: the arms that are trained. A row of `TABLES` is written with those for which nothing
+            is printed; `Table.named` adds those that are, and the table's controls.
+        others: printed scores of what has no arm here, by the paper's name, of the best of several
+            arms, and of other papers: their recipe isn't known, so what their default reaches is in
+            the name. A row that has these alone isn't trained.
         doubt: what keeps the numbers from being taken literally, if anything.
         fields: fields of the configuration; of two that set the same one the later counts.
         config, score, small, ladder, seeds: in the place of the table's.
-        needs: the pretrained weights that the row starts from; empty if it needs none.
-        runs_of: table and label of the row whose runs are its own too, if it is one of another.
-        rates_of: table and label of the row whose trials choose the rates of its arms, if it has
-            none of its own.
-        table, number: its table's name, such as "attention/table1", and its place there, from 1.
-        is_small: whether it is scaled down from the paper's.
+        source: the row whose runs are its own too, or whose trials choose its rates.
+        place: where it stands, and whether it is scaled down from the paper's.
     """
 
     label: str
@@ -119,41 +133,46 @@ class Row:
     published: Mapping[str, float] = dataclasses.field(default_factory=dict)
     arms: tuple[str, ...] = ()
     others: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    best: bool = False
     score: str = ""
     doubt: str = ""
     fields: Fields = dataclasses.field(default_factory=dict)
     config: ModuleType | None = None
-    needs: str = ""
     small: Small | None = None
     ladder: Ladder | None = None
     seeds: tuple[int, ...] = ()
-    runs_of: tuple[str, str] | None = None
-    rates_of: tuple[str, str] | None = None
-    table: str = ""
-    number: int = 0
-    is_small: bool = False
+    source: Source | None = None
+    place: Place = dataclasses.field(default_factory=Place)
 
     @property
     def key(self) -> tuple[str, str, bool]:
-        """What its lines are found by: the table, the label and whether it is scaled down."""
-        return (*(self.runs_of or (self.table, self.label)), self.is_small)
+        """What its runs are found by: the table, the label and whether it is scaled down."""
+        table, label = self.place.table, self.label
+        if self.source and not self.source.rates_alone:
+            table, label, _ = self.source
+        return table, label, self.place.is_small
 
-    def recipe(self, fields: Fields = NOTHING) -> str:
-        """One line that names its config, arguments and fields, to be stored with its runs; more
-        fields are those of a rate of its ladder.
+    @property
+    def needs(self) -> str:
+        """The weights that it starts from; empty if it needs none."""
+        files = (value.content for value in self.arguments.values() if isinstance(value, File))
+        return next(files, "")
+
+    def recipe(self) -> str:
+        """One line that names its config, arguments, fields and ladder, stored with its runs.
 
         >>> from configs import cifar10_vit
-        >>> Row("", {"width": 96}, config=cifar10_vit, fields={"batch": 64}).recipe({"steps": 8})
-        'cifar10_vit:width=96 --config.batch=64 --config.steps=8'
+        >>> Row("", {"width": 96}, config=cifar10_vit, fields={"batch": 64}).recipe()
+        'cifar10_vit:width=96 --config.batch=64'
         """
         assert self.config is not None
         stem = pathlib.PurePath(str(self.config.__file__)).stem
         given = ",".join(f"{name}={value}" for name, value in self.arguments.items())
-        of_config = {**self.fields, **fields}.items()
-        return " ".join(
-            [f"{stem}:{given}".rstrip(":"), *(f"--config.{k}={v}" for k, v in of_config)]
-        )
+        parts = [f"{stem}:{given}".rstrip(":")]
+        parts += (f"--config.{name}={value}" for name, value in self.fields.items())
+        if self.ladder:
+            rates, seeds = (",".join(map(str, x)) for x in (self.ladder.first, self.ladder.trials))
+            parts.append(f"--rates={rates} by trials of seed {seeds}")
+        return " ".join(parts)
 
     @property
     def is_untrained(self) -> bool:
@@ -173,7 +192,7 @@ class Row:
         arguments, fields = {**arguments, **small.arguments}, {**self.fields, **small.fields}
         return dataclasses.replace(
             self,
-            is_small=True,
+            place=self.place._replace(is_small=True),
             arguments=arguments,
             fields=fields,
             ladder=small.ladder or self.ladder,
@@ -183,7 +202,7 @@ class Row:
 def _numbered(rows: tuple[Row, ...], table: str, small: Small | None) -> tuple[Row, ...]:
     """Rows with their table, number and scale."""
     return tuple(
-        dataclasses.replace(row, table=table, number=number, small=row.small or small)
+        dataclasses.replace(row, place=Place(table, number), small=row.small or small)
         for number, row in enumerate(rows, 1)
     )
 

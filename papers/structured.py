@@ -31,7 +31,7 @@ from papers.record import (
     Row,
     Small,
     Table,
-    theirs,
+    other_paper,
 )
 
 _V100 = "8 V100 SXM3 of 32 GB"
@@ -145,13 +145,13 @@ TABLES = {
             (92.29, 93.50, 94.67),
             arms=(*_OF_MIMETIC, "permuted_impulse"),
             small=_BEFORE,
-            others=theirs("impulse in a course project", 89.12, 91.99, 92.47),
+            others=other_paper("impulse in a course project", 89.12, 91.99, 92.47),
         ),
         _row(
             "CIFAR-100",
             {"data": "cifar100"},
             (71.67, 75.16, 77.02),
-            others=theirs("impulse in a course project", 67.95, 72.67, 73.40),
+            others=other_paper("impulse in a course project", 67.95, 72.67, 73.40),
         ),
         _row("STL-10", {"data": "stl10"}, (61.86, 68.54, 70.21)),
         _row("Flowers", {"data": "oxford_flowers102"}, (64.60, 71.62, 73.18)),
@@ -181,7 +181,7 @@ TABLES = {
             (76.25, 79.12, 80.48),
             doubt="a footnote calls the default slightly low; table 5 has it under DeiT's "
             "settings, 5 % higher",
-            others=theirs("procedural warm-up", 77.49, 78.68, 79.21),
+            others=other_paper("procedural warm-up", 77.49, 78.68, 79.21),
         ),
         doubt=f"{_DEFAULT}; {_MIXED}; {_ALIGNED}",
         hardware=f"{_V100}, about two days a model",
@@ -194,7 +194,7 @@ TABLES = {
             {},
             {"default": 83.14, "mimetic": 83.14, "impulse": 83.55},
             arms=_OF_MIMETIC,
-            others=theirs("conditioned", 83.4, 83.5, 84.6),
+            others=other_paper("conditioned", 83.4, 83.5, 84.6),
             doubt=_MIXED,
             config=imagenet_swin,
         ),
@@ -261,13 +261,13 @@ TABLES = {
             {"variant": "B", "row": "linear1"},
             (80.09, 80.17, 81.55),
             doubt="the printed gain of impulse is 1.07; the scores differ by 1.46",
-            others=theirs("conditioned", 80.3, 80.5, 81.5),
+            others=other_paper("conditioned", 80.3, 80.5, 81.5),
         ),
         _row(
             "rate 1e-3, 3 repeats",
             {"variant": "B", "row": "linear3"},
             (81.24, 80.56, 81.83),
-            others=theirs("conditioned", 81.6, 81.6, 82.7),
+            others=other_paper("conditioned", 81.6, 81.6, 82.7),
         ),
         doubt=f"{_DEFAULT}; {_MIXED}",
         hardware=f"{_V100}, about two days a model",

@@ -19,7 +19,7 @@ from mimetic_jax import models, schemes, weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.command import shipped
 from mimetic_jax.rules import paths
-from mimetic_jax.schemes import Mimetic
+from mimetic_jax.schemes import Mimetic, as_tuple
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.record import CONTROLS, SCATTERED
 from papers import TABLES, rows_of
@@ -149,7 +149,7 @@ def rows() -> Iterator[Any]:
             size = str(row.arguments) if row.ladder else ""
             if not row.needs and not row.is_untrained and (row.config, size, row.arms) not in seen:
                 seen.add((row.config, size, row.arms))  # other sizes and rates: the same schemes
-                yield pytest.param(row, id=f"{name} {row.number}", marks=pytest.mark.slow)
+                yield pytest.param(row, id=f"{name} {row.place.number}", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("row", list(rows()))
@@ -213,3 +213,18 @@ def written(comparison: Comparison, arm: str) -> dict[str, np.ndarray]:
             options["counts"] = weights.cooccurrence(text, vocab)
         params = mimetic_jax.rewrite(key, params, scheme, **options, grid=program.task.grid())
     return {path: np.asarray(leaf) for path, leaf in paths.flatten(params)[0]}
+
+
+@pytest.mark.parametrize("pool", ["mean", "token"])
+def test_images_of_ones_own_are_compared_by_what_suits_what_is_read(pool):
+    """Without the note about class tokens that attention leaves out."""
+    config = shipped.load(f"images:pool={pool},width=16,depth=1,heads=2")
+    assert config.model.pool == pool
+    model = models.ViT(num_classes=3, width=16, depth=1, heads=2, patch=8, pool=pool)
+    params = model.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))["params"]
+    assert len(config.arms) == 3
+    for name, arm in config.arms.items():
+        notes = mimetic_jax.plan(params, as_tuple(arm["scheme"])).notes
+        assert not any("start near 0" in note for note in notes), name
+    with pytest.raises(InputError, match="unknown pool 'tokens'; did you mean 'token'"):
+        shipped.load("images:pool=tokens")

@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +30,7 @@ from mimetic_jax.data.text.counted import kept_counts
 from mimetic_jax.data.text.token_files import token_ids
 from mimetic_jax.schemes import PositionalHeads, as_tuple
 from mimetic_jax.schemes.base import inside
-from mimetic_jax.schemes.first_layer import Cooccurrence, counted_for
+from mimetic_jax.schemes.first_layer import counted_for
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.trained.positional import Turning
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 _FILES = "a .safetensors file, the .index.json of several, or a .npz file"
 _INDEX = ".index.json"
 _PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".tar")
-_SHOWN_BY_CHECK = {"query", "query_bias", "value", "embedding", "patch"}
+_SHOWN_BY_CHECK = {"query", "query_bias", "value"}
 
 
 def rewrite_parser() -> argparse.ArgumentParser:
@@ -65,7 +66,12 @@ def rewrite_parser() -> argparse.ArgumentParser:
         metavar="HxW",
         help="rows and columns of patches, if the position embedding isn't a square grid",
     )
-    _add_tokens(parser, "for Cooccurrence and Unigram")
+    parser.add_argument(
+        "--tokens",
+        metavar="FILE",
+        help="the training text as token ids, .npy or .bin of nanoGPT, llm.c and modded-nanogpt: "
+        "for Cooccurrence and Unigram",
+    )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="integer ≥ 0 (default: %(default)s)"
     )
@@ -110,7 +116,8 @@ def rewrite_file(argv: Sequence[str]) -> None:
         return
     if not options.overwrite_trained:
         _check_fresh(options.file, tensors, described)
-    with _beside(options.out) as unfinished:
+    with _beside(options.out) as unfinished, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the plan has said it
         _write(options.file, unfinished, key, scheme, given)
     out = options.out
     if options.file.endswith(_INDEX):
@@ -118,8 +125,7 @@ def rewrite_file(argv: Sequence[str]) -> None:
     print(f"{options.out}:", flush=True)
     if _SHOWN_BY_CHECK & {write.role for write in planned}:
         rotary = heads[-1].rotary if heads else None
-        described |= {"counts": given.get("counts"), "rotary": rotary}
-        print(check(read(out), **described))
+        print(check(read(out), rotary=rotary, **described))
 
 
 def _check_fresh(file: str, tensors: Mapping[str, Any], described: Mapping[str, Any]) -> None:
@@ -160,7 +166,6 @@ def check_parser() -> argparse.ArgumentParser:
         "the offsets of the heads",
     )
     _add_rotary(parser)
-    _add_tokens(parser, "print how many nearest neighbors of the embedding are those of its counts")
     return parser
 
 
@@ -169,10 +174,7 @@ def check_file(argv: Sequence[str]) -> None:
     options, given = _parsed(check_parser(), argv)
     check_output("--png", options.png, ".png")
     tensors, rotary = _trained(options, given)
-    counts = None
-    if options.tokens:
-        counts = _counts(options.tokens, tensors, counted_for([Cooccurrence()]), given)
-    report = check(tensors, effective=not options.bare, rotary=rotary, counts=counts, **given)
+    report = check(tensors, effective=not options.bare, rotary=rotary, **given)
     print(report)
     if options.png and report.positional:
         report.plot_heads().savefig(options.png, dpi=150)
@@ -412,15 +414,6 @@ def _trained(
         return tensors, stated[0]
     attention = [block for _, _, block in blocks(tensors, **given) if "query" in block]
     return tensors, list(itertools.islice(itertools.cycle(stated), len(attention)))
-
-
-def _add_tokens(parser: argparse.ArgumentParser, purpose: str) -> None:
-    parser.add_argument(
-        "--tokens",
-        metavar="FILE",
-        help="the training text as token ids, .npy or .bin of nanoGPT, llm.c and modded-nanogpt: "
-        f"{purpose}",
-    )
 
 
 def _counts(file: str, tensors: Mapping[str, Any], how: Any, given: Mapping[str, Any]) -> csr_array:

@@ -54,6 +54,11 @@ class SinCos(Scheme):
     axes: Annotated[int, Range(1, 2)] = 2
     class_token: Annotated[float, NOT_NEGATIVE] = 0.0
 
+    @property
+    def class_token_std(self) -> float:
+        """The standard deviation of the rows of class tokens, c γ / √2."""
+        return self.class_token * abs(self.scale) / math.sqrt(2)
+
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return roles & {"position"}
 
@@ -80,7 +85,7 @@ class SinCos(Scheme):
         self._check_class_tokens(N - h * w, f"a grid of {h} x {w}")
         rows = jnp.zeros(front)
         if self.class_token:
-            rows = self.class_token * self.scale / math.sqrt(2) * jax.random.normal(key, front)
+            rows = self.class_token_std * jax.random.normal(key, front)
         return {"position": jnp.concatenate([rows, table])}
 
     def _check_class_tokens(self, rows: int, others: str) -> None:

@@ -117,12 +117,9 @@ class TextData(Section):
     name: str = field("ptb_char", "the text: ptb_word, wikitext2, text_char, …", affects=DATA)
     vocabulary: int = field(
         0,
-        "tokens: of text_bpe, to learn, 0: 8192; of text_tokens, 0: the largest id + 1",
+        "tokens: of text_bpe, to learn, 0: 8192; of text_tokens, 0: the files tell",
         Range(0, 2**20),
         DATA,
-    )
-    bits: Literal[0, 16, 32] = field(
-        0, "of text_tokens: of ids in .bin files without a header, 0: 16", affects=DATA
     )
     dir: str | None = field(None, "folder or file that holds the text", affects=PLACE)
     subset: float = field(1.0, "first share of the training text to train on", PART, affects=DATA)

@@ -135,7 +135,7 @@ class Search:
         steps, claim, names = ladder(config), Claim.read(workdir), list(config.arms) or [ALONE]
 
         def records(arm: str, rate: float) -> Mapping[int, Record]:
-            runs = (Run.of(workdir / FOLDER, _name(arm, rate), seed) for seed in steps.trials)
+            runs = (Run.of(workdir / FOLDER, trial_name(arm, rate), seed) for seed in steps.trials)
             return {run.seed: record for run in runs if (record := run.record())}
 
         known = known_rates(config)
@@ -280,7 +280,7 @@ def trial(config: ConfigDict, wanted: Wanted, seeds: Sequence[int]) -> ConfigDic
     ours.arms = Config()
     for rate, arms in wanted.items():
         for arm in arms:
-            ours.arms[_name(arm, rate)] = _at(config.arms.get(arm, {}), rate)
+            ours.arms[trial_name(arm, rate)] = _at(config.arms.get(arm, {}), rate)
     return ours
 
 
@@ -311,7 +311,7 @@ def describe_trials(ladder: Ladder, arms: int, task: str) -> str:
 
 def describe_trial(run: Run, rate: float) -> str:
     """Which trial a run is."""
-    arm = run.arm.removesuffix(_name("", rate))
+    arm = run.arm.removesuffix(trial_name("", rate))
     return f"learning rate {format_rate(rate)} of arm {arm}, seed {run.seed}"
 
 
@@ -340,7 +340,12 @@ def format_rate(rate: float) -> str:
     return f"{float(digits):g}e{int(power)}"
 
 
-def _name(arm: str, rate: float) -> str:
+def trial_name(arm: str, rate: float) -> str:
+    """The name of an arm at a rate that it tries.
+
+    >>> trial_name("mimetic", 0.0015)
+    'mimetic-1_5e-3'
+    """
     return f"{arm}-{format_rate(rate)}".replace(".", "_")  # a ConfigDict takes no dots
 
 

@@ -1,6 +1,6 @@
 """A finished run: where it was trained, what it reached, and the score that this is.
 
-Metrics end in a `Record`; a line of results/*.jsonl holds one, and tables show them.
+Metrics end in a `Record`; the files of results/ hold them, and tables show them.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Origin:
         platform, device_kind: JAX's names.
         code: the version of this package.
         commit: this code's commit, with "-dirty" if it differs; None without git.
-        xla_flags: the environment's XLA_FLAGS, which may change the last digits; None in lines that
-            are older than it.
+        xla_flags: the environment's XLA_FLAGS, which may change the last digits; None in records
+            that are older than it.
     """
 
     platform: str = ""
@@ -118,7 +118,7 @@ class Trained:
     """Which run it is, and what it is trained on: in its checkpoints and in its record.
 
     Attributes:
-        data: the fingerprint of the data; None in lines that are older than it.
+        data: the fingerprint of the data; None in records that are older than it.
         source: the digest of the weights that `init_from` names, if any.
     """
 
@@ -138,7 +138,7 @@ class Record(Origin, Trained):
         loss: that of the evaluation that counts, by which trials of texts choose a rate.
         examples: the number of test examples, of a text its test tokens.
         train_examples, classes: the numbers of images that it trained on and of their classes; 0
-            for other data, and in lines that are older than these numbers.
+            for other data, and in records that are older than these numbers.
         seconds: the time of training, without compilation.
         diverged: whether a trial's loss ceased to be finite: `value` is 0 then, and says nothing.
     """

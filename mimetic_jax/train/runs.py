@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import overload
 
 import numpy as np
@@ -128,45 +128,35 @@ class Runs(Sequence[Run]):
                 )
         return ""
 
-    def train(
-        self, wanted: Sequence[Run] | None = None, ended: Callable[[Run], None] = lambda run: None
-    ) -> list[str]:
-        """Train what isn't finished; returns the runs whose loss ceased to be finite.
-
-        `wanted` are these runs alone, and `ended` is called with each whose group has ended, now
-        or before.
-        """
+    def train(self) -> list[str]:
+        """Train what isn't finished; returns the runs whose loss ceased to be finite."""
         diverged: list[str] = []
-        wanted = list(self if wanted is None else wanted)
-        for group in self._groups(wanted):
-            number = wanted.index(next(run for run in group if run in wanted)) + 1
+        for group in self._groups():
+            number = self.index(next(run for run in group if run in self)) + 1
             kind, name = "run", str(group[0])
             if self.tolerate_divergence:
                 kind = "trial"
                 name = rates.describe_trial(group[0], self.arms[group[0].arm].peak)
             others = f" and {len(group) - 1} more" if len(group) > 1 else ""
-            label = f"{kind} {number} of {len(wanted)}, {name}{others}"
+            label = f"{kind} {number} of {len(self)}, {name}{others}"
             if agreed(all(run.finished() for run in group)):
                 self.say(f"{label}: finished before")
             else:
                 if preemption.should_stop():
                     raise preemption.Preempted("stopped between two runs")
                 diverged += map(str, self._train_group(group, label))
-            for run in wanted:
-                if run in group:
-                    ended(run)
         return diverged
 
-    def _groups(self, wanted: Sequence[Run]) -> list[tuple[Run, ...]]:
+    def _groups(self) -> list[tuple[Run, ...]]:
         """Group runs that train at once: those that began so, then up to `together` more.
 
         Which runs train at once enters their numbers in the last bits, so a group stays as it is.
         """
-        began = {run: list(run.group) for run in wanted if run.began or run.finished()}
+        began = {run: list(run.group) for run in self if run.began or run.finished()}
         known = {run for group in began.values() for run in group}
         groups: list[list[Run]] = []
         filling: dict[Program, list[Run]] = {}
-        for run in wanted:
+        for run in self:
             if run in began and began[run] not in groups:
                 groups.append(began[run])
             elif run not in known:  # else its group is there, or comes with another of its runs

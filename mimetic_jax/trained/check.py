@@ -11,9 +11,8 @@ import numpy as np
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.table import Listing, aligned, paragraph
 from mimetic_jax.rules import paths
-from mimetic_jax.trained.first_layer import Neighbors, Spectrum, neighbors, spectrum
 from mimetic_jax.trained.pairs import LayerNorms, LayerPairs, Pair, layer_pairs
-from mimetic_jax.trained.picture import alignments_figure, first_layer_figure, heads_figure
+from mimetic_jax.trained.picture import alignments_figure, heads_figure
 from mimetic_jax.trained.positional import HeadReader, LayerHeads, Turning, heads_table
 from mimetic_jax.tree.layers import views
 from mimetic_jax.tree.options import TreeOptions, of_tree
@@ -37,14 +36,9 @@ class LayerCheck(LayerNorms):
         mlp: the alignment of W_1 W_2 of the MLP in the same block, likewise; of W_up W_down, if it
             is gated.
         means: the size of the means of W_1 over hidden units, one mean per input: their root mean
-            square, divided by what independent entries give, σ(W_1) / √F. 1 is noise. If the MLP is
-            gated, those of the gate; None without an MLP.
+            square, divided by what independent entries give, σ(W_1) / √F. 1 is noise. None without
+            an MLP, or if it is gated.
         gated: whether the MLP is gated.
-        units: how far each hidden unit writes along what it reads, or against it: the root mean
-            square over units of the cosine between the column of W_1 and the row of W_2, divided by
-            what independent entries give, 1 / √D. 1 is noise. If the MLP is gated, with W_up for
-            W_1; None without an MLP.
-        positive: the share of these cosines that are above 0, likewise.
         value_out_by_head: the alignment of W_V W_out of each head.
         folded: the roles of the norm scales and LayerScales that were folded in.
         negative: the share of negative entries of those scales, see `LayerNorms`.
@@ -58,8 +52,6 @@ class LayerCheck(LayerNorms):
     mlp: float | None = None
     means: float | None = None
     gated: bool = False
-    units: float | None = None
-    positive: float | None = None
     value_out_by_head: tuple[float, ...] = ()
 
     @property
@@ -103,19 +95,14 @@ class Check(Listing[LayerCheck]):
     Attributes:
         note: what was folded into the products, in words; "" if there is nothing to fold.
         positional: the distances at which heads look, if rotary positions were given.
-        patches: the spectrum of the patch embedding, if there is one.
-        tokens: the neighbors of tokens by the embedding, if counts were given.
     """
 
     note: str = ""
     positional: tuple[LayerHeads, ...] = ()
-    patches: tuple[Spectrum, ...] = ()
-    tokens: tuple[Neighbors, ...] = ()
 
     def __str__(self) -> str:
         tables = [self._attention()] if self else []
         tables += [heads_table(self.positional)] if self.positional else []
-        tables += [paragraph(str(part)) for part in (*self.patches, *self.tokens)]
         return "\n".join(tables)
 
     def outside_of_noise(self) -> tuple[int, int]:
@@ -132,21 +119,14 @@ class Check(Listing[LayerCheck]):
             layers = map(_PRODUCTS[product].alignments, self)
             return [" ".join(f"{cosine:+.3f}" for cosine in cosines) for cosines in layers]
 
-        def means(gated: bool) -> list[str]:
-            return ["" if x.means is None or x.gated != gated else f"{x.means:.1f}" for x in self]
-
         columns = {
             "layer": [layer.name for layer in self],
             "W_Q W_Kᵀ by head": cells("W_Q W_Kᵀ"),
             "W_V W_out": cells("W_V W_out"),
             "heads": [_signs(layer) for layer in self],
             "W_1 W_2": cells("W_1 W_2"),
-            "W_1 means": means(False),
+            "W_1 means": ["" if x.means is None else f"{x.means:.1f}" for x in self],
             "up·down": cells("up·down"),
-            "gate means": means(True),
-            "units": [
-                "" if x.units is None else f"{x.units:.1f}, {x.positive:.0%} +" for x in self
-            ],
         }
         one_width = len({layer.dim for layer in self}) == 1
         if not one_width:
@@ -197,17 +177,6 @@ class Check(Listing[LayerCheck]):
         """
         return heads_figure(self.positional)
 
-    def plot_first_layer(self) -> Any:
-        """A figure of the patch embedding's energy by frequency, and of tokens' shared neighbors.
-
-        Returns:
-            A matplotlib figure, as `plot`.
-
-        Raises:
-            InputError: if matplotlib isn't installed, or if `check` has seen neither.
-        """
-        return first_layer_figure(self.patches, self.tokens)
-
     def _points(self) -> dict[str, list[tuple[int, float]]]:
         """Number of the layer and alignment, by the title of their panel."""
         panels = {
@@ -227,7 +196,6 @@ def check(
     *,
     effective: bool = True,
     rotary: Turning | None = None,
-    counts: Any = None,
     **options: Unpack[TreeOptions],
 ) -> Check:
     """How closely the products of a tree's layers are aligned with the identity.
@@ -239,10 +207,8 @@ def check(
     0 ± 1/D for independent noise and at most √(K/D) in size for a product of rank K. Mimetic
     initialization and trained vision transformers have W_Q W_Kᵀ with a positive alignment and
     W_V W_out with a negative one. `fit` says which constants α and β such a product has. Of a
-    gated MLP the product is W_up W_down, and the means are those of the gate. Beside each layer's
-    W_V W_out, the sum over heads, the numbers of heads are printed whose own product leans to +I
-    and to −I. "units" is how far single hidden units write along what they read, where 1 is noise,
-    and the share of them that do so with a positive sign.
+    gated MLP the product is W_up W_down. Beside each layer's W_V W_out, the sum over heads, the
+    numbers of heads are printed whose own product leans to +I and to −I.
 
     Args:
         params: a parameter tree, before or after training; layers may be stacked, kernels fused,
@@ -256,10 +222,6 @@ def check(
             differ, with None for those without positions: also read at which distance each head
             looks by the part of query and key that doesn't depend on the token, see
             `trained.positional.LayerHeads`.
-        counts: of a text, [V, V] by `weights.cooccurrence`: also how many of the nearest neighbors
-            that the embedding of tokens has are those of the text, see
-            `trained.first_layer.Neighbors`. A patch embedding's energy by frequency is always
-            printed.
         **options: num_heads, num_kv_heads and rules, as for `plan`.
 
     Returns:
@@ -296,41 +258,24 @@ def check(
             layers.append(_checked(layer))
             if reader and (read := reader.read(layer)):
                 heads.append(read)
-    patches = [spectrum(path, block["patch"]) for path, _, block in described if "patch" in block]
-    tokens = [
-        None if counts is None else neighbors(path, block["embedding"], counts)
-        for path, _, block in described
-        if "embedding" in block
-    ]
-    if not (layers or patches or tokens):
+    if not layers:
         raise InputError(
-            "the tree has no attention with a query and key, or value and out, no MLP, no patch "
-            "embedding and no embedding of tokens"
+            "the tree has no attention with a query and key, or value and out, and no MLP"
         )
-    return Check(
-        layers,
-        note=_note(layers) if effective else "",
-        positional=tuple(heads),
-        patches=tuple(filter(None, patches)),
-        tokens=tuple(filter(None, tokens)),
-    )
+    return Check(layers, note=_note(layers) if effective else "", positional=tuple(heads))
 
 
 def _checked(layer: LayerPairs) -> LayerCheck:
     alignments = {name: _alignments(pair) for name, pair in layer.pairs.items()}
     (value_out,), (mlp,) = (alignments.get(name, (None,)) for name in ("value_out", "mlp"))
-    first = layer.mlp.left[0] if layer.gate is None and layer.mlp else layer.gate
-    units, positive = _units(layer.mlp) if layer.mlp else (None, None)
     return LayerCheck(
         **{field.name: getattr(layer, field.name) for field in dataclasses.fields(LayerNorms)},
         dim=next(pair.left.shape[1] for pair in layer.pairs.values()),
         query_key=alignments.get("query_key", ()),
         value_out=value_out,
         mlp=mlp,
-        means=None if first is None else _standing_out(first),
-        gated=layer.gate is not None,
-        units=units,
-        positive=positive,
+        means=_standing_out(layer.mlp.left[0]) if layer.mlp and not layer.gated else None,
+        gated=layer.gated,
         value_out_by_head=alignments.get("by_head", ()),
     )
 
@@ -340,15 +285,6 @@ def _standing_out(first_DxF: np.ndarray) -> float:
     spread = first_DxF.std(axis=1)
     means = first_DxF.mean(axis=1)[spread > 0] / spread[spread > 0]
     return float(np.sqrt(np.mean(means**2) * first_DxF.shape[1])) if len(means) else 0.0
-
-
-def _units(mlp: Pair) -> tuple[float, float]:
-    """The size of the cosines of what each unit reads and writes, and the share above 0."""
-    read_DxF, write_DxF = mlp.left[0], mlp.right[0]
-    norms = np.linalg.norm(read_DxF, axis=0) * np.linalg.norm(write_DxF, axis=0)
-    products = np.sum(read_DxF * write_DxF, axis=0)
-    cosines = products / np.where(norms > 0, norms, 1)
-    return float(np.sqrt(np.mean(cosines**2) * len(read_DxF))), float((cosines > 0).mean())
 
 
 def _note(layers: Sequence[LayerCheck]) -> str:

@@ -90,7 +90,7 @@ class LayerPairs(LayerNorms):
         by_head: W_V and W_outᵀ of each head.
         mlp: W_1 and W_2ᵀ of the MLP beside the attention (H = 1, K = F); up and downᵀ of a gated
             one.
-        gate: the gate [D, F] of a gated MLP.
+        gated: whether the MLP is gated.
         biases: those of query and of key, [H, K] each, if there are both.
         shifted: what the bias β of the norm before adds to both, β W_Q and β W_K, likewise.
         gains: those of norms over the columns of queries and keys, [K] each or None.
@@ -100,7 +100,7 @@ class LayerPairs(LayerNorms):
     value_out: Pair | None = None
     by_head: Pair | None = None
     mlp: Pair | None = None
-    gate: np.ndarray | None = None
+    gated: bool = False
     biases: tuple[np.ndarray, np.ndarray] | None = None
     shifted: tuple[np.ndarray, np.ndarray] | None = None
     gains: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
@@ -134,7 +134,7 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
     scaled: dict[str, Pair] = {}
     around: dict[str, np.ndarray] = {}  # gains and scales
     beside: dict[str, bool] = {}
-    gate = biases = shifted = None
+    gated, biases, shifted = False, None, None
     of_columns: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     for kind, (path, index, block) in parts.items():
         with blaming(path):
@@ -148,8 +148,7 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
         before, after = around.get(f"{kind}_gain"), around.get(f"{kind}_scale")
         for name, pair in pairs.items():
             scaled[name] = pair.scaled(before, before if name == "query_key" else after)
-        if kind == "mlp" and "mlp_gate" in block:
-            gate = values(block, "mlp_gate")
+        gated |= "mlp_gate" in block
         if "query_key" in pairs:
             query, key = (
                 values(block, role) if role in block else None
@@ -172,7 +171,7 @@ def _read(tree: Tree, parts: Mapping[str, View], effective: bool) -> LayerPairs:
         path,
         index,
         **scaled,
-        gate=gate,
+        gated=gated,
         biases=biases,
         shifted=shifted,
         gains=of_columns,

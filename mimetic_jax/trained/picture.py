@@ -1,4 +1,4 @@
-"""The figures of `check`: alignments, distances at which heads look, and the first layer."""
+"""The figures of `check`: alignments, and the distances at which heads look."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
-from mimetic_jax.trained.first_layer import Neighbors, Spectrum
 from mimetic_jax.trained.positional import LayerHeads
 
 _TICKS = 16
@@ -88,38 +87,4 @@ def heads_figure(layers: Sequence[LayerHeads]) -> Any:
     axes.set_ylabel("head")
     bar = figure.colorbar(image, ticks=range(_NEAR + 1), label="tokens back")
     bar.ax.set_yticklabels([*map(str, range(_NEAR)), f"{_NEAR} …"])
-    return figure
-
-
-_BIN = 50
-"""Tokens of similar frequency whose shared neighbors are one point of a picture."""
-
-
-def first_layer_figure(patches: Sequence[Spectrum], tokens: Sequence[Neighbors]) -> Any:
-    """Energy by frequency over that of `Whitened()`, and shared neighbors by rank of the token."""
-    panels: list[Spectrum | Neighbors] = [*patches, *tokens]
-    if not panels:
-        raise InputError("no patch embedding was seen, and no counts were given: check(…, counts=)")
-    figure = _picture(4.8, 3.0 * len(panels))
-    for axes, panel in zip(np.atleast_1d(figure.subplots(len(panels), 1)), panels, strict=True):
-        if isinstance(panel, Spectrum):
-            for number, (color, energy) in enumerate(panel.energy.items()):
-                axes.plot(energy, "o", color=f"C{number}", markersize=3.5, label=color)
-                axes.plot(panel.law[color], color=f"C{number}", linewidth=1)
-            axes.set_xlabel("half waves per patch; lines: Whitened(), without images")
-            axes.set_ylabel("energy, noise is 1")
-            axes.legend(fontsize="small")
-        else:
-            starts = range(0, len(panel.shared), _BIN)
-            axes.plot(
-                [min(at + _BIN / 2, len(panel.shared)) for at in starts],
-                [np.mean(panel.shared[at : at + _BIN]) for at in starts],
-                "o",
-                markersize=3.5,
-            )
-            axes.axhline(panel.chance, color="0.45", linewidth=1)
-            axes.set_xlabel("rank of the token by frequency; line: chance")
-            axes.set_ylabel("shared neighbors")
-            axes.set_ylim(0)
-        axes.set_title(panel.path, fontsize="medium")
     return figure

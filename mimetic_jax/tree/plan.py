@@ -13,7 +13,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.rules import paths
 from mimetic_jax.schemes import Context, Scheme
 from mimetic_jax.schemes.base import depth_dependence, name_of
-from mimetic_jax.tree import lacking
+from mimetic_jax.tree import class_token, lacking
 from mimetic_jax.tree.advice import asked_by
 from mimetic_jax.tree.around import families
 from mimetic_jax.tree.draw import check_draws, in_order
@@ -112,6 +112,7 @@ def planned(tree: Tree, schemes: Sequence[Scheme], given: Context) -> Plan:
                 depth.append((what, tuple(name for name in family if name in layers)))
     written = {write.path for write in writes}
     notes += [note for index, note in tree.notes.items() if tree.paths[index] in written]
+    notes.append(class_token.note(tree, schemes))
     return Plan(
         writes,
         untouched=tuple(

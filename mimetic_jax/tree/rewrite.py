@@ -11,6 +11,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes import Block, Scheme, as_tuple
+from mimetic_jax.tree import class_token
 from mimetic_jax.tree.draw import block_key
 from mimetic_jax.tree.layers import views
 from mimetic_jax.tree.options import Options, TreeOptions, of_tree, split
@@ -102,8 +103,9 @@ def rewrite(
     """
     _check_unshared(params)
     described, given = split(options)
-    tree = Tree(params, **described)
-    write(tree, key, as_tuple(scheme), given)
+    tree, schemes = Tree(params, **described), as_tuple(scheme)
+    class_token.warn(tree, schemes)
+    write(tree, key, schemes, given)
     return tree.params
 
 
@@ -167,5 +169,6 @@ def rewrite_in_place(
     tree = Tree(dict(arrays), **described)
     schemes = as_tuple(scheme)
     check(writes := planned(tree, schemes, given))
+    class_token.warn(tree, schemes)
     write(tree, key, schemes, given, in_place=True)
     return writes

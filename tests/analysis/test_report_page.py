@@ -117,6 +117,7 @@ def test_a_start_is_drawn_where_an_arm_differs_from_noise(tiny, tmp_path):
     """Zeros have no picture: their products lean nowhere."""
     config = tiny(scheme=())
     config.arms = {"whitened": {"scheme": (Whitened(),)}, "zero": {"scheme": (ZeroOut(mlp=True),)}}
+    config.model.pool = "mean"  # a class token would be near zero
     comparison = quiet(config)
     for arm in comparison.arms.values():
         starts.draw(comparison, arm, path_of(tmp_path))

@@ -35,7 +35,9 @@ def project(monkeypatch, tmp_path):
 
 
 def of_configs():
-    return {name: module for name, module in sys.modules.items() if name.startswith("configs")}
+    return {
+        name: module for name, module in sys.modules.items() if name.partition(".")[0] == "configs"
+    }
 
 
 @pytest.mark.parametrize("imported", [True, False])

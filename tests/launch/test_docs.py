@@ -1,4 +1,4 @@
-"""The tables in docs/ are those of results/*.jsonl, which are read here without our code."""
+"""The tables in docs/ are those of results/PAPER/TABLE/ROW.jsonl, read here without our code."""
 
 import itertools
 import json
@@ -27,31 +27,27 @@ def results() -> ResultStore:
 
 
 @pytest.fixture(scope="module")
-def lines() -> list[dict]:
-    """Those of runs."""
-    texts = (path.read_text() for path in sorted(ROOT.glob("results/*/*.jsonl")))
-    return [json.loads(line) for text in texts for line in text.splitlines()]
+def files() -> list[list[dict]]:
+    """The header and the records of each row."""
+    texts = (path.read_text() for path in sorted(ROOT.glob("results/*/*/*.jsonl")))
+    return [[json.loads(line) for line in text.splitlines()] for text in texts]
 
 
 @pytest.fixture(scope="module")
-def scores(lines) -> dict[str, list[dict[int, float]]]:
-    """Scores by seed of every arm, by what may be compared; trials, which choose rates, have seeds
-    from 100 on or are tested on images that were held out."""
-    arms: dict[tuple, dict[int, float]] = defaultdict(dict)
-    for line in lines:
-        trial = line["seed"] >= 100 or "data.held_out" in line["recipe"]
-        if line["rate"] is None or not trial:
-            key = line["table"], line["row"], line["small"], line["arm"], line["rate"]
-            arms[key].setdefault(line["seed"], line["value"])
-    found = defaultdict(list)
-    for (table, row, small, *_), own in arms.items():
-        found[f"{table} {row} {small}"].append(own)
+def scores(files) -> dict[str, list[dict[int, float]]]:
+    """Scores by seed of every arm, by what may be compared; trials are arms of their own."""
+    found = {}
+    for header, *records in files:
+        arms: dict[str, dict[int, float]] = defaultdict(dict)
+        for record in records:
+            arms[record["arm"]].setdefault(record["seed"], record["value"])
+        found[f"{header['table']} {header['row']} {header['small']}"] = list(arms.values())
     return found
 
 
 @pytest.fixture(scope="module")
 def blocks() -> str:
-    """All open tables of pages; those that are closed have no lines here."""
+    """All open tables of pages; those that are closed have no records here."""
     return tables(lambda name: not (ROOT / shown.CLOSED / f"{name}.md").exists())
 
 
@@ -75,7 +71,7 @@ def test_a_marker_that_names_no_table_is_an_error(results):
         shown.filled("<!-- table: attention/table11 -->\n<!-- end -->", results)
 
 
-def test_every_score_is_that_of_lines(scores, blocks):
+def test_every_score_is_that_of_records(scores, blocks):
     known = set()
     for values in (list(runs.values()) for arms in scores.values() for runs in arms):
         for digits in DIGITS:
@@ -86,7 +82,7 @@ def test_every_score_is_that_of_lines(scores, blocks):
     assert set(written) <= known
 
 
-def test_lines_that_nobody_can_check_out_say_so(lines):
+def test_records_that_nobody_can_check_out_say_so(files):
     """Those of commits that this history lacks, and of code that differed from its commit."""
 
     def git(*call: str) -> list[str]:
@@ -96,14 +92,16 @@ def test_lines_that_nobody_can_check_out_say_so(lines):
     if git("rev-parse", "--is-shallow-repository") != ["false"]:
         pytest.skip("needs the whole history")
     commits = set(git("rev-list", "HEAD"))
-    for line in lines:
-        if commit := line.get("commit"):
-            remark = line.get("remark", "")
-            assert ("commit in no clone" in remark) != (commit.removesuffix("-dirty") in commits)
-            assert ("changed code" in remark) == commit.endswith("-dirty"), commit
+    for header, *records in files:
+        for record in records:
+            if commit := record.get("commit"):
+                remark = header["remarks"].get(record["arm"], "")
+                known = commit.removesuffix("-dirty") in commits
+                assert ("commit in no clone" in remark) != known, commit
+                assert ("changed code" in remark) == commit.endswith("-dirty"), commit
 
 
-def test_every_difference_is_that_of_lines(scores, blocks):
+def test_every_difference_is_that_of_records(scores, blocks):
     """Means by pairs of arms; intervals are around them, as wide as a few seeds leave them."""
     known = set()
     for arms in scores.values():
@@ -178,7 +176,7 @@ def test_a_closed_table_is_shown_as_it_stands(results, tmp_path, monkeypatch):
 
 
 def test_closing_a_table_keeps_its_page(results, tmp_path, monkeypatch):
-    """With the commands, commits and hardware of its lines."""
+    """With the commands, commits and hardware of its runs."""
     before = shown.block("attention/table1", results)
     monkeypatch.setattr(shown, "CLOSED", tmp_path)
     path = shown.close("attention/table1", results)
@@ -186,5 +184,5 @@ def test_closing_a_table_keeps_its_page(results, tmp_path, monkeypatch):
     about = path.read_text().partition("---")[0]
     assert "NVIDIA H200" in about
     assert "`python launch/reproduce.py attention/table1 --row=1 --data_dir=DIR`" in about
-    with pytest.raises(InputError, match="has no lines"):
+    with pytest.raises(InputError, match="has no results"):
         shown.close("attention/table3", results)

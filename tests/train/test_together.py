@@ -208,7 +208,8 @@ def test_groups_are_the_next_runs_of_a_program(tmp_path, groups, monkeypatch):
     quiet(config).train(tmp_path)
     assert groups == [[("a", 0), ("a", 1), ("b", 1)], [("wide", 0), ("wide", 1)]]
     groups.clear()
-    quiet(config).runs(tmp_path).train([Run.of(tmp_path, "b", 1)])
+    config.seeds, config.arms = (1,), {"b": {}}
+    quiet(config).train(tmp_path)
     assert groups == [[("b", 1)]]
 
 

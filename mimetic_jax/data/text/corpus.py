@@ -57,7 +57,6 @@ def describe(
     data_dir: str | None = None,
     corpus: Corpus | None = None,
     vocabulary: int = 0,
-    bits: int = 0,
 ) -> TextInfo:
     """The size of a text: as loaded, or else as published, from its name alone.
 
@@ -67,7 +66,7 @@ def describe(
     if name in _KNOWN:
         info = _KNOWN[name]
     elif name == _PYTHON_DOCS or name in LEVELS:
-        corpus = load_text(name, data_dir, vocabulary, bits) if corpus is None else corpus
+        corpus = load_text(name, data_dir, vocabulary) if corpus is None else corpus
         source = "pydoc_data.topics of CPython" if name == _PYTHON_DOCS else str(data_dir)
         info = TextInfo(corpus.name, corpus.level, 0, 0, 0, 0, source, notes=corpus.notes)
     else:
@@ -90,7 +89,7 @@ def names() -> tuple[str, ...]:
     return (*_KNOWN, _PYTHON_DOCS)
 
 
-def load_text(name: str, data_dir: str | None, vocabulary: int = 0, bits: int = 0) -> Corpus:
+def load_text(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
     """Load a text, published or one's own: `text_files.load_own`, which also uses the numbers.
 
     Words are separated by whitespace, with "<eos>" after every line; those that the training text
@@ -108,10 +107,11 @@ def load_text(name: str, data_dir: str | None, vocabulary: int = 0, bits: int = 
     Modeling (Bai et al.), section 4, and its program's word_cnn and char_cnn.
     """
     if name in LEVELS:
-        return load_own(name, data_dir, vocabulary, bits)
-    if vocabulary or bits:
-        field = f"vocabulary {vocabulary}" if vocabulary else f"bits {bits}"
-        raise InputError(f"data.{field} is for texts of your own: {name} has its own")
+        return load_own(name, data_dir, vocabulary)
+    if vocabulary:
+        raise InputError(
+            f"data.vocabulary {vocabulary} is for texts of your own: {name} has its own"
+        )
     if name == _PYTHON_DOCS:
         check_unused(name, data_dir, "text_char or text_word")
         return _python_docs()

@@ -47,7 +47,7 @@ _TEXTS = _PROSE | frozenset(_OTHERS.split())
 _MANY = 10  # files, from which whole files are held out
 
 
-def load_own(name: str, data_dir: str | None, vocabulary: int = 0, bits: int = 0) -> Corpus:
+def load_own(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
     """Load a text of one's own: "text_char" of characters, "text_word" of words, "text_bpe" of byte
     pairs, see `bpe.encoded`; or "text_tokens", files of token ids, see `token_files.load`.
 
@@ -64,9 +64,8 @@ def load_own(name: str, data_dir: str | None, vocabulary: int = 0, bits: int = 0
     is split at the nearest line ends, its last part is the test text.
 
     Args:
-        vocabulary: the number of tokens: of "text_bpe", to learn, 0 for 8,192; of "text_tokens", 0
-            for the largest id + 1.
-        bits: of "text_tokens", as `token_files.load` takes it.
+        vocabulary: the number of tokens: of "text_bpe", to learn, 0 for 8,192; of "text_tokens", as
+            `token_files.load` takes it.
     """
     level = LEVELS[name]
     suffixes = token_files.SUFFIXES if level == "tokens" else _TEXTS
@@ -77,12 +76,10 @@ def load_own(name: str, data_dir: str | None, vocabulary: int = 0, bits: int = 0
         raise InputError(
             f"data.vocabulary {vocabulary} is of text_bpe and text_tokens: {name} counts its own"
         )
-    if bits and level != "tokens":
-        raise InputError(f"data.bits {bits} is of text_tokens: {name} has no ids in files")
     path = existing(expanded(data_dir))
     files, others = _files(path, suffixes)
     stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    return _read(level, path, stamps, others, vocabulary, bits)
+    return _read(level, path, stamps, others, vocabulary)
 
 
 @functools.lru_cache(maxsize=1)  # a run asks for the sizes before it asks for the tokens
@@ -92,12 +89,11 @@ def _read(
     stamps: tuple[tuple[Path, int, int], ...],
     others: tuple[str, ...],
     vocabulary: int,
-    bits: int,
 ) -> Corpus:
     files = [file for file, *_ in stamps]
     if level == "tokens":
         unread = dict.fromkeys(others, "no token ids")
-        return token_files.load(path, files, vocabulary, bits, unread)
+        return token_files.load(path, files, vocabulary, unread)
     unread, notes = dict.fromkeys(others, "no suffix of a text"), []
     if split := _splits(path, files):
         texts = ["".join(parts_of(file)) for file in split]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,37 +15,26 @@ from mimetic_jax.data.text.tokens import Corpus, starts
 
 SUFFIXES = frozenset((".bin", ".npy"))
 
-_TAKEN = (
-    "taken are .npy of integers in one axis, .bin of 16 bits as nanoGPT writes it, and .bin with "
-    "the header of llm.c and modded-nanogpt"
+_READ = (
+    "files of token ids are .npy of integers in one axis, .bin of 16-bit ids as nanoGPT writes it, "
+    "and .bin with the header of llm.c and modded-nanogpt"
 )
+_SAVE = "Save the ids with np.save, as .npy."
 _HEADER = 256  # numbers of 32 bits before the tokens: magic, version, number of tokens, zeros
 _KINDS = {(20240520, 1): "<u2", (20240801, 7): "<u4"}  # by magic and version: GPT-2's, Llama 3's
-_OTHERS = {
-    "a .npy file": rb"\x93NUMPY",
-    "a zip file, which .npz files and PyTorch's are": rb"PK\x03\x04",
-    "a compressed file": rb"\x1f\x8b\x08|BZh[1-9]|\xfd7zXZ|\x28\xb5\x2f\xfd",
-    "a pickle": rb"\x80(\x02\x8a\nl\xfc|[\x04\x05]\x95.{4}\0{4})",
-    "a .safetensors file": rb'.{5}\0{3}\{"',
-    "a .gguf file": rb"GGUF",
-    "data of litgpt, Megatron or fairseq": rb"LITPKDS|MMIDIDX|TNTIDX",
-    "a table": rb"\x89HDF|PAR1|ARROW1",
-    "vectors of words": rb"\d+ \d+\n",
-}
-"""Files of other kinds, by how they start."""
+_NUMPY = b"\x93NUMPY"
 _WHOLE = "whole"  # tokens that no name splits
 _MOST = 2**20  # of a vocabulary: each token has a row of the embedding
-_SAMPLE = 2**20  # numbers that show how wide ids are
+_FEW, _SAMPLE = 400, 2**20  # numbers whose frequencies tell what they are, at least and at most
 
 
 def load(
     path: Path,
     files: Sequence[Path],
     vocabulary: int = 0,
-    bits: int = 0,
     others: Mapping[str, str] | None = None,
 ) -> Corpus:
-    """The tokens of a file, or of a folder's `files`.
+    """Load the tokens of a file, or of a folder's `files`.
 
     Names tell the splits, as train.bin, val.bin and test.bin do. A file of a split stays a memory
     map; several, whose names differ in numbers alone, are joined in memory, in order of their
@@ -55,8 +43,8 @@ def load(
     100,000 to test on.
 
     Args:
-        vocabulary: the number of tokens; 0 for the largest id + 1.
-        bits: of ids in .bin files without a header; 0 for 16.
+        vocabulary: the number of tokens; 0 for the largest id + 1, of files that tell what they
+            are: .bin without a header are bytes that may be anything.
         others: the other files of the folder, and why they are left out.
     """
     splits, unread, notes = _splits(path, files)
@@ -66,7 +54,7 @@ def load(
             f"{path} has {', '.join(file.name for file in files)}: it needs tokens to train "
             "on and to validate on, such as train.bin and val.bin"
         )
-    read = {split: _joined(parts, vocabulary, bits) for split, parts in splits.items()}
+    read = {split: _joined(parts, vocabulary) for split, parts in splits.items()}
     largest = max(largest for _, largest in read.values())
     if _WHOLE in read:
         tokens, _ = read[_WHOLE]
@@ -84,12 +72,12 @@ def load(
 
 
 def token_ids(path: Path, vocabulary: int = 0) -> np.ndarray:
-    """The ids of a .bin or .npy file, integers [N], all of a vocabulary: a memory map.
+    """Read the ids of a .bin or .npy file, integers [N], all of a vocabulary: a memory map.
 
     Raises:
-        InputError: if it isn't certain that the file has token ids.
+        InputError: if the file has no token ids, or can't tell how wide they are.
     """
-    return _read(path, vocabulary, 0)[0]
+    return _read(path, vocabulary)[0]
 
 
 def _splits(
@@ -116,14 +104,14 @@ def _splits(
     return {split: sorted(parts) for split, parts in splits.items()}, unread, notes
 
 
-def _joined(files: Sequence[Path], vocabulary: int, bits: int) -> tuple[np.ndarray, int]:
+def _joined(files: Sequence[Path], vocabulary: int) -> tuple[np.ndarray, int]:
     """The ids of a split, and the largest."""
     if len({re.sub(r"\d+", "", file.name) for file in files}) > 1:
         raise InputError(
             f"{', '.join(str(file) for file in files[:10])} must be parts of one text, with names "
             "that differ in numbers only. Remove files from the folder that do not hold its tokens."
         )
-    parts, largest = zip(*(_read(file, vocabulary, bits) for file in files), strict=True)
+    parts, largest = zip(*(_read(file, vocabulary) for file in files), strict=True)
     if len(parts) == 1:
         return parts[0], largest[0]
     kind = np.uint16 if max(largest) < 2**16 else np.int32
@@ -136,15 +124,15 @@ def _joined(files: Sequence[Path], vocabulary: int, bits: int) -> tuple[np.ndarr
         ) from error
 
 
-def _read(path: Path, vocabulary: int, bits: int) -> tuple[np.ndarray, int]:
+def _read(path: Path, vocabulary: int) -> tuple[np.ndarray, int]:
     """The ids of a file, and the largest."""
     if path.is_dir() or (suffix := path.suffix.lower()) not in SUFFIXES:
         what = "a folder" if path.is_dir() else f"a {path.suffix or 'file without a suffix'}"
-        raise InputError(f"{path} is {what}, not a file of token ids: {_TAKEN}")
+        raise InputError(f"{path} is {what}: {_READ}")
     try:
         if not path.stat().st_size:
             raise InputError(f"{path} is empty")
-        ids = _of_numpy(path) if suffix == ".npy" else _binary(path, vocabulary, bits)
+        ids = _of_numpy(path) if suffix == ".npy" else _binary(path, vocabulary)
     except InputError:
         raise
     except (OSError, ValueError, EOFError) as error:
@@ -165,7 +153,7 @@ def _read(path: Path, vocabulary: int, bits: int) -> tuple[np.ndarray, int]:
 
 def _of_numpy(path: Path) -> np.ndarray:
     with path.open("rb") as file:
-        if not re.match(_OTHERS["a .npy file"], file.read(6)):
+        if file.read(len(_NUMPY)) != _NUMPY:
             raise InputError(
                 f"{path} lacks the header that NumPy writes: raw ids of 16 bits are read as "
                 f"{path.stem}.bin"
@@ -176,65 +164,56 @@ def _of_numpy(path: Path) -> np.ndarray:
     return ids
 
 
-def _binary(path: Path, vocabulary: int, bits: int) -> np.ndarray:
+def _binary(path: Path, vocabulary: int) -> np.ndarray:
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(4 * _HEADER)
     check_no_pointer(path, start)
-    what = next((what for what, form in _OTHERS.items() if re.match(form, start, re.DOTALL)), "")
-    if path.with_suffix(".idx").exists():
-        what = "data of litgpt, Megatron or fairseq"  # whose .idx says what the .bin has
-    if what or _is_text(start):
-        raise InputError(f"{path} is {what or 'a text'}, not ids alone: {_TAKEN}")
     magic, version, count, _, *zeros = np.frombuffer(start.ljust(4 * _HEADER, b"?"), "<i4").tolist()
     if kind := _KINDS.get((magic, version)):
-        width = np.dtype(kind).itemsize
-        if size != (expected := 4 * _HEADER + count * width):
+        if size != (expected := 4 * _HEADER + count * np.dtype(kind).itemsize):
             raise InputError(f"{path} has {size:,} bytes, its header tells {expected:,}")
-        if bits and bits != 8 * width:
-            raise InputError(f"{path} has ids of {8 * width} bits by its header, not {bits}")
         return np.memmap(path, kind, "r", offset=4 * _HEADER)
+    if start.startswith(_NUMPY):
+        raise InputError(f"{path} has the header of NumPy: name it {path.stem}.npy")
     if magic and not any(zeros):
         raise InputError(
-            f"{path} has a header of magic number {magic} and version {version}: {_TAKEN}"
+            f"{path} has a header of magic number {magic} and version {version}: {_READ}"
         )
-    width = bits or 16
-    if size % (width // 8):
-        raise InputError(f"{path} has {size:,} bytes, which can't be ids of {width} bits")
-    seen = width
-    while seen < 64 and size % (seen // 4) == 0 and _are_halves(_numbers(path, seen)):
-        seen *= 2
-    if seen > width:
-        reason = f"every second number of {width} bits is the upper half of an id of {seen} bits"
-    elif not bits and vocabulary > 2**16:
-        seen, reason = 32, f"16 bits are too few for all ids of a vocabulary of {vocabulary:,}"
-    else:
-        return _numbers(path, width)
-    in_training = "--config.data.bits=32 in training, or " if seen == 32 else ""
-    raise InputError(
-        f"{path} has no header, and {reason}: give {in_training}np.fromfile('{path.name}', "
-        f"np.uint{seen}) in a .npy file"
-    )
+    if not vocabulary:
+        raise InputError(
+            f"{path} has no header that tells how wide its ids are. If they have 16 bits, pass the "
+            f"size of their vocabulary (vocab=50257 for GPT-2). {_SAVE}"
+        )
+    if vocabulary > 2**16:
+        raise InputError(
+            f"{path} has no header, and 16 bits are too few for all ids of a vocabulary of "
+            f"{vocabulary:,}. {_SAVE}"
+        )
+    if size % 2:
+        raise InputError(f"{path} has {size:,} bytes, which can't be ids of 16 bits")
+    ids = np.memmap(path, "<u2", "r")
+    if what := _not_ids(ids[:_SAMPLE]):
+        raise InputError(f"{path} seems to be {what}, not ids of 16 bits. {_SAVE}")
+    return ids
 
 
-def _numbers(path: Path, bits: int) -> np.ndarray:
-    return np.memmap(path, f"<u{bits // 8}", "r")
+def _not_ids(numbers: np.ndarray) -> str:
+    """Say what numbers of 16 bits are instead of ids, by their frequencies; "" for ids.
 
-
-def _are_halves(numbers: np.ndarray) -> bool:
-    """Whether pairs of numbers, lower half first, are ids of twice as many bits.
-
-    Then no second number is above 15, as ids are below 2²⁰, and many first ones exceed all of them.
-    In a text both have the same frequencies.
+    Small ids are more frequent, so that the upper bytes of ids differ from the lower ones, but not
+    those at even places from those at odd ones.
     """
-    first, second = numbers[:_SAMPLE].reshape(-1, 2).T
-    above = np.count_nonzero(first > second.max())
-    return bool(second.max() < _MOST >> 16 and above > 20 and 10 * above > len(first))
+    if len(numbers) < _FEW:
+        return ""
+    upper = numbers >> 8
+    if upper.any() and _distance(upper, numbers & 255) < 0.2:
+        return "of 8 bits, a text or compressed"
+    digits = np.frexp(numbers)[1]
+    return "of 32 or more bits" if _distance(digits[::2], digits[1::2]) > 0.3 else ""
 
 
-def _is_text(start: bytes) -> bool:
-    try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(start)
-    except UnicodeDecodeError:
-        return False
-    return len(start) >= 64 and "".join(text.split()).isprintable()
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    """The total variation between the frequencies of bytes, 0 to 1."""
+    first, second = (np.bincount(array, minlength=256) / len(array) for array in (one, other))
+    return float(np.abs(first - second).sum() / 2)

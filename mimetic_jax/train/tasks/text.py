@@ -50,7 +50,7 @@ class TextTask(Task):
     def describe(cls, config: ConfigDict, dataset: texts.Corpus | None = None) -> texts.TextInfo:
         """The text of a configuration: as published, or as loaded; a user's text as it is."""
         data = config.data
-        info = texts.describe(data.name, data.dir, dataset, data.vocabulary, data.bits)
+        info = texts.describe(data.name, data.dir, dataset, data.vocabulary)
         if info.vocabulary == 1:
             raise InputError(f"{info.name} has one token alone, which leaves nothing to learn")
         if dataset is not None:
@@ -61,7 +61,7 @@ class TextTask(Task):
     def load(cls, config: ConfigDict, given: Any = None) -> texts.Corpus:
         """The text of a configuration."""
         data = config.data
-        text = texts.load_text(data.name, data.dir, data.vocabulary, data.bits)
+        text = texts.load_text(data.name, data.dir, data.vocabulary)
         return text.part(data.subset)
 
     @classmethod
