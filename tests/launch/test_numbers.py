@@ -29,6 +29,7 @@ CONSTANTS = {
     "evaluation.md": {"0.5"},  # a threshold of p
     "first_layer.md": {"0.0625"},  # σ
     "papers.md": {"0.71"},  # √½
+    "recommended.md": {"0.1"},  # dropout
     "results.md": {"0.4"},  # β
     "schemes.md": {"0.2", "0.5", "8.0"},  # α, β, S
 }
@@ -54,7 +55,6 @@ OF_FILES = {
             "12.3",
         )
     },
-    "First layer": {"0.995", "2.4"},
 }
 """Numbers of trained.md, by section, that `mimetic check` reads from published weights.
 
