@@ -51,7 +51,6 @@ PANELS = (
             Claim("The same, 100 epochs", "questions/small_images", "3.", "whitened_zero_mlp"),
             Claim("Mimetic in PyTorch's default: ViT", "questions/bases", "2.", "mimetic"),
             Claim("Mimetic in Flax's default: ViT", "questions/bases", "3.", "mimetic"),
-            Claim("Filters with a covariance: ConvNeXt", "mlp/runs", "1.", "conv"),
         ),
     ),
     Panel(

@@ -141,7 +141,7 @@ TABLES = {
         cifar10_vit,
         _FEW_IMAGES,
         Row(
-            "ConvNeXt of as many parameters, 20 epochs",
+            "ConvNeXt, 6% more parameters, 20 epochs",
             {"epochs": 20},
             arms=("default",),
             fields={

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,11 +20,6 @@ Rules = Sequence[tuple[str, float]]
 _HIDDEN = {*ATTENTION, "mlp_in", "mlp_gate", "mlp_out", "token_in", "token_out"}
 """Roles of the kernels that Muon updates: not those of the first and last layer, nor filters."""
 
-_HIDDEN_NAME = re.compile(
-    r"(?!.*(embed|conv|depthwise|position|(?<![A-Za-z])[Hh]ead(?![a-z])|classif|logits)).*\bkernel"
-)
-"""Paths of such kernels, if no role says what they are."""
-
 
 def make_optimizer(
     name: str,
@@ -43,9 +37,9 @@ def make_optimizer(
     - "adam": the same without weight decay.
     - "muon": p ← p − η_t · r(p) · (0.2 √max(m, n) · O + λ · d(p) · p) for each kernel of a hidden
       layer as a matrix of m inputs × n outputs, all heads together, where O is close to U Vᵀ of the
-      singular vectors of its momentum. All other parameters are AdamW's, also kernels of more than
-      two axes of which no role says what they are. The factor gives O the root mean square of
-      Adam's updates, so that both take the same η and λ.
+      singular vectors of its momentum. All other parameters are AdamW's, also kernels that no rule
+      describes. The factor gives O the root mean square of Adam's updates, so that both take the
+      same η and λ.
     - "sgd": p ← p − η_t · r(p) · clip(g), without momentum.
 
     r and d are factors by the path of a parameter: the first rule that matches, else 1. A
@@ -53,7 +47,7 @@ def make_optimizer(
 
     λ is multiplied by the learning rate, as in PyTorch. Muon's momentum decays at .95. `clip` is
     the largest global norm of the gradient, 0 for no limit; PyTorch divides by the norm + 1e-6.
-    `roles` tell Muon a kernel's inputs from its outputs and layers: unless given, those that
+    The rules `roles` tell Muon a kernel's inputs from its outputs and layers; by default those that
     `rewrite` finds.
 
     Reference: Decoupled Weight Decay Regularization, algorithm 2, as PyTorch's `AdamW` has it; Muon
@@ -79,58 +73,26 @@ def make_optimizer(
 def _muon(
     adam: optax.GradientTransformation, roles: Sequence[Rule] | None
 ) -> optax.GradientTransformation:
-    """Muon's directions of the hidden kernels, Adam's of the rest."""
+    """Take Muon's directions of the kernels of attention and MLPs, Adam's of the rest."""
 
     def both(tree: Any) -> optax.GradientTransformation:
         named, treedef = paths.flatten(tree)
-        matrices = _matrices(named, zoo.rules_of(tree) if roles is None else roles)
-        labels = ["muon" if path in matrices else "adam" for path, _ in named]
-        muon = contrib.muon(
-            -1.0,  # the direction alone: rates and decay follow by their rules
-            consistent_rms=0.2,
-            muon_weight_dimension_numbers=jax.tree.unflatten(
-                treedef, [matrices.get(path) for path, _ in named]
-            ),
-        )
+        rules, among = zoo.rules_of(tree) if roles is None else roles, dict(named)
+        axes: list[contrib.MuonDimensionNumbers | None] = []
+        for path, leaf in named:
+            rule, _ = find_rule(path, rules, among, leaf.ndim) or (None, "")
+            hidden = rule and rule.roles and _HIDDEN.issuperset(rule.roles)
+            axes.append(contrib.MuonDimensionNumbers(*rule.matrix) if rule and hidden else None)
+        labels = ["muon" if numbers else "adam" for numbers in axes]
+        numbers = jax.tree.unflatten(treedef, axes)
+        # The direction alone: learning rates and decay follow by their rules.
+        muon = contrib.muon(-1.0, consistent_rms=0.2, muon_weight_dimension_numbers=numbers)
         return optax.partition({"muon": muon, "adam": adam}, jax.tree.unflatten(treedef, labels))
 
     return optax.GradientTransformation(
         lambda params: both(params).init(params),
         lambda updates, state, params=None: both(updates).update(updates, state, params),
     )
-
-
-def _matrices(
-    named: Sequence[tuple[str, jax.Array]], roles: Sequence[Rule]
-) -> dict[str, contrib.MuonDimensionNumbers]:
-    """Axes of inputs and of outputs of each hidden kernel, by its path; layers are neither.
-
-    Of kernels without a role those of two axes are matrices, and those of three that stand in one
-    stack with kernels that have roles.
-    """
-    having = [rule for rule in roles if rule.roles]
-    among = frozenset(path for path, _ in named)
-    described = {path: find_rule(path, having, among) for path, _ in named}
-    dimensions = {}
-    stacks = set()
-    for path, leaf in named:
-        rule, block = described[path] or (None, "")
-        if rule and leaf.ndim == len(rule.stored.axes):
-            inputs, outputs = rule.matrix
-            for axis in {*range(leaf.ndim)}.difference(inputs, outputs):
-                stacks.add((block.rpartition("/")[0] or block, axis, leaf.shape[axis]))
-            if _HIDDEN.issuperset(rule.roles):
-                dimensions[path] = contrib.MuonDimensionNumbers(inputs, outputs)
-    for path, leaf in named:
-        if described[path] or not _HIDDEN_NAME.fullmatch(path):
-            continue
-        matrix: tuple[int, ...] = (0, 1) if leaf.ndim == 2 else ()
-        for top, axis, layers in stacks:
-            if path.startswith(f"{top}/") and leaf.ndim == 3 and leaf.shape[axis] == layers:
-                matrix = tuple(at for at in range(3) if at != axis)
-        if matrix:
-            dimensions[path] = contrib.MuonDimensionNumbers(matrix[:1], matrix[1:])
-    return dimensions
 
 
 def _factors(tree: Any, rules: Rules) -> Any:

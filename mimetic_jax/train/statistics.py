@@ -208,8 +208,8 @@ def by_choice(shares: Sequence[float], images: int) -> float:
         (p(1 − p) + q(1 − q)) / (4 N)
 
     It would be four times that if an image that is hard for one network were no harder than others
-    for the next. Networks of one kind agree on the hard images: .04 to .10 of that was measured of
-    ViTs on the digits, mimetic or not. A right and a wrong answer are added to each share.
+    for the next. Networks of one kind agree on the hard images: less than a sixth of that is what
+    a test measures on digits. A right and a wrong answer are added to each share.
 
     >>> [round(by_choice((0.6, 0.5), images) ** 0.5, 3) for images in (28, 10_000, 0)]
     [0.066, 0.004, 0.0]

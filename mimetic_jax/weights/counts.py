@@ -330,6 +330,12 @@ def _eigenvectors(gram: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]
     fastest above the smallest value of the subspace. Its degree is limited by the precision of
     float32. The start is fixed.
 
+    SciPy's were measured on one core, on 8,192 columns of `benchmarks.counts` with 10 million
+    tokens. Of 64, 256 and 768 vectors this takes 5, 10 and 28 s, and the rows of a matrix that is
+    rounded otherwise differ by 1.2e-5, 1.1e-5 and 1.4e-5 (root mean square). `eigsh` from a fixed
+    start takes 6, 21 and 77 s, and its rows differ by 9.9e-5 and 4.6e-5 (64 and 256 vectors).
+    `eigh` takes 33 s for 768, and its rows differ by 2.9e-5.
+
     Reference: Self-consistent-field calculations using Chebyshev-filtered subspace iteration (Zhou,
     Saad, Tiago and Chelikowsky 2006).
     """

@@ -8,7 +8,6 @@ from mimetic_jax import InputError
 from mimetic_jax.models import ViT
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.train.optimizer import make_optimizer
 from tests.typical import typical
 
@@ -131,47 +130,22 @@ def test_muon_moves_hidden_kernels_along_their_singular_vectors(stacked):
         np.testing.assert_allclose(direction.reshape(rows, -1), expected, atol=1e-5)
 
 
-def test_muon_takes_axes_from_roles_and_never_guesses_them():
-    """A stack under another name, a kernel of several roles, a gate beside them that has none, a
-    projection named like any layer's with a role only beside the query; and an unknown kernel of
-    four axes, which moves as by AdamW."""
-    qkv, gate, last = "layers/mixer/qkv/kernel", "layers/mlp/gate/kernel", "last/kernel"
-    proj = "attention/proj/kernel"
-    stack = {"mixer": {"qkv": {"kernel": (2, 4, 12)}}, "mlp": {"gate": {"kernel": (2, 4, 6)}}}
-    attention = {"query": {"kernel": (4, 2, 2)}, "proj": {"kernel": (2, 2, 4)}}
-    others = {"last": {"kernel": (3, 4)}, "other": {"kernel": (2, 2, 3, 3)}}
-    tree = normal({"layers": stack, "attention": attention, **others})
-    roles = (
+def test_muon_takes_axes_from_rules_and_never_guesses_them():
+    """A fused kernel in a stack is as many matrices as layers; the last layer of a rule's name, and
+    kernels without a rule, move as by AdamW."""
+    qkv = {"mixer": {"qkv": {"kernel": (2, 4, 12)}}, "lm_head": {"kernel": (4, 4)}}
+    tree = normal({"layers": qkv, "other": {"kernel": (4, 4)}})
+    rules = (
         Rule("mixer/qkv/kernel", ("query", "key", "value"), "l d (three h k)"),
-        Rule("query/kernel", "query", "d h k"),
-        Rule("proj/kernel", "out", "h k d", beside="query/kernel"),
+        Rule("lm_head/kernel", "unembedding", "d t"),
     )
-    found, given = moves("muon", tree, roles=roles), dict(paths.flatten(tree)[0])
-    adamw = moves("adamw", tree)["other/kernel"]
-    np.testing.assert_allclose(found["other/kernel"], adamw, rtol=1e-6)
-
-    def alone(matrix):
-        return moves("muon", {"a": {"kernel": matrix}})["a/kernel"]
-
-    layers = [(found[path][n], given[path][n]) for path in (qkv, gate) for n in range(2)]
-    flat = found[proj].reshape(4, 4), given[proj].reshape(4, 4)
-    for move, matrix in (*layers, (found[last], given[last]), flat):
-        np.testing.assert_allclose(move, alone(matrix), rtol=1e-4, atol=1e-6)
-
-
-def test_muon_goes_by_roles_where_they_are_known_else_by_names():
-    """Attention under a name that has "head" in it, and last layers under others; a role counts
-    whatever the name, also of what looks like a hidden kernel."""
-    layer = {role: {"kernel": (4, 2, 2)} for role in ("query", "key", "value")}
-    layer["out"] = {"kernel": (2, 2, 4)}
-    kernel = {"kernel": (4, 4)}
-    hidden = {"block_0": {"multihead_attention": layer, "multihead_proj": kernel}}
-    last = ("classifier", "lm_head", "Head_0", "logits", "pos_net")
-    tree = normal(hidden | dict.fromkeys(last, kernel), seed=3)
-    ours = moves("muon", tree, roles=(*FLAX, Rule("pos_net/kernel", "position", "n d")))
-    adams = moves("adam", tree)
-    of_muon = {path for path in ours if (ours[path] != adams[path]).any()}
-    assert of_muon == {path for path in ours if path.startswith("block_0/")}
+    muon, adamw = (moves(name, tree, roles=rules) for name in ("muon", "adamw"))
+    for path in ("layers/lm_head/kernel", "other/kernel"):
+        np.testing.assert_allclose(muon[path], adamw[path], rtol=1e-6)
+    moved, fused = muon["layers/mixer/qkv/kernel"], tree["layers"]["mixer"]["qkv"]["kernel"]
+    for move, matrix in zip(moved, fused, strict=True):
+        alone = moves("muon", {"fc1": {"kernel": matrix}, "fc2": {"kernel": matrix.T}})
+        np.testing.assert_allclose(move, alone["fc1/kernel"], rtol=1e-4, atol=1e-6)
 
 
 def test_adam_is_adamw_without_decay():

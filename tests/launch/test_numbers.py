@@ -1,0 +1,126 @@
+"""Measured numbers of pages stand in the pages of results/ that their sections link to."""
+
+import pathlib
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from launch.tables import BLOCK
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NUMBER = re.compile(r"(?<![\w.,])(?:\d[\d,]*)?\.\d+(?![\w.]*\d)")
+
+DERIVED = {
+    "first_layer.md": {"8.3": "170.75 - 162.43", "4.7": "171.81 - 167.10"},
+    "papers.md": {
+        **{"3.35": "92.96 - 89.61", "4.52": "92.34 - 87.82"},
+        **{"3.87": "35.08 - 31.21", "0.04": "90.72 - 90.68"},
+    },
+    "recommended.md": {"0.58": "80.26 - 79.68", "0.19": "72.90 - 72.71", "0.68": "81.24 - 80.56"},
+    "results.md": {"0.079": "2.447 - 2.368", "0.017": "1.258 - 1.241"},
+}
+"""Numbers that are computed from those of the linked pages, and how."""
+
+CONSTANTS = {
+    "README.md": {"3.13", "1.1", "2.0"},  # Python; GB that pip installs; the license
+    "commands.md": {"0.5"},  # a constant of a scheme
+    "evaluation.md": {"0.5"},  # a threshold of p
+    "first_layer.md": {"0.0625"},  # σ
+    "papers.md": {"0.71"},  # √½
+    "recommended.md": {"0.1"},  # dropout
+    "results.md": {"0.4"},  # β
+    "schemes.md": {"0.2", "0.5", "8.0"},  # α, β, S
+}
+"""Numbers that nobody measured, where no linked page has them."""
+
+OF_FILES = {
+    "Surprising findings": {"0.160", "0.344"},
+    "A model with rotary positions": {"0.04", "0.39", "0.52"},
+    "What eight trained stacks share": {
+        *(
+            "1.0",
+            "1.1",
+            "1.9",
+            "2.7",
+            "4.0",
+            "4.9",
+            "5.7",
+            "5.9",
+            "6.9",
+            "7.2",
+            "8.2",
+            "9.1",
+            "12.3",
+        )
+    },
+}
+"""Numbers of trained.md, by section, that `mimetic check` reads from published weights.
+
+The files are no part of the repository; results/notes/trained.md has their digests.
+"""
+
+
+def numbers(text: str) -> set[str]:
+    """All with a decimal point, without signs and separators of thousands."""
+    return {re.sub(r"^\.", "0.", x.replace(",", "")) for x in NUMBER.findall(text)}
+
+
+def prose(text: str) -> str:
+    """A page without its generated tables, blocks, equations, code and addresses."""
+    text = BLOCK.sub("", text)
+    text = re.sub(r"^(```|\$\$).*?^\1", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`]*`|\$[^$\n]+\$|\]\([^)]*\)", "", text)
+
+
+def sections(path: pathlib.Path) -> Iterator[tuple[str, set[str], set[str]]]:
+    """Heading, the numbers below it, and the numbers of all pages that are linked below it."""
+    for section in re.split(r"^(?=#+ )", path.read_text(), flags=re.MULTILINE):
+        links = re.findall(r"\]\(([^)#\s]+\.md)", section)
+        targets = {(path.parent / link).resolve() for link in links} - {path}
+        known = {number for target in targets for number in numbers(target.read_text())}
+        yield section.partition("\n")[0].strip("# "), numbers(prose(section)), known
+
+
+def is_known(number: str, known: set[str]) -> bool:
+    """Whether one of some numbers rounds to a number; a last 5 may go either way."""
+    digits = len(number.partition(".")[2])
+    return any(
+        number == f"{float(one) + shift:.{digits}f}"
+        for one in known
+        for shift in (-1e-9, 1e-9)
+        if len(one.partition(".")[2]) >= digits
+    )
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_numbers_stand_in_linked_pages(path):
+    derived, constants = DERIVED.get(path.name, {}), CONSTANTS.get(path.name, set())
+    of_files = OF_FILES if path.name == "trained.md" else {}
+    open_derived, open_others = set(derived), constants.union(*of_files.values())
+    for heading, stated, known in sections(path):
+        for number in stated & derived.keys():
+            if numbers(derived[number]) <= known:
+                result, digits = eval(derived[number]), len(number.partition(".")[2])
+                assert f"{result:.{digits}f}" == number
+                open_derived.discard(number)
+                stated = stated - {number}
+        unknown = {number for number in stated if not is_known(number, known)}
+        fine = constants | of_files.get(heading, set())
+        assert unknown <= fine, f"{path.name}, {heading}: no linked page has {unknown - fine}"
+        open_others -= unknown
+    assert (open_derived, open_others) == (set(), set())  # the lists have nothing else
+
+
+def test_a_number_that_no_linked_page_has_is_found(tmp_path):
+    (tmp_path / "table.md").write_text("| −0.0274 | 1,055.5 | .125 |")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A\n\nFrom 0.027 to 1055.5 ([table](table.md)), not 0.03, `0.4`.\n\n## B\n\n0.125"
+    )
+    (_, stated, known), (_, below, unlinked) = list(sections(page))[1:]
+    assert {number for number in stated if not is_known(number, known)} == set()
+    assert (below, unlinked) == ({"0.125"}, set())
+    assert not is_known("0.028", known)
+    assert not is_known("0.02740", known)
