@@ -14,10 +14,10 @@ from collections.abc import Callable
 import jax
 from ml_collections import ConfigDict
 
-from mimetic_jax.analysis.aim import aim, attention_maps
 from mimetic_jax.data import describe
 from mimetic_jax.schemes import MeanShift
 from mimetic_jax.train.config import arms_of
+from mimetic_jax.trained.aim import aim, attention_maps
 from mimetic_jax.weights.impulse import impulse_matrices, impulse_query_key, offsets
 
 FAR = 1.5
@@ -67,7 +67,8 @@ def _hits(width: int, heads: int, side: int) -> float:
     position = 0.02 * jax.random.normal(jax.random.key(0), (side**2, width))
     query, key = impulse_query_key(jax.random.key(1), position, (side, side), heads)
     targets = impulse_matrices((side, side), offsets(3, heads))
-    return aim(attention_maps(query, key, jax.nn.standardize(position, axis=1)), targets).hits
+    maps = attention_maps(query, key, jax.nn.standardize(position, axis=1))
+    return float(aim(maps, targets).hits.mean())
 
 
 ALIGNED = Ratio("K / D", lambda config: _head_dim(config) / config.model.width)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
 
 import flax.linen as nn
 import jax
@@ -48,27 +48,36 @@ def attention_maps(
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 2 and 8.
     """
-    model, variables = plain(model, variables)
-    summed = jax.jit(lambda variables, part: _summed(model, variables, part))
-    total: list[Any] = []
+    total: list[np.ndarray] = []
     # Equal parts, so that one compilation serves all.
     size = max(size for size in range(1, _PER_CALL + 1) if len(inputs) % size == 0)
-    for part in inputs.reshape(-1, size, *inputs.shape[1:]):
+    for maps in maps_by_example(model, variables, inputs.reshape(-1, size, *inputs.shape[1:])):
+        summed = [layer.sum(axis=0) for layer in maps]
+        total = [a + b for a, b in zip(total, summed, strict=True)] if total else summed
+    return [array / len(inputs) for array in total]
+
+
+def maps_by_example(
+    model: Model, variables: Mapping[str, Any], parts: Iterable[jax.Array]
+) -> Iterator[list[np.ndarray]]:
+    """As `attention_maps` for each of some parts of examples, but [B, H, N, N] per layer."""
+    model, variables = plain(model, variables)
+    read = jax.jit(lambda variables, part: _maps(model, variables, part))
+    for part in parts:
         try:
-            maps = [np.asarray(layer) for layer in summed(variables, part)]
+            maps = [np.asarray(layer) for layer in read(variables, part)]
         except jax.errors.UnexpectedTracerError:
             raise InputError(
                 f"model {model.name} calls its attention inside nn.remat, nn.scan or nn.jit, where "
                 "no map can be read"
             ) from None
-        total = [a + b for a, b in zip(total, maps, strict=True)] if total else maps
-    if not total:
-        raise InputError(f"model {model.name} has no attention layer whose map can be read")
-    return [array / len(inputs) for array in total]
+        if not maps:
+            raise InputError(f"model {model.name} has no attention layer whose map can be read")
+        yield maps
 
 
-def _summed(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> list[jax.Array]:
-    """The map of every attention layer of a model of `plain`, summed over examples."""
+def _maps(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> list[jax.Array]:
+    """The map of every attention layer of a model of `plain`, by example."""
     maps: list[jax.Array] = []
 
     def watcher(
@@ -76,6 +85,10 @@ def _summed(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> li
     ) -> Any:
         module = context.module
         layer = module.parent
+        if _by_columns(module) and context.method_name == "attend":
+            maps.append(_softmax(module, *args[:2]))
+        if _by_columns(layer):
+            return call(*args, **kwargs)
         if not isinstance(layer, _LAYERS) or context.method_name != "__call__":
             return call(*args, **kwargs)
         if module.name == "out":
@@ -85,7 +98,7 @@ def _summed(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> li
             if isinstance(layer, WindowAttention):
                 weights = in_windows(weights, layer.window)
             weights = jnp.moveaxis(weights, -2, -3)  # [B, H, N, N], or [B, windows, H, N, N]
-            maps.append(weights.mean(tuple(range(1, weights.ndim - 3))).sum(0))
+            maps.append(weights.mean(tuple(range(1, weights.ndim - 3))))
             return call(mixed[..., :head_dim], **kwargs)
         heads = call(*args, **kwargs)
         if module.name in ("query", "key", "value"):
@@ -95,6 +108,20 @@ def _summed(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> li
     with nn.intercept_methods(watcher):
         model(variables, inputs)
     return maps
+
+
+def _by_columns(layer: object) -> TypeGuard[Attention]:
+    """Whether query and key have columns that differ, so that none can be put beside them."""
+    return isinstance(layer, Attention) and bool(layer.rotary or layer.qk_norm)
+
+
+def _softmax(layer: Attention, query: jax.Array, key: jax.Array) -> jax.Array:
+    """The map of queries and keys [B, N, H, K] as they enter `attend`."""
+    query, key = layer.turned(query), layer.turned(key)
+    logits = jnp.einsum("bnhk,bmhk->bhnm", query, key) / math.sqrt(query.shape[-1])
+    if layer.causal:
+        logits = jnp.where(jnp.tri(logits.shape[-1], dtype=bool), logits, -jnp.inf)
+    return jax.nn.softmax(logits, axis=-1)
 
 
 def _identity(layer: nn.Module, heads: jax.Array) -> np.ndarray:

@@ -10,7 +10,8 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.train.store.files import AnyPath
-from mimetic_jax.weights.impulse import offsets
+from mimetic_jax.trained.aim import aim
+from mimetic_jax.weights.impulse import impulse_matrices, offsets
 
 
 def by_offset(maps: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
@@ -54,17 +55,8 @@ def hits(
 
     Reference: Structured Initialization for Vision Transformers, figure 3.
     """
-    h, w = grid
-    patches = _patches(maps, grid)
-    shares, masses = [], []
-    for head, (m, n) in enumerate(np.asarray(offsets).tolist()):
-        rows, columns = _inside(h, m), _inside(w, n)
-        query = (rows[:, None] * w + columns).ravel()
-        key = query + m * w + n
-        chosen = patches[..., head, query, :]
-        shares.append((chosen.argmax(-1) == key).mean(-1))
-        masses.append(chosen[..., np.arange(len(query)), key].mean(-1))
-    return np.stack(shares, -1), np.stack(masses, -1)
+    found = aim(_patches(maps, grid), impulse_matrices(grid, np.asarray(offsets)))
+    return found.hits, found.weights
 
 
 def _inside(size: int, shift: int) -> np.ndarray:

@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> None:
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
     import jax
 
-    from mimetic_jax.analysis import timing
+    from mimetic_jax.analysis import looking, timing
     from mimetic_jax.analysis.plan import describe, on_target
     from mimetic_jax.base.chips import Target
     from mimetic_jax.command.progress import Events, Progress
@@ -109,6 +109,8 @@ def main(argv: Sequence[str]) -> None:
         print(describe(comparison, target), flush=True)
         time = on_target(comparison, target) if target else timing.estimate(comparison, _shorter())
         print(f"\n{time}")
+        if not target and (seen := looking.describe(comparison)):
+            print(f"\n{seen}")
         return
     if _MODE.value == "train":
         try:

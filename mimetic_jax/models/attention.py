@@ -84,12 +84,14 @@ class Attention(nn.Module):
 
     def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         """What each head gathers, [B, N, H, K] from three of that shape."""
-        if self.rotary:
-            query, key = self._rotated(query), self._rotated(key)
+        query, key = self.turned(query), self.turned(key)
         implementation = _implementation(query.dtype, query.shape[-1])
         return _attended(query, key, value, self.causal, implementation)
 
-    def _rotated(self, x: jax.Array) -> jax.Array:
+    def turned(self, x: jax.Array) -> jax.Array:
+        """Queries or keys [B, N, H, K] turned by their positions, if these are rotary."""
+        if not self.rotary:
+            return x
         length = x.shape[1]
         if self.grid is None:
             return rotated(x, jnp.arange(length, dtype=jnp.float32)[:, None], self.rotary)

@@ -11,9 +11,12 @@ import numpy as np
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.table import Listing, aligned, paragraph
 from mimetic_jax.rules import paths
+from mimetic_jax.schemes.block import Context
+from mimetic_jax.trained.aim import LayerAim, aims_table, from_positions
 from mimetic_jax.trained.pairs import LayerNorms, LayerPairs, Pair, layer_pairs
 from mimetic_jax.trained.picture import alignments_figure, heads_figure
 from mimetic_jax.trained.positional import HeadReader, LayerHeads, Turning, heads_table
+from mimetic_jax.tree.around import surroundings
 from mimetic_jax.tree.layers import views
 from mimetic_jax.tree.options import TreeOptions, of_tree
 from mimetic_jax.tree.tree import Tree
@@ -95,14 +98,17 @@ class Check(Listing[LayerCheck]):
     Attributes:
         note: what was folded into the products, in words; "" if there is nothing to fold.
         positional: the distances at which heads look, if rotary positions were given.
+        aims: where heads look by the position embedding alone, if the tree has one of a grid.
     """
 
     note: str = ""
     positional: tuple[LayerHeads, ...] = ()
+    aims: tuple[LayerAim, ...] = ()
 
     def __str__(self) -> str:
         tables = [self._attention()] if self else []
         tables += [heads_table(self.positional)] if self.positional else []
+        tables += [aims_table(self.aims)] if self.aims else []
         return "\n".join(tables)
 
     def outside_of_noise(self) -> tuple[int, int]:
@@ -225,7 +231,10 @@ def check(
         **options: num_heads, num_kv_heads and rules, as for `plan`.
 
     Returns:
-        A tuple with a `LayerCheck` per layer, which prints as a table; `plot` draws it.
+        A tuple with a `LayerCheck` per layer, which prints as a table; `plot` draws it. If the tree
+        has one position embedding of a square grid, a second table says where attention looks by
+        positions alone: the share of rows whose largest weight is at the offset that most rows of
+        their head have, the weight there, and at how many tokens a row looks (exp of its entropy).
 
     Raises:
         InputError: as `blocks`; or if the tree has neither, or products aren't square or
@@ -252,17 +261,23 @@ def check(
     tree = Tree(params, **of_tree(options))
     described = views(tree, read_only=True)
     reader = None if rotary is None else HeadReader(tree, described, rotary)
+    around = surroundings(tree, Context())
     layers, heads = [], []
+    aims: list[LayerAim] = []
     for layer in layer_pairs(tree, described, effective=effective):
         with blaming(layer.name or "attention"):
             layers.append(_checked(layer))
             if reader and (read := reader.read(layer)):
                 heads.append(read)
+            if around.position is not None and around.grid is not None:
+                aims += filter(None, [from_positions(layer, around.position, around.grid)])
     if not layers:
         raise InputError(
             "the tree has no attention with a query and key, or value and out, and no MLP"
         )
-    return Check(layers, note=_note(layers) if effective else "", positional=tuple(heads))
+    return Check(
+        layers, note=_note(layers) if effective else "", positional=tuple(heads), aims=tuple(aims)
+    )
 
 
 def _checked(layer: LayerPairs) -> LayerCheck:

@@ -1,0 +1,112 @@
+"""Where attention of each arm looks before training, by positions alone and in a batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from mimetic_jax.analysis.attention import maps_by_example
+from mimetic_jax.analysis.capture import Network, initial
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.table import aligned, paragraph
+from mimetic_jax.train.arm import Arm
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.trained.aim import MOST, Aim, aim, own_targets
+from mimetic_jax.trained.check import check
+from mimetic_jax.weights.position import square_grid
+
+EXAMPLES = 8
+"""Test examples of the batch."""
+
+MOST_PARAMETERS = 30_000_000
+"""Larger models aren't initialized to look at them."""
+
+
+def describe(comparison: Comparison) -> str:
+    """A table of the arms whose schemes write query and key, by first, middle and last layer.
+
+    Columns are averages over heads: the share of rows whose largest weight is at the offset that
+    most rows of their head have, the weight there, and how many tokens a row attends to, exp of its
+    entropy. The columns of a batch are there if the data is.
+    """
+    rows: list[tuple[str, ...]] = []
+    weak: list[str] = []
+    for arm in comparison.arms.values():
+        if not _makes_maps(arm):
+            continue
+        hits = []
+        for layer, (alone, batch) in _aims(comparison, arm):
+            rows.append((arm.name or "the run", str(layer), *_cells(alone), *_cells(batch)))
+            hits += [known.hits.mean() for known in (batch or alone,) if known]
+        if hits and np.mean(hits) < MOST:
+            weak.append(arm.name or "the run")
+    if not any("".join(row[2:]) for row in rows):
+        return ""
+    head = ("arm", "layer", "rows", "weight", "tokens", "rows", "weight", "tokens")
+    over = ("", "", "positions alone", "", "", "batch", "", "")
+    shown = [column for column in range(len(head)) if any(row[column] for row in rows)]
+    lines = aligned([[row[column] for column in shown] for row in (over, head, *rows)])
+    lines.insert(
+        0,
+        "attention before training: rows whose largest weight is at their head's own offset, the "
+        "weight there, tokens that a row attends to",
+    )
+    if weak:
+        lines.append(f"fewer than half of the rows do in {', '.join(weak)}")
+    return "\n".join(paragraph(line) if "  " not in line else line for line in lines)
+
+
+def _makes_maps(arm: Arm) -> bool:
+    program, scheme = arm.program, arm.config.scheme
+    size = sum(leaf.size for leaf in jax.tree.leaves(program.shapes.params))
+    return (
+        bool(scheme)
+        and size <= MOST_PARAMETERS
+        and any(write.role in ("query", "query_bias") for write in program.plan(scheme))
+    )
+
+
+def _aims(comparison: Comparison, arm: Arm) -> Iterator[tuple[int, tuple[Aim | None, Aim | None]]]:
+    """Number of a layer, and its aims by positions alone and in a batch."""
+    network = Network(arm, "initial", initial(comparison, arm).variables)
+    params = jax.device_get(network.variables["params"])
+    alone = [layer.aim for layer in check(params, **arm.program.rewrite_options).aims]
+    batch = _of_batch(network) if arm.source.loaded else []
+    depth = max(len(alone), len(batch))
+    for layer in sorted({1, (depth + 1) // 2, depth}) if depth else ():
+        yield layer, (alone[layer - 1] if alone else None, batch[layer - 1] if batch else None)
+
+
+def _of_batch(network: Network) -> list[Aim]:
+    """By layer, averaged over examples; empty if no map can be read."""
+    try:
+        (maps,) = maps_by_example(network.model, network.variables, [network.inputs(EXAMPLES)])
+    except InputError:  # of a model of one's own, say
+        return []
+    found = []
+    for layer in maps:
+        patches, grid = _patches(layer, network.arm.program.task.grid())
+        each = aim(patches, own_targets(patches, grid))
+        found.append(Aim(*(x.mean(axis=0) for x in (each.hits, each.weights, each.tokens))))
+    return found
+
+
+def _patches(maps: np.ndarray, grid: tuple[int, int] | None) -> tuple[np.ndarray, tuple[int, int]]:
+    """Attention among patches, after class tokens or in a window, and their grid; or of a text."""
+    count = maps.shape[-1]
+    if grid is None:
+        return maps, (1, count)
+    if math.prod(grid) > count:  # windows
+        grid = square_grid(count) or (1, count)
+    among = maps[..., -math.prod(grid) :, -math.prod(grid) :]
+    return among / among.sum(axis=-1, keepdims=True), grid
+
+
+def _cells(aim: Aim | None) -> tuple[str, str, str]:
+    if aim is None:
+        return "", "", ""
+    hits, weight, tokens = (float(x.mean()) for x in (aim.hits, aim.weights, aim.tokens))
+    return f"{hits:.0%}", f"{weight:.2f}", f"{tokens:.0f}"

@@ -1,0 +1,79 @@
+"""Where arms look before training, as the command `plan` prints it."""
+
+import re
+
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from configs import text
+from mimetic_jax.analysis import looking
+from mimetic_jax.analysis.attention import attention_maps, maps_by_example
+from mimetic_jax.analysis.capture import Network, initial
+from mimetic_jax.schemes import Impulse, NormMatched, ZeroOut
+from tests import words
+from tests.analysis.networks import small
+from tests.training import quiet
+
+NUMBERS = re.compile(r"^(\w+) +(\d+)" + r"(?: +([\d.]+)%? +([\d.]+) +([\d.]+))?" * 2 + "$", re.M)
+
+
+def table(said: str) -> dict[str, list[float]]:
+    """Numbers of the first layer of each arm."""
+    found = {row[0]: row[2:] for row in NUMBERS.findall(said) if row[1] == "1"}
+    return {arm: [float(cell) for cell in cells if cell] for arm, cells in found.items()}
+
+
+@pytest.fixture(scope="module")
+def impulses():
+    config: ConfigDict = small(depth=1)
+    config.model.update(width=96, heads=3, patch=1)  # 64 positions
+    config.arms.impulse = {"scheme": (Impulse(),)}
+    config.arms.noise = {"scheme": (NormMatched(Impulse()),)}
+    config.arms.zeros = {"scheme": (ZeroOut(),)}
+    return quiet(config)
+
+
+def test_impulses_and_their_noise_are_told_apart(impulses):
+    alone = table(looking.describe(impulses))
+    assert alone.keys() == {"impulse", "noise"}  # zeros write neither query nor key
+    assert alone["impulse"][0] > 95 > 50 > alone["noise"][0]
+    assert alone["impulse"][2] < 10 < alone["noise"][2]
+
+    impulses.arms.load_data()
+    said = looking.describe(impulses)
+    both = table(said)
+    assert both["noise"][:3] == alone["noise"]
+    # With content rows attend to more tokens; most still have their largest weight there.
+    (hits, weight, tokens), (own, at, seen) = both["impulse"][:3], both["impulse"][3:]
+    assert hits >= own > 50
+    assert weight > at > 5 / 64
+    assert tokens < seen < 64
+    assert "fewer than half of the rows do in noise" in said
+
+
+def test_maps_by_example_average_to_the_maps(impulses):
+    impulses.arms.load_data()
+    arm = impulses.arms["impulse"]
+    network = Network(arm, "initial", initial(impulses, arm).variables)
+    inputs = network.inputs(6)
+    ((layer,),) = maps_by_example(network.model, network.variables, [inputs])
+    assert layer.shape[0] == 6
+    np.testing.assert_allclose(layer.sum(axis=-1), 1, rtol=1e-5)
+    (mean,) = attention_maps(network.model, network.variables, inputs)
+    np.testing.assert_allclose(layer.mean(axis=0), mean, rtol=1e-5, atol=1e-7)
+
+
+def test_heads_of_a_text_look_back(tmp_path):
+    """By a batch alone, as no positions are added."""
+    arms = ("positional", "norm_matched_positional")
+    config = text.get_config("word", width=64, depth=1, heads=4, length=24, init=arms)
+    config.data.dir = words.numbered(tmp_path / "text.txt", 50_000)
+    comparison = quiet(config)
+    assert looking.describe(comparison) == ""
+    comparison.arms.load_data()
+    said = looking.describe(comparison)
+    assert "positions alone" not in said
+    found = table(said)
+    assert found["positional"][0] > 80 > found["norm_matched_positional"][0]
+    assert found["positional"][2] < found["norm_matched_positional"][2] < 24
