@@ -80,7 +80,7 @@ def draw(
 
 
 def _of_arms(path: pathlib.Path, runner: RowRunner, wanted: Sequence[Row]) -> Iterator[AnyPath]:
-    """A picture of the population of each arm that is trained."""
+    """Draw the population of each arm that is trained."""
     drawn = 0
     for row in wanted:
         comparison = Comparison(runner.config(row), runner.say)
@@ -97,7 +97,7 @@ def _of_arms(path: pathlib.Path, runner: RowRunner, wanted: Sequence[Row]) -> It
 def _of_networks(
     kind: str, networks_by_name: Mapping[tuple[str, str, str], Network], examples: int
 ) -> list[dict[str, Any] | tuple[int, int]]:
-    """What is drawn of networks, named by row, arm and moment as far as these differ."""
+    """Measure networks, named by row, arm and moment as far as these differ."""
     labels, _, moments = map(set, zip(*networks_by_name, strict=True))
     measured = {}
     for (row, arm, when), network in networks_by_name.items():

@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line, checked."""
+    """Parse and check a command line."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -119,7 +119,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _command(given: argparse.Namespace) -> str:
-    """The command to record; folders are DIR, which change no result, files FILE."""
+    """Write the command to record: folders, which change no result, as DIR, files as FILE."""
     parts = ["python launch/reproduce.py", given.name, *(f"--row={row}" for row in given.row)]
     options = {
         f"--arms={given.arms}": given.arms,
@@ -205,7 +205,7 @@ def reproduce(
 
 
 def rows_named(given: argparse.Namespace) -> list[Row]:
-    """The rows that a name means; of several tables those that exist in the form asked for."""
+    """List the rows of a name, of several tables those that have the form asked for."""
     name, numbers = given.name, dict.fromkeys(given.row)
     if name not in PAPERS | TABLES | FIGURES:
         raise unknown("paper, table or figure", name, [*PAPERS, *TABLES, *FIGURES])

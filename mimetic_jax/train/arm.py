@@ -41,7 +41,7 @@ class ArmData:
         return self._loaded is not None
 
     def load(self) -> Any:
-        """The data set, loaded once; from then on `info` has its own numbers."""
+        """Load the data set, once; from then on `info` has its own numbers."""
         if self._loaded is None:
             self._loaded = self._task.load(self._config)
             self.info = self._task.describe(self._config, self._loaded)

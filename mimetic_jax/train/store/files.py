@@ -118,7 +118,7 @@ def damaged(path: AnyPath, reason: str) -> InputError:
 
 
 class Lines:
-    """A file with a JSON object per line, of which a kill may tear the last."""
+    """A file with a JSON object per line, whose last line may be incomplete after a kill."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
