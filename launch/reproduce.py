@@ -53,7 +53,7 @@ from launch.runner import RowRunner
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.command.assign import parse_seeds
-from mimetic_jax.data.home import existing, expanded
+from mimetic_jax.data.paths import check_exists, local_path
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.store import files
@@ -109,7 +109,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given.seeds = parse_seeds("--seeds", given.seeds) if given.seeds else ()
     given.arms = tuple(filter(None, given.arms.split(",")))
     given.workdir = path_of(given.workdir)
-    given.file = str(existing(expanded(given.file).resolve())) if given.file else ""
+    given.file = str(check_exists(local_path(given.file).resolve())) if given.file else ""
     given.data_dir = given.data_dir or ""
     counts = {"num_heads": given.heads, "num_kv_heads": given.kv_heads}
     given.heads = {name: count for name, count in counts.items() if count is not None}

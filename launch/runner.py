@@ -14,7 +14,7 @@ from launch.results import ResultStore, file_name
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.command import shipped
 from mimetic_jax.command.assign import assign
-from mimetic_jax.data.home import INSTALLED
+from mimetic_jax.data.paths import INSTALLED
 from mimetic_jax.train.schema import Config
 from mimetic_jax.train.store.files import AnyPath
 from papers.record import File, Row

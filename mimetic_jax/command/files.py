@@ -25,8 +25,8 @@ from mimetic_jax.base.tensor_files import mapped, parts, read_file
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.command.outputs import check_output
-from mimetic_jax.data.home import existing
-from mimetic_jax.data.text.counted import kept_counts
+from mimetic_jax.data.paths import check_exists
+from mimetic_jax.data.text.counted import cached_counts
 from mimetic_jax.data.text.token_files import token_ids
 from mimetic_jax.schemes import PositionalHeads, as_tuple
 from mimetic_jax.schemes.base import inside
@@ -418,12 +418,12 @@ def _trained(
 
 def _counts(file: str, tensors: Mapping[str, Any], how: Any, given: Mapping[str, Any]) -> csr_array:
     """The counts of the tokens of a file, for the vocabulary that the tensors have."""
-    path = existing(pathlib.Path(file))
+    path = check_exists(pathlib.Path(file))
     shapes = [block.shapes for _, _, block in blocks(tensors, **given)]
     vocab = next((roles["embedding"][0] for roles in shapes if "embedding" in roles), 0)
     tokens = token_ids(path, vocab)
     # Without an embedding the scheme says what is missing.
-    counts = kept_counts(tokens, vocab or int(tokens.max()) + 1, *how)
+    counts = cached_counts(tokens, vocab or int(tokens.max()) + 1, *how)
     print(f"{counts.nnz:,} counts of {file}; their decomposition is next", flush=True)
     return counts
 

@@ -16,7 +16,7 @@ from etils import epath
 from mimetic_jax.base.errors import InputError, check_given, error_text
 from mimetic_jax.base.extras import need
 from mimetic_jax.base.typed import shown
-from mimetic_jax.data.home import expanded
+from mimetic_jax.data.paths import local_path
 
 try:
     import fcntl
@@ -39,7 +39,7 @@ def path_of(path: str | os.PathLike[str]) -> AnyPath:
     if not isinstance(path, str):
         raise InputError(f"workdir {shown(path)} is not a path")
     check_given("workdir", path)
-    return _bucket(path) if "://" in path else expanded(path)
+    return _bucket(path) if "://" in path else local_path(path)
 
 
 def names(folder: AnyPath) -> list[str]:
