@@ -124,6 +124,7 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
             header=(header[0], "learning rate", *header[1:]),
             rows=[(arm, rates[arm], *cells) for arm, *cells in rows],
             conclusions=list(conclusions(results)),
+            lacking=_lacking(config["seeds"], arms, results),
             controls=controls_of(results),
             remarks=remarks(results),
             score=results[0].score,
@@ -139,6 +140,17 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
         ),
     )
     return f"report: {page}"
+
+
+def _lacking(seeds: Sequence[int], arms: Iterable[str], results: Sequence[ArmResult]) -> str:
+    """The arms and seeds without a result, as "default (seeds 1, 2)"; "" if there is none."""
+    ended = {result.arm: result.runs for result in results}
+    left = {arm: [seed for seed in seeds if seed not in ended.get(arm, ())] for arm in arms}
+    return ", ".join(
+        f"{arm} (seed{'s' * (len(lacked) > 1)} {', '.join(map(str, lacked))})"
+        for arm, lacked in left.items()
+        if lacked
+    )
 
 
 def _facts(config: Mapping[str, Any], comparison: Comparison | str) -> dict[str, str]:
