@@ -14,7 +14,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.typed import check_fields, converted, field_types, shown
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.block import Block, Context, MissingRole
 from mimetic_jax.schemes.network import Network
 from mimetic_jax.weights.checks import ANY_SIGN, check_room, is_finite
 
@@ -135,6 +135,16 @@ class Scheme:
         REGISTRY[cls.__name__] = cls
 
     def __new__(cls, *values: Any, **fields: Any) -> Self:
+        own = [
+            name
+            for name, kind in inspect.get_annotations(cls).items()
+            if "ClassVar" not in str(kind)
+        ]
+        if own and "__dataclass_params__" not in vars(cls):
+            raise InputError(
+                f"{cls.__name__} must be a dataclass, as it has the field {own[0]}. Put "
+                "@dataclasses.dataclass(frozen=True) above the class."
+            )
         taken = inspect.signature(cls.__init__).parameters
         for name in fields:
             if name not in taken and not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
@@ -208,8 +218,14 @@ class Scheme:
         if not self.covers(context.layer, context.num_layers):
             return {role: block[role] for role in sorted(written)}
         check_room(*(block.shapes[role] for role in written))
-        with named_if_traced(self):
-            drawn = self.draw(key, block, context)
+        try:
+            with named_if_traced(self):
+                drawn = self.draw(key, block, context)
+        except MissingRole as error:
+            raise InputError(
+                f"draw of {name} must read roles that the block has; got {error}. The block has "
+                f"{', '.join(sorted(block))}. Let writes(roles) be frozenset() without it."
+            ) from error
         _check_drawn(self, block, written, drawn)
         return drawn
 
