@@ -101,7 +101,7 @@ training saw for each of the vocabulary: docs/first_layer.md."""
 
 
 def _on_the_curve(arms: Mapping[str, Arm], plans: Mapping[str, Plan]) -> list[str]:
-    """Where trainings with embeddings from counts stand among those that were measured."""
+    """Where runs with embeddings from counts stand among those that were measured."""
     seen = set[float]()
     for name, plan in plans.items():
         program, length = arms[name].program, arms[name].config.data.get("length", 0)

@@ -98,7 +98,7 @@ def _of_workdir(config: Mapping[str, Any], comparison: Comparison | None) -> Com
 def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
     """Write the page of a workdir, with the curves of what is finished so far, and name it.
 
-    The comparison is read from the workdir unless given.
+    The comparison defaults to that of the workdir.
     """
     need("a report", "plot")
     import jinja2

@@ -137,7 +137,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _shorter() -> str:
-    """How to shorten a training, by the arguments of its configuration."""
+    """How to shorten a training run, by the arguments of its configuration."""
     sizes = shipped.values_of(
         str(_CONFIG.value), "epochs", "steps", "size", "length", "width", "depth"
     )
@@ -147,7 +147,7 @@ def _shorter() -> str:
 
 
 def _report(comparison: Comparison, workdir: AnyPath, results: Results) -> None:
-    """Say what a training that has ended shows, and write the page of its workdir."""
+    """Say what a training run that has ended shows, and write the page of its workdir."""
     from mimetic_jax.analysis import report_page
     from mimetic_jax.train.verdicts import conclusions
 

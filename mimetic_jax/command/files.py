@@ -129,9 +129,9 @@ def rewrite_file(argv: Sequence[str]) -> None:
 
 
 def _check_fresh(file: str, tensors: Mapping[str, Any], described: Mapping[str, Any]) -> None:
-    """Raise InputError if the products of a file's attention are no noise, as trained ones aren't.
+    """Raise InputError if a file's attention isn't random, as that of trained weights isn't.
 
-    A file without attention is not judged; one whose attention can't be judged is refused.
+    A file without attention is not judged; one whose attention can't be judged raises InputError.
     """
     kernels = {"query", "key", "value", "out"}
     if not any(kernels & block.keys() for *_, block in blocks(tensors, **described)):
@@ -209,6 +209,8 @@ def fit_file(argv: Sequence[str]) -> None:
 
 def read(path: str) -> Mapping[str, np.ndarray]:
     """The tensors of a file by name; a memory map if the file allows it."""
+    if not os.path.exists(path):
+        raise InputError(f"no such file: {path}")
     if path.removesuffix(_INDEX).endswith(_PICKLED):
         raise InputError(
             f"{path} is a pickle as torch.save writes it, which may run code when it is read: save "
@@ -217,8 +219,6 @@ def read(path: str) -> Mapping[str, np.ndarray]:
         )
     if path.endswith((".npz", ".safetensors", _INDEX)):
         return read_file(path)
-    if not os.path.exists(path):
-        raise InputError(f"no such file: {path}")
     raise InputError(f"{path} is not {_FILES}")
 
 
@@ -430,5 +430,5 @@ def _counts(file: str, tensors: Mapping[str, Any], how: Any, given: Mapping[str,
 
 def _grid(text: str) -> tuple[int, int]:
     if not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no grid such as 14x14")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a grid such as 14x14")
     return int(match[1]), int(match[2])

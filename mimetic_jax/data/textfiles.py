@@ -11,7 +11,7 @@ _CHUNK = 2**22  # bytes read at once: the strings of a chunk take about twenty t
 
 
 class NotText(InputError):
-    """A file is no text in UTF-8; `line` is the first one that shows it, `reason` is why."""
+    """A file isn't text in UTF-8; `line` is the first one that shows it, `reason` is why."""
 
     def __init__(self, path: Path, line: int, offset: int, byte: int) -> None:
         super().__init__(f"{path}, line {line:,} isn't UTF-8: byte {offset} is {byte:#04x}")

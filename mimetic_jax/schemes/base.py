@@ -111,7 +111,7 @@ class Scheme:
     gated: ClassVar[bool] = False
     """Whether the scheme writes the kernels of gated MLPs, too."""
     exact: ClassVar[bool] = False
-    """Whether leaves of attention that no rule describes are refused, as logits depend on them."""
+    """Whether attention leaves that no rule describes raise InputError: logits depend on them."""
     controls: ClassVar[frozenset[str]] = frozenset()
     """The wrappers whose draw is `controlled`, by name."""
     together: ClassVar[tuple[frozenset[str], ...]] = ()

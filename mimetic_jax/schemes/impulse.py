@@ -88,7 +88,7 @@ class Impulse(Scheme):
         Appendix A of the paper leaves value and out unchanged. The ratio 40:1 and the norm 2 are
         from a secondary source, because the text available to us lacks its numbers. Reading the 1
         as a standard deviation, and zero biases of query and key, are our interpretation. At
-        initialization the impulse is each row's largest weight, but only just: it gets 1 % of the
+        initialization the impulse is each row's largest weight, but only just: it gets 1% of the
         attention in a ViT-Tiny.
 
         >>> Impulse.paper().norm

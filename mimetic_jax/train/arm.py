@@ -93,7 +93,7 @@ class Arm:
         return configs.peak_rate(self.config)
 
     def on_device(self, seed: int | None = None) -> Any:
-        """A seed's data where the arm's program wants it; the first seed's unless given."""
+        """A seed's data where the arm's program wants it; defaults to the first seed's."""
         return self.source.placed(self.program.feed, self.config.seeds[0] if seed is None else seed)
 
 

@@ -47,7 +47,7 @@ class Comparison:
         model: a model to train instead of `config.model`: a Linen module; a class of Linen or NNX
             modules, or `functools.partial(Class, width=96)`. It is stored by its import path and
             its fields, and `num_classes` comes from the data.
-        devices: all of JAX's unless given; programs for others can be compiled only.
+        devices: defaults to all of JAX's; programs for others can be compiled only.
         on_metrics: called with a run (its `arm`, `seed` and `folder`) and each line of its
             metrics.jsonl, a mapping with "step", every `log_every` steps and with every test; by
             process 0 alone. TensorBoard, wandb or a bar of progress draw it.

@@ -31,7 +31,7 @@ class LayerCheck(LayerNorms):
 
     Attributes:
         dim: D.
-        query_key: the alignment of W_Q W_Kᵀ of each head, in [-1, 1]; empty without both kernels.
+        query_key: the alignment of W_Q W_Kᵀ of each head, in [−1, 1]; empty without both kernels.
         value_out: the alignment of W_V W_out, None without both kernels.
         mlp: the alignment of W_1 W_2 of the MLP in the same block, likewise; of W_up W_down, if it
             is gated.

@@ -178,7 +178,7 @@ def affine(
         image: float32 [h, w, C].
         matrix: a, b, c, d, e, f: float32 [6].
         interpolation: "nearest", "bilinear", "bicubic" (steeper than that of `resize`: Keys'
-            constant is -1 here) or "random" for one of the latter two.
+            constant is −1 here) or "random" for one of the latter two.
         fill: level for pixels from outside the image: a number, or C numbers.
         key: draws a random interpolation.
 

@@ -144,8 +144,9 @@ def decode(
     The same pixels as `PIL.Image.open(...).convert("RGB")`, bit for bit, turned as their EXIF
     orientation says if they become `upright`: gray and CMYK become RGB, transparency is dropped.
     Two differences: 16-bit gray, and a PGM of more than 8 bits, is scaled to 8 bits, where Pillow
-    clips it; gray of 32 bits is refused, because its range is unknown. JPEGs that needn't be turned
-    are decoded by OpenCV, which is faster and releases Python's lock; its own thread pool is off.
+    clips it; gray of 32 bits raises InputError, because its range is unknown. JPEGs that needn't
+    be turned are decoded by OpenCV, which is faster and releases Python's lock; its own thread pool
+    is off.
 
     A `reduction` of 2 or 4 decodes what `jpeg_shape` knows to a half or a quarter of its height and
     width, rounded up, at less cost. Other images come at full size.

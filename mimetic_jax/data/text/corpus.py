@@ -97,11 +97,11 @@ def load_text(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
     lacks are "<unk>". Characters ("ptb_char") are those of Mikolov's character files, made from
     the word files: each sentence is its words with a space between and a newline after.
     "ptb_char_raw" is what the program of Bai et al. reads: the word files as they are, with "<eos>"
-    spelled out for each newline and the spaces around it, which makes 5 % more characters, all of
+    spelled out for each newline and the spaces around it, which makes 5% more characters, all of
     them easy; the published counts of characters don't include them. The files may be cut-down
     copies. "python_docs" is the language reference that CPython installs for `help()`, by
-    characters: its topics in alphabetical order, joined by newlines; the first 90 % of the
-    characters are the training text, the next 5 % validation, the last 5 % test. Topics repeat
+    characters: its topics in alphabetical order, joined by newlines; the first 90% of the
+    characters are the training text, the next 5% validation, the last 5% test. Topics repeat
     parts of each other.
 
     Reference: An Empirical Evaluation of Generic Convolutional and Recurrent Networks for Sequence

@@ -56,7 +56,7 @@ def load_own(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
     each at the start of a line. Hidden files, empty ones and those that aren't UTF-8 are left out,
     symbolic links are followed, each text counts once.
 
-    The validation and the test text have 5 % of the characters each, at most 100,000. Of ten or
+    The validation and the test text have 5% of the characters each, at most 100,000. Of ten or
     more files whole ones are drawn for them, by a digest of their content, until there are so many:
     always the same, wherever they are and whichever others are added. Of a file with more than
     twice what is wanted the last lines are taken, and the rest is trained on. A text of fewer files

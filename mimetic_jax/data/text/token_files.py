@@ -39,7 +39,7 @@ def load(
     Names tell the splits, as train.bin, val.bin and test.bin do. A file of a split stays a memory
     map; several, whose names differ in numbers alone, are joined in memory, in order of their
     names, those with the same bytes once. If there is no test split, the validation split is tested
-    on, or the other way round. Tokens without splits are divided, 90 %, 5 % and 5 %, at most
+    on, or the other way round. Tokens without splits are divided, 90%, 5% and 5%, at most
     100,000 to test on.
 
     Args:

@@ -22,8 +22,8 @@ try:
     import fcntl
 except ImportError as error:  # Windows
     raise ImportError(
-        "training needs Linux or macOS, whose locks (fcntl) keep two trainings of one run apart: "
-        "on Windows use WSL"
+        "training needs Linux or macOS, whose locks (fcntl) keep two processes from "
+        "training one run at once. On Windows use WSL."
     ) from error
 
 AnyPath: TypeAlias = pathlib.Path | epath.Path
@@ -156,10 +156,10 @@ class Lines:
 
 @contextlib.contextmanager
 def locked(folder: AnyPath, say: Callable[[str], None] = print) -> Iterator[None]:
-    """Hold the lock of a run's folder, which is made if it is missing: one training at a time.
+    """Hold the lock of a run's folder, made if it is missing: one process trains it.
 
     It is `flock`, which the system releases with the process, however that ends. Buckets have no
-    locks, and some file systems have none either: there nothing keeps two trainings of a run apart.
+    locks, and some file systems have none either: there two processes may train one run at once.
     """
     if in_bucket(folder):
         yield
