@@ -27,7 +27,7 @@ import yaml
 import mimetic_jax
 from mimetic_jax import initializers, nnx, rewrite, schemes, torch, train, weights, zoo
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.exits import Answered
+from mimetic_jax.base.exits import EarlyExit
 from mimetic_jax.base.version import __version__
 from mimetic_jax.command import console, experiment, shipped
 from mimetic_jax.command.expressions import parse_scheme
@@ -186,7 +186,7 @@ def test_commands_are_accepted(path, monkeypatch):
         values = dict(flag.removeprefix("--").split("=", 1) for flag in flags if "=" in flag)
         try:
             config = shipped.load(values.pop("config"))
-        except Answered:  # the argument help prints them
+        except EarlyExit:  # the argument help prints them
             continue
         fields = dict(leaves(config))
         for flag in values:

@@ -76,7 +76,7 @@ def _draw_starts(
 
 
 def _pictures(workdir: AnyPath, arm: str, seed: int) -> dict[str, str]:
-    """The pictures of an arm's start that there are, by what they show."""
+    """Find the pictures of an arm's initialization, by kind."""
     paths = {what: starts.path_of_start(workdir / _STARTS, arm, seed, what) for what in _SHOWN}
     return {what: _inline(path) for what, path in paths.items() if path.exists()}
 

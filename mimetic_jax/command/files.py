@@ -21,7 +21,7 @@ import numpy as np
 from mimetic_jax import schemes, zoo
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.model_config import ModelConfig
-from mimetic_jax.base.tensor_files import mapped, parts, read_file
+from mimetic_jax.base.tensor_files import checkpoint_files, mapped, read_file
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.command.outputs import check_output
@@ -289,7 +289,9 @@ def _write(file: str, out: str, key: jax.Array, scheme: Any, given: Mapping[str,
     copies = {file: out}
     if file.endswith(_INDEX):
         os.mkdir(out)
-        copies = {part: os.path.join(out, os.path.basename(part)) for part in parts(file)}
+        copies = {
+            part: os.path.join(out, os.path.basename(part)) for part in checkpoint_files(file)
+        }
         out = shutil.copyfile(file, os.path.join(out, os.path.basename(file)))
     if file.endswith(".npz"):
         arrays = dict(read(file))

@@ -112,9 +112,9 @@ class Scheme:
     """Whether the scheme writes the kernels of gated MLPs, too."""
     exact: ClassVar[bool] = False
     """Whether attention leaves that no rule describes raise InputError: logits depend on them."""
-    controls: ClassVar[frozenset[str]] = frozenset()
+    own_controls: ClassVar[frozenset[str]] = frozenset()
     """The wrappers whose draw is `controlled`, by name."""
-    together: ClassVar[tuple[frozenset[str], ...]] = ()
+    joint_roles: ClassVar[tuple[frozenset[str], ...]] = ()
     """Roles of a block whose arrays have a law together, such as query and key."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -164,12 +164,12 @@ class Scheme:
         raise NotImplementedError
 
     def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
-        """The roles among those that a `later` scheme writes by which it undoes this one's draw.
+        """Find the roles that `later` overwrites although this scheme draws them with others.
 
-        That are parts of what is drawn together in a block where this one has `written` some of it:
-        a scheme that writes all of it draws it anew.
+        Those are a part of `joint_roles` in a block where this scheme has `written` some of them: a
+        scheme that writes all of them draws them anew.
         """
-        split = [group for group in self.together if group & written and not group <= later]
+        split = [group for group in self.joint_roles if group & written and not group <= later]
         return later & frozenset().union(*split)
 
     def covers(self, layer: int, num_layers: int) -> bool:
@@ -197,7 +197,7 @@ class Scheme:
     def controlled(
         self, kind: str, key: jax.Array, block: Block, context: Context
     ) -> dict[str, jax.Array]:
-        """The draw of one of `controls`, from the key of the wrapper."""
+        """The draw of one of `own_controls`, from the key of the wrapper."""
         raise NotImplementedError
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:

@@ -69,7 +69,7 @@ class Impulse(Scheme):
     Reference: Structured Initialization for Vision Transformers, eqs. 9-14.
     """
 
-    together = Mimetic.together
+    joint_roles = Mimetic.joint_roles
     amplitude: Positive | None = 1000.0
     noise: Positive = 1.8
     norm: Positive | None = None
@@ -266,7 +266,7 @@ class ImpulseMixing(Scheme):
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """
 
-    together = (frozenset({"token_in", "token_out"}),)
+    joint_roles = (frozenset({"token_in", "token_out"}),)
     kernel_size: Side = 3
     noise: Annotated[float, NOT_NEGATIVE] = 0.1
 

@@ -99,7 +99,7 @@ class PositionalHeads(Scheme):
 
     gated = True
     exact = True
-    controls = frozenset({"Permuted", "NormMatched"})
+    own_controls = frozenset({"Permuted", "NormMatched"})
     base: Annotated[float, BASE] | None = None
     offsets: Annotated[_Offsets, _TOKENS] = (0, 1, 2, 3)
     sharpness: Annotated[_Sharpness, NOT_NEGATIVE] | None = None

@@ -86,7 +86,7 @@ class NormMatched(_Wrapper):
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         # Noise must be independent of the draw whose norms it has, and of its permutation.
         stream = jax.random.fold_in(key, 1)
-        if "NormMatched" in self.like.controls:
+        if "NormMatched" in self.like.own_controls:
             return self.like.controlled("NormMatched", stream, block, context)
         return {
             # A norm's gain has no structure, and with other signs it would be another model's.
@@ -126,7 +126,7 @@ class Permuted(_Wrapper):
 
     def validate(self) -> None:
         roles = self.like.writes(_PARTNERS.union(_CHANNELS))
-        if "Permuted" not in self.like.controls and not roles & _CHANNELS.keys():
+        if "Permuted" not in self.like.own_controls and not roles & _CHANNELS.keys():
             name = type(self.like).__name__
             raise InputError(
                 f"Permuted({name}) would be {name} itself, which writes none of "
@@ -136,7 +136,7 @@ class Permuted(_Wrapper):
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         # Far from the small numbers that give `like` its keys: fold_in(key, i) is split(key, n)[i].
         stream = jax.random.fold_in(key, 2**31)
-        if "Permuted" in self.like.controls:
+        if "Permuted" in self.like.own_controls:
             return self.like.controlled("Permuted", stream, block, context)
         new = self.like(key, block, context)
         roles = new.keys() & _CHANNELS.keys()
@@ -189,9 +189,9 @@ class Layers(_Wrapper):
     last: Annotated[float, _DEPTH] = 1.0
 
     @property
-    def controls(self) -> frozenset[str]:  # type: ignore[override]
+    def own_controls(self) -> frozenset[str]:  # type: ignore[override]
         """Those of `like`."""
-        return self.like.controls
+        return self.like.own_controls
 
     def validate(self) -> None:
         if not self.first < self.last:

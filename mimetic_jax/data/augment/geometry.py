@@ -57,14 +57,14 @@ def inside(
     return (rows >= top) & (rows < top + tall) & (columns >= left) & (columns < left + wide)
 
 
-def random_box(
+def device_crop(
     key: jax.Array,
     height: int,
     width: int,
     scale: tuple[float, ...],
     ratio: tuple[float, ...],
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Top, left, height and width of the box of torchvision's `RandomResizedCrop`, int32 [].
+    """Draw top, left, height and width of the box of torchvision's `RandomResizedCrop`, int32 [].
 
     Ten draws of area ~ U(scale) · h · w and log(w' / h') ~ U(log ratio); the first box that fits
     is put at a uniform position. If none fits, the largest central box with a ratio in range.
@@ -104,7 +104,7 @@ def resized_crop(
     """
     box_key, interpolation_key = jax.random.split(key)
     full_height, full_width, _ = image.shape
-    top, left, height, width = random_box(box_key, full_height, full_width, scale, _RATIO)
+    top, left, height, width = device_crop(box_key, full_height, full_width, scale, _RATIO)
     cubic = _is_cubic(interpolation, interpolation_key)
     rows = _weights(size[0], full_height, top, height, cubic)
     columns = _weights(size[1], full_width, left, width, cubic)

@@ -21,7 +21,7 @@ _PER_COUNT = 128  # images at a time: bincount makes them eight times as large
 HELD_OUT = 0.2
 """The share of each class of the training images on which learning rates are chosen."""
 
-_SEED, _SUBSET = 0, 2  # a key of the parts alone: no run's seed changes them
+_SEED, _SUBSET = 0, 2  # Philox key of subsets; independent of the run's seed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from mimetic_jax.data.download import hint, unpacked_in
 from mimetic_jax.data.files import array_record
 from mimetic_jax.data.files.class_folders import ClassFolders
 from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
-from mimetic_jax.data.files.views import View
+from mimetic_jax.data.files.views import CropSpec
 from mimetic_jax.data.paths import check_exists, describe_skipped, local_path, name_of
 from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset, StreamedDataset, balanced
 from mimetic_jax.data.sets.readers import read_arrays
@@ -58,7 +58,7 @@ def load_dataset(
         return ImageDataset(name, *train, *test, info.num_classes)
     sources = _sources(info, root, (info.streamed and classes) or info.num_classes)
     side, _, channels = info.image_shape
-    view = View(side, channels=channels)
+    view = CropSpec(side, channels=channels)
     return sources if info.streamed else _in_memory(name, sources, view)
 
 
@@ -100,11 +100,11 @@ def load_own(name: str, data_dir: str | None, size: int) -> ImageDataset | Strea
     path = _own_path(name, data_dir)
     sources = _own_sources(_own_folders(path, name))
     streamed = name == "folder_streamed"
-    view = View(size or OWN_SIDES[name], upright=True)
+    view = CropSpec(size or OWN_SIDES[name], upright=True)
     return sources if streamed else _in_memory(name_of(path), sources, view)
 
 
-def _in_memory(name: str, sources: StreamedDataset, view: View) -> ImageDataset:
+def _in_memory(name: str, sources: StreamedDataset, view: CropSpec) -> ImageDataset:
     (train, test), notes = load_all((sources.train, sources.test), view)
     return ImageDataset(name, *train, *test, sources.num_classes, notes=notes)
 
