@@ -47,7 +47,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import jax
 
-from launch import tables
+from launch import listing, tables
 from launch.results import ResultStore
 from launch.runner import RowRunner
 from mimetic_jax.base.errors import InputError, check_given, unknown
@@ -141,7 +141,7 @@ def run(given: argparse.Namespace, say: Say) -> int:
             files.write(path, text)
             say(f"written: {path}")
     elif not given.name:
-        for line in tables.listing(results):
+        for line in listing.tables_and_figures(results):
             say(line)
     elif given.list or given.close:
         if given.name not in TABLES:
@@ -150,7 +150,7 @@ def run(given: argparse.Namespace, say: Say) -> int:
             path = tables.close(given.name, results)
             say(f"written: {path}; the table's rows in papers/ and its results can go")
             return 0
-        for line in tables.rows_listed(given.name, results):
+        for line in listing.rows(given.name, results):
             say(line)
     else:
         return reproduce(given, rows_named(given), results, say)

@@ -25,7 +25,7 @@ from papers.record import Row
 
 
 @dataclasses.dataclass(frozen=True)
-class Results:
+class RowResults:
     """What a row has: how its runs were trained, and their records in the order of their ends.
 
     Attributes:
@@ -54,22 +54,22 @@ class ResultStore:
 
     def __init__(self, folder: str | pathlib.Path) -> None:
         self.folder = pathlib.Path(folder)
-        self._results: dict[object, Results] = {}
+        self._results: dict[object, RowResults] = {}
 
     def path(self, row: Row) -> pathlib.Path:
         """Return the file of a row."""
         return self.folder / row.key[0] / f"{file_name(row)}.jsonl"
 
-    def of(self, row: Row) -> Results:
+    def of(self, row: Row) -> RowResults:
         """Return the results of a row; without a file they are empty."""
         if row.key not in self._results:
             self._results[row.key] = self._read(row)
         return self._results[row.key]
 
-    def _read(self, row: Row) -> Results:
+    def _read(self, row: Row) -> RowResults:
         path = self.path(row)
         header, *lines = Lines(path).read() or [_named(row)]
-        results = from_json(Results, header, f"{path} line 1")
+        results = from_json(RowResults, header, f"{path} line 1")
         if (results.table, results.row, results.small) != row.key:
             raise InputError(f"{path} is of {results.table}, {results.row}: move it back")
         records = tuple(

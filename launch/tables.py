@@ -36,7 +36,7 @@ from mimetic_jax.train.rates import format_rate
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.report import markdown, trimmed
 from mimetic_jax.train.verdicts import COMPARED, DEFAULT, spread_rule
-from papers import FIGURES, PAPERS, TABLES, rows_of
+from papers import TABLES, rows_of
 from papers.record import Row, Table
 
 _WIDTH = 120
@@ -129,12 +129,11 @@ def pages(results: ResultStore) -> dict[pathlib.Path, str]:
     """Fill the pages that have tables with those of today's results."""
     paths = (path for folder in FOLDERS for path in sorted(folder.glob("*.md")))
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
-    return {path: filled(text, results) for path, text in texts.items() if BLOCK.search(text)}
 
+    def between(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{block(match[2], results)}\n\n{match[3]}"
 
-def filled(page: str, results: ResultStore) -> str:
-    """Put the tables of some results between the markers of a page."""
-    return BLOCK.sub(lambda match: f"{match[1]}\n{block(match[2], results)}\n\n{match[3]}", page)
+    return {path: BLOCK.sub(between, text) for path, text in texts.items() if BLOCK.search(text)}
 
 
 def block(name: str, results: ResultStore) -> str:
@@ -152,7 +151,7 @@ def block(name: str, results: ResultStore) -> str:
     if name not in TABLES:
         raise unknown("table", name, [*TABLES, *_PUBLISHED])
     own = TABLES[name]
-    title = f"{own.title[0].upper()}{own.title[1:]} ({_scores(own)})."
+    title = f"{own.title[0].upper()}{own.title[1:]} ({scores(own)})."
     trained = _trained(name, results)
     if scales := _scales(trained):
         title += f" Ours are scaled down: {scales}."
@@ -265,7 +264,8 @@ def _base(row: Row, results: ResultStore) -> str:
     return _STARTS.get(arm.model.get("base", ""), "")
 
 
-def _scores(own: Table) -> str:
+def scores(own: Table) -> str:
+    """Name the units of a table's numbers."""
     return " or ".join(dict.fromkeys(row.score for row in own.rows))
 
 
@@ -317,74 +317,3 @@ def _listed(rows: Iterable[Row]) -> str:
     for row in rows:
         numbers[row.place.table.partition("/")[2]].append(str(row.place.number))
     return "; ".join(f"{table} {', '.join(of)}" for table, of in numbers.items())
-
-
-def listing(results: ResultStore) -> Iterator[str]:
-    """Yield a line for each table and figure, with what the results have of it."""
-    for name, paper in PAPERS.items():
-        yield f"{name}: {(paper.__doc__ or '').strip().splitlines()[0]}"
-        for key, own in paper.TABLES.items():
-            full, small = rows_of(f"{name}/{key}"), rows_of(f"{name}/{key}", small=True)
-            done = sum(bool(state(row, results)) for row in (*full, *small))
-            about = [f"{len(full)} row{'s' if len(full) > 1 else ''}"]
-            if small:
-                about.append("--small")
-            if done:
-                about.append(f"{done} with runs")
-            yield f"  {key}: {own.title} ({', '.join(about)})"
-        for key, figure in FIGURES.items():
-            if key.startswith(f"{name}/"):
-                needs = f" (needs {figure.needs})" if figure.needs else ""
-                yield f"  {key.partition('/')[2]}: {figure.title}{needs}"
-        yield ""
-
-
-def rows_listed(name: str, results: ResultStore) -> Iterator[str]:
-    """Yield a line for each row: its published numbers, and what the results have of it."""
-    own = TABLES[name]
-    hardware = f"; {own.hardware}" if own.hardware else ""
-    yield f"{name}: {own.title} ({_scores(own)}{hardware})"
-    small = {row.place.number: state(row, results) for row in rows_of(name, small=True)}
-    for row in rows_of(name):
-        published = (*row.published.items(), *row.others.items())
-        scaled = small.get(number := row.place.number, "").removeprefix("done, ")
-        parts = (
-            ", ".join(f"{arm} {value:g}" for arm, value in published) or "no number",
-            state(row, results) or (f"needs {row.needs}" if row.needs else "not run"),
-            f"small: {scaled}" if scaled else "",
-            f"doubt: {row.doubt}" if row.doubt else "",
-        )
-        yield f"  {number:>2} {row.label}: {'; '.join(filter(None, parts))}"
-    sizes: dict[str, list[str]] = defaultdict(list)
-    for row in rows_of(name, small=True):
-        sizes[row.small.says if row.small else ""].append(str(row.place.number))
-    for says, numbers in sizes.items():
-        yield f"  --small, row{'s' * (len(numbers) > 1)} {', '.join(numbers)}: {says}"
-    for row in rows_of(name, small=True):
-        if not row.is_untrained:
-            yield f"  --small, row {row.place.number} has {'; '.join(kept(name, row))}"
-    if own.doubt:
-        yield f"  doubt: {own.doubt}"
-
-
-def kept(name: str, small: Row) -> Iterator[str]:
-    """Yield the ratios that a row should keep, published and scaled down, and why one differs."""
-    assert small.small is not None
-    published, scaled = (load(row) for row in (rows_of(name)[small.place.number - 1], small))
-    for ratio in small.small.keeps:
-        yield f"{ratio.name} {ratio.of(published):.3g} published, {ratio.of(scaled):.3g} here"
-    if small.small.apart:
-        yield small.small.apart
-
-
-def state(row: Row, results: ResultStore) -> str:
-    """Say how many runs of a row have records, for its table's seeds; empty for none."""
-    found = results.of(row)
-    if row.ladder or row.is_untrained:  # how many trials an arm takes isn't known
-        return f"{len(found.records)} runs" if found.records else ""
-    seeds = [set(found.runs(arm)) for arm in row.arms]
-    wanted = len(row.seeds)
-    done, every = sum(min(wanted, len(own)) for own in seeds), len(seeds) * wanted
-    if done == every:
-        return f"done, {len(set.intersection(*seeds))} seeds"
-    return f"{done} of {every} runs" if done else ""

@@ -80,7 +80,7 @@ def test_the_pages_have_the_tables_of_today(results, monkeypatch):
 
 def test_a_marker_that_names_no_table_is_an_error(results):
     with pytest.raises(InputError, match="unknown table 'attention/table11'"):
-        shown.filled("<!-- table: attention/table11 -->\n<!-- end -->", results)
+        shown.block("attention/table11", results)
 
 
 def test_every_score_is_that_of_records(scores, blocks):
@@ -173,18 +173,17 @@ def test_a_table_fits_a_page():
 
 
 def test_a_table_names_its_default_and_has_rows_that_were_trained_both_ways_as_printed(results):
-    page = shown.filled("<!-- table: attention -->\n<!-- end -->", results)
+    page = shown.block("attention", results)
     assert re.search(r"1\. 96/6/3 .* 84\.75 → 87\.90 \| +\| 88\.33 ± 0\.08 \(2\)", page)
     assert "Ours of table1 are scaled down" not in page
-    page = shown.filled("<!-- table: attention/table1 -->\n<!-- end -->", results)
+    page = shown.block("attention/table1", results)
     assert "The default is timm's N(0, .02²) initialization" in page
 
 
 def test_a_closed_table_is_shown_as_it_stands(results, tmp_path, monkeypatch):
     monkeypatch.setattr(shown, "CLOSED", tmp_path)
     (tmp_path / "old.md").write_text("# old\n\nhow it was trained\n\n---\n\n| its numbers |\n")
-    marks = "<!-- table: old -->\n{}<!-- end -->"
-    assert shown.filled(marks.format(""), results) == marks.format("\n| its numbers |\n\n")
+    assert shown.block("old", results) == "| its numbers |"
 
 
 def test_closing_a_table_keeps_its_page(results, tmp_path, monkeypatch):
