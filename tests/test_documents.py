@@ -251,7 +251,7 @@ def test_the_scheme_of_the_page(tmp_path, monkeypatch):
     np.testing.assert_allclose(new["mlp"]["fc2"]["kernel"], -0.25 * kernels["fc1"].T)
     assert type(parse_scheme("SinCos(), NormMatched(mine:Tied)")[1].like).__name__ == "Tied"
     for wrong in ("mine:Tide()", "no_module:Tied()"):
-        with pytest.raises(InputError, match=rf"--scheme={wrong[:-2]} can't be imported: "):
+        with pytest.raises(InputError, match=rf"scheme {wrong[:-2]} can't be imported: "):
             parse_scheme(wrong)
     loaded = shipped.load("digits_vit:width=16,depth=1,patch=4,steps=2")
     loaded.seeds, loaded.arms = (0,), {"default": {}}

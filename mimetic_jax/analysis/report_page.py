@@ -212,8 +212,9 @@ def _origins(results: Sequence[ArmResult]) -> list[str]:
     """Where the runs were trained, each combination once."""
     return list(
         dict.fromkeys(
-            f"{run.devices} × {run.device_kind or run.platform}, mimetic_jax {run.code}, "
-            f"JAX {run.jax}, commit {run.commit or 'unknown'}"
+            f"{run.devices} × {run.device_kind or run.platform}, JAX {run.jax}, mimetic_jax "
+            f"{run.code.partition('+')[0]} of commit {run.commit or 'unknown'}, whose code has the "
+            f"digest {run.code.partition('+')[2] or 'unknown'}"
             for result in results
             for run in result.runs.values()
         )

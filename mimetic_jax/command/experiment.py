@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pathlib
 import shlex
@@ -194,6 +195,8 @@ def _parse(argv: Sequence[str]) -> list[str]:
         words = flags.FLAGS.read_flags_from_files(argv)  # fields may be in a --flagfile, too
         others, set_fields = shipped.separated([*map(shipped.in_full, words)])
         return [*flags.FLAGS(others), *set_fields]
+    except flags.UnrecognizedFlagError as error:
+        raise _unknown_flag(error.flagname) from error
     except flags.Error as error:
         raise InputError(innermost(error)) from error
 
@@ -207,6 +210,26 @@ def _configuration(given: str, set_fields: Sequence[str]) -> ConfigDict:
     for flag in set_fields:
         set_field(config, flag)
     return config
+
+
+_MEANT = {"lr": "--rates", "learning_rate": "--rates", "batch_size": "--config.batch"}
+"""Flags of other programs, and what they are here."""
+
+
+def _unknown_flag(name: str) -> InputError:
+    """Name the flag, or the field, that is nearest to an unknown flag."""
+    from mimetic_jax.train.schema import default, leaves
+
+    fields = {path.rpartition(".")[2]: f"--config.{path}" for path, _ in leaves(default())}
+    written = [flag.written.partition("=")[0] for flag in usage_of.FLAGS]
+    declared = {flag.strip("-").replace("-", "_"): flag for flag in written if "." not in flag}
+    every = fields | declared | _MEANT
+    nearest = difflib.get_close_matches(name, every, 1, cutoff=0.7)
+    guess = f"; did you mean {every[nearest[0]]}?" if nearest else "."
+    return InputError(
+        f"unknown flag --{name}{guess} `mimetic train --help` lists the flags, `mimetic fields "
+        "CONFIG` the fields"
+    )
 
 
 def _check_config(config: Any) -> None:

@@ -12,7 +12,7 @@ import jax
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Scheme
+from mimetic_jax.schemes.base import Scheme, call_of
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.network import Network
 
@@ -34,6 +34,14 @@ class _Wrapper(Scheme):
     """Base of schemes that write the roles of another one."""
 
     like: Scheme
+
+    def __post_init__(self) -> None:
+        several = self.like
+        if isinstance(several, tuple | list) and all(isinstance(x, Scheme) for x in several):
+            name = type(self).__name__
+            each = ", ".join(f"{name}({call_of(one)})" for one in several)
+            raise InputError(f"{name} must have one scheme; got {len(several)}. Pass ({each}).")
+        super().__post_init__()
 
     @property
     def gated(self) -> bool:  # type: ignore[override]

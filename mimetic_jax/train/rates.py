@@ -299,7 +299,7 @@ def describe_trials(ladder: Ladder, arms: int, task: str) -> str:
     """Describe what the trials of so many arms will do."""
     on = ""
     if task == "images":
-        on = ", tested on a fifth of the training images, which is held out,"
+        on = ", tested on a held-out fifth of the training images"
     several, tries = len(ladder.trials) > 1, ladder.first
     return (
         f"{'the arm' if arms == 1 else f'each of {arms} arms'} tries the learning rates "
