@@ -30,7 +30,7 @@ _IMPULSE = Impulse(noise_vo="normal", zero_bias=True)
 def chosen(
     init: Iterable[str], arms: Arms, compared: Iterable[str] = (), groups: Groups | None = None
 ) -> ConfigDict:
-    """The arms that `init` names, in its order; names of groups stand for all arms of a group.
+    """Choose the arms that `init` names, in order; a group's name stands for all its arms.
 
     Every arm with structure has controls, which tables find by their names: norm_matched_NAME and
     permuted_NAME, of impulses also scattered_NAME. "all" are the arms that are compared, unless
@@ -65,7 +65,7 @@ def _fields(arm: Overrides) -> Mapping[str, Any]:
 
 
 def controlled(name: str, *schemes: Scheme) -> Arms:
-    """The default, schemes, and noise of their norms."""
+    """Compare the default, schemes, and noise of their norms."""
     return {"default": {}, f"{CONTROLS[NOISE]}{name}": noise(schemes), name: schemes}
 
 
@@ -77,12 +77,12 @@ _WITHOUT_STRUCTURE = (
 
 
 def with_noise(*names: str) -> Names:
-    """Each name, and that of its noise."""
+    """List each name followed by its norm-matched control."""
     return tuple(f"{kind}{name}" for name in names for kind in ("", CONTROLS[NOISE]))
 
 
 def noise(arm: Overrides) -> Mapping[str, Any]:
-    """The control of an arm: noise of their norms in the place of schemes that have structure."""
+    """Make an arm's control: noise of the same norms for each scheme that has structure."""
     return _control(arm, s.NormMatched)
 
 

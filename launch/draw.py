@@ -9,7 +9,7 @@ from typing import Any
 from launch.runner import RowRunner
 from mimetic_jax.analysis import population
 from mimetic_jax.analysis.attention import attention_maps
-from mimetic_jax.analysis.capture import EXAMPLES, Network, networks
+from mimetic_jax.analysis.capture import EXAMPLES, Snapshot, snapshots
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.tensor_files import read_file
@@ -56,7 +56,7 @@ def draw(
         drawable = {
             (row.label, network.arm.name, network.when): network
             for row in (*wanted, *(row for row in untrained if not runner.lacks(row)))
-            for network in networks(Comparison(runner.config(row), runner.say), runner.folder(row))
+            for network in snapshots(Comparison(runner.config(row), runner.say), runner.folder(row))
         }
         if not drawable:
             raise InputError(f"{name} needs {figure.needs}")
@@ -80,7 +80,7 @@ def draw(
 
 
 def _of_arms(path: pathlib.Path, runner: RowRunner, wanted: Sequence[Row]) -> Iterator[AnyPath]:
-    """A picture of the population of each arm that is trained."""
+    """Draw the population of each arm that is trained."""
     drawn = 0
     for row in wanted:
         comparison = Comparison(runner.config(row), runner.say)
@@ -95,9 +95,9 @@ def _of_arms(path: pathlib.Path, runner: RowRunner, wanted: Sequence[Row]) -> It
 
 
 def _of_networks(
-    kind: str, networks_by_name: Mapping[tuple[str, str, str], Network], examples: int
+    kind: str, networks_by_name: Mapping[tuple[str, str, str], Snapshot], examples: int
 ) -> list[dict[str, Any] | tuple[int, int]]:
-    """What is drawn of networks, named by row, arm and moment as far as these differ."""
+    """Measure networks, named by row, arm and moment as far as these differ."""
     labels, _, moments = map(set, zip(*networks_by_name, strict=True))
     measured = {}
     for (row, arm, when), network in networks_by_name.items():

@@ -47,13 +47,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import jax
 
-from launch import tables
+from launch import listing, tables
 from launch.results import ResultStore
 from launch.runner import RowRunner
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.command.assign import parse_seeds
-from mimetic_jax.data.home import existing, expanded
+from mimetic_jax.data.paths import check_exists, local_path
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.store import files
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line, checked."""
+    """Parse and check a command line."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -109,7 +109,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given.seeds = parse_seeds("--seeds", given.seeds) if given.seeds else ()
     given.arms = tuple(filter(None, given.arms.split(",")))
     given.workdir = path_of(given.workdir)
-    given.file = str(existing(expanded(given.file).resolve())) if given.file else ""
+    given.file = str(check_exists(local_path(given.file).resolve())) if given.file else ""
     given.data_dir = given.data_dir or ""
     counts = {"num_heads": given.heads, "num_kv_heads": given.kv_heads}
     given.heads = {name: count for name, count in counts.items() if count is not None}
@@ -119,7 +119,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _command(given: argparse.Namespace) -> str:
-    """The command to record; folders are DIR, which change no result, files FILE."""
+    """Write the command to record: folders, which change no result, as DIR, files as FILE."""
     parts = ["python launch/reproduce.py", given.name, *(f"--row={row}" for row in given.row)]
     options = {
         f"--arms={given.arms}": given.arms,
@@ -141,7 +141,7 @@ def run(given: argparse.Namespace, say: Say) -> int:
             files.write(path, text)
             say(f"written: {path}")
     elif not given.name:
-        for line in tables.listing(results):
+        for line in listing.tables_and_figures(results):
             say(line)
     elif given.list or given.close:
         if given.name not in TABLES:
@@ -150,7 +150,7 @@ def run(given: argparse.Namespace, say: Say) -> int:
             path = tables.close(given.name, results)
             say(f"written: {path}; the table's rows in papers/ and its results can go")
             return 0
-        for line in tables.rows_listed(given.name, results):
+        for line in listing.rows(given.name, results):
             say(line)
     else:
         return reproduce(given, rows_named(given), results, say)
@@ -205,7 +205,7 @@ def reproduce(
 
 
 def rows_named(given: argparse.Namespace) -> list[Row]:
-    """The rows that a name means; of several tables those that exist in the form asked for."""
+    """List the rows of a name, of several tables those that have the form asked for."""
     name, numbers = given.name, dict.fromkeys(given.row)
     if name not in PAPERS | TABLES | FIGURES:
         raise unknown("paper, table or figure", name, [*PAPERS, *TABLES, *FIGURES])

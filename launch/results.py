@@ -25,7 +25,7 @@ from papers.record import Row
 
 
 @dataclasses.dataclass(frozen=True)
-class Results:
+class RowResults:
     """What a row has: how its runs were trained, and their records in the order of their ends.
 
     Attributes:
@@ -45,7 +45,7 @@ class Results:
     records: tuple[Record, ...] = ()
 
     def runs(self, arm: str) -> dict[int, Record]:
-        """The records of an arm by seed."""
+        """Return the records of an arm by seed."""
         return {record.seed: record for record in self.records if record.arm == arm}
 
 
@@ -54,22 +54,22 @@ class ResultStore:
 
     def __init__(self, folder: str | pathlib.Path) -> None:
         self.folder = pathlib.Path(folder)
-        self._results: dict[object, Results] = {}
+        self._results: dict[object, RowResults] = {}
 
     def path(self, row: Row) -> pathlib.Path:
-        """The file of a row."""
+        """Return the file of a row."""
         return self.folder / row.key[0] / f"{file_name(row)}.jsonl"
 
-    def of(self, row: Row) -> Results:
-        """The results of a row; without a file they are empty."""
+    def of(self, row: Row) -> RowResults:
+        """Return the results of a row; without a file they are empty."""
         if row.key not in self._results:
             self._results[row.key] = self._read(row)
         return self._results[row.key]
 
-    def _read(self, row: Row) -> Results:
+    def _read(self, row: Row) -> RowResults:
         path = self.path(row)
         header, *lines = Lines(path).read() or [_named(row)]
-        results = from_json(Results, header, f"{path} line 1")
+        results = from_json(RowResults, header, f"{path} line 1")
         if (results.table, results.row, results.small) != row.key:
             raise InputError(f"{path} is of {results.table}, {results.row}: move it back")
         records = tuple(
@@ -90,7 +90,7 @@ class ResultStore:
             )
 
     def collect(self, row: Row, runs: Iterable[Run], command: str) -> None:
-        """Write the records of finished runs, in place of those of the same arm and seed.
+        """Store the records of finished runs, in place of those of the same arm and seed.
 
         Raises:
             InputError: an arm has results on other data.
@@ -119,7 +119,7 @@ class ResultStore:
         self._results.pop(row.key, None)
 
     def search(self, row: Row, arms: Sequence[str]) -> Search:
-        """The search of arms for their rates, by the trials of the row or of its source."""
+        """Return the search of arms for rates, by the trials of the row or of its source."""
         assert row.ladder is not None
         tried = row
         if row.source and row.source.rates_alone:
@@ -131,11 +131,11 @@ class ResultStore:
         return Search(row.ladder, arms, records)
 
     def choices(self, row: Row) -> dict[str, Choice]:
-        """The rate of each arm that tried the first rates of the row's ladder."""
+        """Choose the rate of each arm that tried the first rates of the row's ladder."""
         return self.search(row, row.arms).choices() if row.ladder else {}
 
     def missing(self, row: Row, arm: str, seeds: Iterable[int]) -> tuple[int, ...]:
-        """The seeds that an arm lacks: all of them as long as it searches its rate."""
+        """List the seeds that an arm lacks: all of them while it searches its rate."""
         known = set(self.of(row).runs(arm))
         if row.ladder:
             search = self.search(row, [arm])
@@ -143,9 +143,9 @@ class ResultStore:
         return tuple(seed for seed in seeds if seed not in known)
 
     def compared_arms(self, row: Row) -> dict[str, ArmResult]:
-        """What each arm of a row reached, compared; of a ladder at its own best rate.
+        """Compare the arms of a row, those of a ladder at their best rates.
 
-        There p is corrected for the number of the arms that are no controls (Holm).
+        With a ladder p is corrected for the number of arms that are not controls (Holm).
         """
         arms = self.choices(row) if row.ladder else row.arms
         runs = {arm: self.of(row).runs(arm) for arm in arms}
@@ -159,7 +159,7 @@ def _named(row: Row) -> dict[str, object]:
 
 
 def file_name(row: Row) -> str:
-    """A row's label and scale as the name of a file.
+    """Turn a row's label and scale into the name of a file.
 
     >>> from papers import rows_of
     >>> file_name(rows_of("attention/table1", small=True)[1])

@@ -14,7 +14,7 @@ from launch.results import ResultStore, file_name
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.command import shipped
 from mimetic_jax.command.assign import assign
-from mimetic_jax.data.home import INSTALLED
+from mimetic_jax.data.paths import INSTALLED
 from mimetic_jax.train.schema import Config
 from mimetic_jax.train.store.files import AnyPath
 from papers.record import File, Row
@@ -39,7 +39,7 @@ class Job(NamedTuple):
 
 
 def load(row: Row, file: str = "") -> ConfigDict:
-    """The configuration of a row with its arms and seeds; `file` has the weights of a `File`."""
+    """Load the configuration of a row, its arms and seeds; `file` replaces a `File`."""
     assert row.config is not None
     arguments = {
         name: (file or str(value)) if isinstance(value, File) else value
@@ -97,11 +97,11 @@ class RowRunner:
                 raise unknown("arm", name, known)
 
     def lacks(self, row: Row) -> bool:
-        """Whether a row can't be trained here: it starts from a file, or has no arm."""
+        """Tell whether a row can't be trained: it starts from a file, or has no arm."""
         return row.is_untrained or bool(row.needs and not self.file)
 
     def config(self, row: Row) -> ConfigDict:
-        """The configuration of a row, with the folder of its data set."""
+        """Load the configuration of a row, with the folder of its data set."""
         config = load(row, self.file)
         config.seeds = tuple(self._seeds) or config.seeds
         if self._data_dir and config.data.name not in INSTALLED:
@@ -109,7 +109,7 @@ class RowRunner:
         return config
 
     def folder(self, row: Row) -> AnyPath:
-        """The workdir of a row, among those of others.
+        """Return the workdir of a row, among those of others.
 
         >>> from papers import rows_of
         >>> runner = RowRunner([], ResultStore("results"), pathlib.Path("runs"))
@@ -120,16 +120,16 @@ class RowRunner:
         return self._workdir / row.key[0].replace("/", "_") / f"{file_name(row)}{source}"
 
     def arms(self, row: Row) -> list[str]:
-        """The arms of a row that are asked for."""
+        """List the arms of a row that are asked for."""
         return [arm for arm in row.arms if not self._only or arm in self._only]
 
     def every(self, share: int = 0, shares: int = 1) -> list[tuple[Row, str]]:
-        """The arms of all rows; of several processes each has a share of them."""
+        """List the arms of all rows; of several processes each has a share."""
         rows = (row for row in self.rows if not self.lacks(row))
         return [(row, arm) for row in rows for arm in self.arms(row)][share::shares]
 
     def jobs(self, share: int = 0, shares: int = 1) -> list[Job]:
-        """The arms of a share that lack results."""
+        """List the arms of a share that lack results."""
         return [
             Job(row, arm, seeds)
             for row, arm in self.every(share, shares)
@@ -142,43 +142,40 @@ class RowRunner:
         Arms of a row train as one comparison, or one by one if each searches its rate.
         """
         last: tuple[Row, Comparison] | None = None
-        for (row, arm, _), alike in itertools.groupby(
+        for (row, arm, seeds), alike in itertools.groupby(
             jobs, key=lambda job: (job.row, job.arm if job.row.ladder else "", job.seeds)
         ):
-            together = list(alike)
+            like = last[1] if last and last[0] == row else None
             try:
-                shared = last[1] if last and last[0] == row else None
-                last = row, self._comparison(row, together, shared)
-                self._train(row, last[1])
+                last = row, self._train(row, [job.arm for job in alike], seeds, like)
             except InputError as error:  # missing data of one row stops no other
                 name = ", ".join(filter(None, [row.place.table, row.label, arm]))
                 if str(error) not in self.failures:
                     self.say(f"{name}: {error}")
                 self.failures[str(error)].append(name)
 
-    def _comparison(self, row: Row, jobs: Sequence[Job], like: Comparison | None) -> Comparison:
-        """The comparison of the arms of jobs, which shares data and programs with one `like` it."""
+    def _train(
+        self, row: Row, arms: Sequence[str], seeds: Sequence[int], like: Comparison | None
+    ) -> Comparison:
+        """Train arms in the workdir of their row, trials first, and collect the records.
+
+        The comparison shares data and programs with one `like` it.
+        """
         from mimetic_jax.train.comparison import Comparison  # half a second: lists train nothing
 
         self.results.check_recipe(row)
-        config = self.config(row)
-        config.seeds = jobs[0].seeds
+        config, search = self.config(row), None
+        config.seeds = tuple(seeds)
         if config.arms:
-            config.arms = Config({job.arm: config.arms[job.arm] for job in jobs})
+            config.arms = Config({arm: config.arms[arm] for arm in arms})
         if row.ladder:
-            config.rates = row.ladder.first
-        return like.alike(config) if like else Comparison(config, self.say)
-
-    def _train(self, row: Row, comparison: Comparison) -> None:
-        """Train a comparison in the workdir of its row, trials first, and collect its records."""
-        search = None
-        if row.ladder:
-            search = self.results.search(row, list(comparison.arms))
-            if row.source and row.source.rates_alone and any(map(search.untried, search.arms)):
+            config.rates, search = row.ladder.first, self.results.search(row, arms)
+            if row.source and row.source.rates_alone and any(map(search.untried, arms)):
                 raise InputError(
                     f"its rate is chosen by trials of {row.source.table}, {row.source.label}: "
                     "train these first"
                 )
+        comparison = like.alike(config) if like else Comparison(config, self.say)
         self.say(f"{row.place.table}: {row.label}, {row.recipe()}")
         for stage, folder in comparison.stages(self.folder(row), search):
             runs = stage.runs(folder)
@@ -187,3 +184,4 @@ class RowRunner:
                 stage.train(folder)
             finally:
                 self.results.collect(row, runs, self._command)
+        return comparison

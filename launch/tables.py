@@ -36,7 +36,7 @@ from mimetic_jax.train.rates import format_rate
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.report import markdown, trimmed
 from mimetic_jax.train.verdicts import COMPARED, DEFAULT, spread_rule
-from papers import FIGURES, PAPERS, TABLES, rows_of
+from papers import TABLES, rows_of
 from papers.record import Row, Table
 
 _WIDTH = 120
@@ -55,13 +55,13 @@ HEAD = ("row", "arm", "published", "best at", "ours ± sd (n)", *COMPARED)
 
 
 def table(rows: Sequence[Row], results: ResultStore) -> str:
-    """Published and ours of some rows of a table, with every arm that was trained."""
+    """Show published and ours of some rows of a table, with every arm that was trained."""
     lines = [line for row in rows for line in side_by_side(row, results, every=True)]
     return "\n\n".join(filter(None, [markdown(trimmed(HEAD, lines)), remarks(rows, results)]))
 
 
 def remarks(rows: Sequence[Row], results: ResultStore) -> str:
-    """What stands below a table: which spread the intervals of each row have, and its rates."""
+    """Say below a table which spread the intervals of each row have, and its rates."""
     several = len({row.place.table for row in rows}) > 1
     said = defaultdict[str, list[str]](list)
     for row in rows:
@@ -77,7 +77,7 @@ def remarks(rows: Sequence[Row], results: ResultStore) -> str:
 
 
 def side_by_side(row: Row, results: ResultStore, *, every: bool = False) -> Iterator[Sequence[str]]:
-    """The lines of a row: its published scores after the default's, each with ours.
+    """Yield the lines of a row: its published scores after the default's, each with ours.
 
     With `every` the arms that have no published score follow; where arms choose their rates, the
     best comes first, and † marks a rate with a neighbor that the arm didn't try.
@@ -117,7 +117,7 @@ def side_by_side(row: Row, results: ResultStore, *, every: bool = False) -> Iter
 
 
 def printed(score: float) -> str:
-    """A published score with its digits, at least two.
+    """Write a published score with its digits, at least two.
 
     >>> printed(91.4), printed(1.233)
     ('91.40', '1.233')
@@ -126,19 +126,18 @@ def printed(score: float) -> str:
 
 
 def pages(results: ResultStore) -> dict[pathlib.Path, str]:
-    """The pages that have tables, with those of today's results."""
+    """Fill the pages that have tables with those of today's results."""
     paths = (path for folder in FOLDERS for path in sorted(folder.glob("*.md")))
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
-    return {path: filled(text, results) for path, text in texts.items() if BLOCK.search(text)}
 
+    def between(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{block(match[2], results)}\n\n{match[3]}"
 
-def filled(page: str, results: ResultStore) -> str:
-    """A page with the tables of some results between its markers."""
-    return BLOCK.sub(lambda match: f"{match[1]}\n{block(match[2], results)}\n\n{match[3]}", page)
+    return {path: BLOCK.sub(between, text) for path, text in texts.items() if BLOCK.search(text)}
 
 
 def block(name: str, results: ResultStore) -> str:
-    """What stands between the markers of a name."""
+    """Return what stands between the markers of a name."""
     if (closed := CLOSED / f"{name}.md").is_file():
         return closed.read_text(encoding="utf-8").partition("\n---\n")[2].strip()
     if name in _PUBLISHED:
@@ -152,7 +151,7 @@ def block(name: str, results: ResultStore) -> str:
     if name not in TABLES:
         raise unknown("table", name, [*TABLES, *_PUBLISHED])
     own = TABLES[name]
-    title = f"{own.title[0].upper()}{own.title[1:]} ({_scores(own)})."
+    title = f"{own.title[0].upper()}{own.title[1:]} ({scores(own)})."
     trained = _trained(name, results)
     if scales := _scales(trained):
         title += f" Ours are scaled down: {scales}."
@@ -163,7 +162,7 @@ def block(name: str, results: ResultStore) -> str:
 
 
 def _types() -> str:
-    """What each type of models does in attention: a row for the types that are alike."""
+    """List what types of models do in attention: a row for types that are alike."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for kind, row in MODEL_TYPES.items():
         folder = f" ({TYPE_FOLDERS[kind]})" if kind in TYPE_FOLDERS else ""
@@ -186,7 +185,7 @@ def _types() -> str:
 
 
 def _cells(row: ModelType) -> tuple[str, ...]:
-    """What the table of types has after their names; the first is empty without rotary positions.
+    """Fill a row of the table of types; the first cell is empty without rotary positions.
 
     A field of config.json follows the number that its absence means.
     """
@@ -258,31 +257,32 @@ def _counted(counts: Counter[str]) -> str:
 
 
 def _base(row: Row, results: ResultStore) -> str:
-    """Which initialization the default arm of a row has; empty if nothing was trained."""
+    """Name the initialization of a row's default arm; empty if nothing was trained."""
     if not (reached := results.compared_arms(row)):
         return ""
     arm = arms_of(load(row))[DEFAULT if DEFAULT in reached else next(iter(reached))]
     return _STARTS.get(arm.model.get("base", ""), "")
 
 
-def _scores(own: Table) -> str:
+def scores(own: Table) -> str:
+    """Name the units of a table's numbers."""
     return " or ".join(dict.fromkeys(row.score for row in own.rows))
 
 
 def _trained(name: str, results: ResultStore) -> list[Row]:
-    """The rows of a table, and those that were trained scaled down."""
+    """List the rows of a table, and those that were trained scaled down."""
     return [*rows_of(name), *(row for row in rows_of(name, small=True) if results.of(row).records)]
 
 
 def _scales(rows: Iterable[Row]) -> str:
-    """How rows of a table that were trained were scaled down."""
+    """Say how rows of a table that were trained were scaled down."""
     small = [row.small for row in rows if row.place.is_small and row.small]
     said = (f"{form.says} ({form.apart})" if form.apart else form.says for form in small)
     return "; ".join(dict.fromkeys(said))
 
 
 def _published(paper: str, results: ResultStore) -> str:
-    """What each row of a paper's tables prints, beside ours: as printed, else scaled down."""
+    """Show what each row of a paper prints, beside ours: as printed, else scaled down."""
     lines: list[Sequence[str]] = []
     said: list[str] = []
     rows: list[Row] = []
@@ -312,79 +312,8 @@ def _published(paper: str, results: ResultStore) -> str:
 
 
 def _listed(rows: Iterable[Row]) -> str:
-    """Rows by the name of their table: "table1 1, 3; table2 1"."""
+    """List rows by the name of their table: "table1 1, 3; table2 1"."""
     numbers = defaultdict[str, list[str]](list)
     for row in rows:
         numbers[row.place.table.partition("/")[2]].append(str(row.place.number))
     return "; ".join(f"{table} {', '.join(of)}" for table, of in numbers.items())
-
-
-def listing(results: ResultStore) -> Iterator[str]:
-    """A line for each table and figure, with what the results have of it."""
-    for name, paper in PAPERS.items():
-        yield f"{name}: {(paper.__doc__ or '').strip().splitlines()[0]}"
-        for key, own in paper.TABLES.items():
-            full, small = rows_of(f"{name}/{key}"), rows_of(f"{name}/{key}", small=True)
-            done = sum(bool(state(row, results)) for row in (*full, *small))
-            about = [f"{len(full)} row{'s' if len(full) > 1 else ''}"]
-            if small:
-                about.append("--small")
-            if done:
-                about.append(f"{done} with runs")
-            yield f"  {key}: {own.title} ({', '.join(about)})"
-        for key, figure in FIGURES.items():
-            if key.startswith(f"{name}/"):
-                needs = f" (needs {figure.needs})" if figure.needs else ""
-                yield f"  {key.partition('/')[2]}: {figure.title}{needs}"
-        yield ""
-
-
-def rows_listed(name: str, results: ResultStore) -> Iterator[str]:
-    """A line for each row of a table: its published numbers, and what the results have of it."""
-    own = TABLES[name]
-    hardware = f"; {own.hardware}" if own.hardware else ""
-    yield f"{name}: {own.title} ({_scores(own)}{hardware})"
-    small = {row.place.number: state(row, results) for row in rows_of(name, small=True)}
-    for row in rows_of(name):
-        published = (*row.published.items(), *row.others.items())
-        scaled = small.get(number := row.place.number, "").removeprefix("done, ")
-        parts = (
-            ", ".join(f"{arm} {value:g}" for arm, value in published) or "no number",
-            state(row, results) or (f"needs {row.needs}" if row.needs else "not run"),
-            f"small: {scaled}" if scaled else "",
-            f"doubt: {row.doubt}" if row.doubt else "",
-        )
-        yield f"  {number:>2} {row.label}: {'; '.join(filter(None, parts))}"
-    sizes: dict[str, list[str]] = defaultdict(list)
-    for row in rows_of(name, small=True):
-        sizes[row.small.says if row.small else ""].append(str(row.place.number))
-    for says, numbers in sizes.items():
-        yield f"  --small, row{'s' * (len(numbers) > 1)} {', '.join(numbers)}: {says}"
-    for row in rows_of(name, small=True):
-        if not row.is_untrained:
-            yield f"  --small, row {row.place.number} has {'; '.join(kept(name, row))}"
-    if own.doubt:
-        yield f"  doubt: {own.doubt}"
-
-
-def kept(name: str, small: Row) -> Iterator[str]:
-    """The ratios that a row should keep, as published and as scaled down, and why one differs."""
-    assert small.small is not None
-    published, scaled = (load(row) for row in (rows_of(name)[small.place.number - 1], small))
-    for ratio in small.small.keeps:
-        yield f"{ratio.name} {ratio.of(published):.3g} published, {ratio.of(scaled):.3g} here"
-    if small.small.apart:
-        yield small.small.apart
-
-
-def state(row: Row, results: ResultStore) -> str:
-    """How many runs of a row have their records, for the seeds of its table; empty for none."""
-    found = results.of(row)
-    if row.ladder or row.is_untrained:  # how many trials an arm takes isn't known
-        return f"{len(found.records)} runs" if found.records else ""
-    seeds = [set(found.runs(arm)) for arm in row.arms]
-    wanted = len(row.seeds)
-    done, every = sum(min(wanted, len(own)) for own in seeds), len(seeds) * wanted
-    if done == every:
-        return f"done, {len(set.intersection(*seeds))} seeds"
-    return f"{done} of {every} runs" if done else ""

@@ -62,6 +62,12 @@ install() {
 }
 
 command=${1:-}
+if [[ $command == --help || $command == -h ]]; then
+  while IFS= read -r line && [[ $line == '#'* ]]; do
+    [[ $line == '#!'* ]] || { line=${line#\#} && printf '%s\n' "${line# }"; }
+  done < "$0"
+  exit
+fi
 [[ $command =~ ^(create|install|run|logs|delete)$ ]] ||
   die "unknown command '$command': create, install, run, logs or delete, see launch/tpu_vm.sh"
 shift

@@ -145,7 +145,7 @@ def identity_gauge(
     b² = (α_vo² − a² β_vo² / β_qk) / (β_qk + a²), at least 0.
 
     Args:
-        scheme: gives α and β, which must be numbers with β_qk > 0; `Mimetic()` unless given.
+        scheme: has α and β, which must be numbers with β_qk > 0; defaults to `Mimetic()`.
         out: whether this is for the output projection (`out_kernel_init`), [H·K, D].
         in_axis: axis or axes of the kernel that are inputs, as in `jax.nn.initializers`.
         out_axis: axis or axes of the kernel that are outputs.
@@ -231,7 +231,7 @@ def mean_shift(
 
     Args:
         b: the mean in standard deviations of the kernel, of either sign (≥ 0 with `per_input`).
-        base: initializer of W; LeCun normal, Flax's default, unless given.
+        base: initializer of W; defaults to Flax's, LeCun normal.
         per_input: a random mean per input (eq. 1) instead of one for the kernel (eq. 2). After a
             LayerNorm only this form changes the output at initialization: see
             `weights.mean_shift`.
@@ -281,10 +281,10 @@ def from_counts(
         counts: [V, V] of `weights.cooccurrence`; V is that of the layer, padding included.
         smoothing: the power of the neighbors' frequencies.
         contexts: the number of most frequent tokens whose counts are used.
-        std: σ; that of `base` unless given. If positions are added to the embedding, or the output
-            layer is the embedding, these need another scale, too: `schemes.Cooccurrence` gives it.
-        base: the initializer that is replaced; unless given Flax's for `nn.Embed`, normal with the
-            variance 1/D.
+        std: σ; defaults to that of `base`. If positions are added to the embedding, or the output
+            layer is the embedding, these need another scale, too: `schemes.Cooccurrence` sets it.
+        base: the initializer that is replaced; defaults to Flax's for `nn.Embed`, normal with
+            the variance 1/D.
 
     Returns:
         init(key, (V, D), dtype), for `embedding_init` of `nn.Embed` and `nnx.Embed`.

@@ -1,4 +1,4 @@
-"""PyTorch: schemes on live modules. Torch is no dependency: who has a module has it."""
+"""PyTorch: schemes on live modules. PyTorch is not a dependency: whoever has a module has it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def initialize(
         What was written; print it.
 
     Raises:
-        InputError: as `rewrite`, for what `plan` refuses before anything is written; or for
+        InputError: as `plan`, before anything is written; or for
             parameters that aren't here: uninitialized, on the device "meta", or sharded.
 
     Example:

@@ -29,7 +29,7 @@ FIGURES: dict[str, Figure] = {
 
 
 def rows_of(name: str, small: bool = False) -> list[Row]:
-    """The rows of a table or of a figure; with `small` those that have a scaled form, in that."""
+    """List the rows of a table or figure; with `small` those that have a scaled form, in that."""
     of = TABLES.get(name) or FIGURES[name]
     if isinstance(of, Figure) and of.table:  # drawn from a table's runs
         of = TABLES[of.table]
@@ -37,7 +37,7 @@ def rows_of(name: str, small: bool = False) -> list[Row]:
 
 
 def starts_of(figure: str, small: bool = False) -> list[Row]:
-    """The networks of a figure that are drawn as they start, as of `rows_of`."""
+    """List the networks of a figure that are drawn as they start, as `rows_of` does rows."""
     return _scaled(FIGURES[figure].starts, small)
 
 

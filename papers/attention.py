@@ -108,14 +108,14 @@ _BOTH = ("default", "mimetic")
 
 
 def _pair(label: str, arguments: Arguments, scores: tuple[float, float], **options: Any) -> Row:
-    """A row that prints the default and the initialization."""
+    """Make a row that prints the default and the initialization."""
     return Row(label, arguments, dict(zip(_BOTH, scores, strict=True)), **options)
 
 
 def _size(
     width: int, depth: int, heads: int, default: float, mimetic: float, **options: Any
 ) -> Row:
-    """A line of table 1."""
+    """Make a line of table 1."""
     arguments = {"width": width, "depth": depth, "heads": heads, "patch": 2}
     return _pair(f"{width}/{depth}/{heads}", arguments, (default, mimetic), **options)
 
@@ -127,25 +127,25 @@ _WARM_UP = other_paper("procedural warm-up", 91.29, 92.89, 92.81)
 def _ablation(
     label: str, arm: str, score: float, doubt: str = "", structure: bool = True, **options: Any
 ) -> Row:
-    """A line of table 2, with the noise of an arm that has structure."""
+    """Make a line of table 2, with the noise of an arm that has structure."""
     arms = (f"norm_matched_{arm}",) if structure else ()
     return Row(label, _ABLATED, {arm: score}, arms=arms, doubt=doubt, **options)
 
 
 def _resolution(patch: int, size: int, default: float, mimetic: float, **options: Any) -> Row:
-    """A line of table 7."""
+    """Make a line of table 7."""
     arguments = {**_TI, "patch": patch, "size": size}
     return _pair(f"patch {patch}, input {size}", arguments, (default, mimetic), **options)
 
 
 def _layer_scale(label: str, form: str, score: float) -> Row:
-    """An entry of table 5 that is the best of ten initial values."""
+    """Make an entry of table 5 that is the best of ten initial values."""
     arms = tuple(f"layer_scale_{form}_{tenths}" for tenths in range(1, 11))
     return Row(label, _ABLATED, arms=arms, others={f"best of {len(arms)}": score})
 
 
 def _cifar(title: str, *rows: Row, **options: Any) -> Table:
-    """A table of ViTs on CIFAR-10."""
+    """Make a table of ViTs on CIFAR-10."""
     return Table(title, cifar10_vit, rows, **{"fields": BFLOAT16, "small": SMALL_TI, **options})
 
 
@@ -163,7 +163,7 @@ def _small_text(
     heads: int = 2,
     apart: str = "",
 ) -> Small:
-    """For language models; `changed` are fields that differ from those of most."""
+    """Scale language models; `changed` are fields that differ from those of most."""
     fields = {
         "epochs": 0.0,
         "steps": 300,
@@ -416,7 +416,7 @@ _COUNTED = "whether layers are counted from 0 or 1 isn't said; from 1 here"
 
 
 def _trained(label: str, arguments: Arguments, *arms: str, config: ModuleType = cifar10_vit) -> Row:
-    """Networks of a figure for which nothing is printed."""
+    """Make the row of a figure's networks, for which nothing is printed."""
     fields = BFLOAT16 if config is cifar10_vit else {}
     return Row(label, arguments, arms=arms, config=config, fields=fields)
 
@@ -446,7 +446,7 @@ _SMALL_MAPS = Small(
 
 
 def _over_beta(pair: str) -> dict[str, dict[str, float]]:
-    """β by the arms of figure 10 for a pair of matrices: a line per α."""
+    """List β by the arms of figure 10 for a pair of matrices: a line per α."""
     lines: dict[str, dict[str, float]] = {}
     for arm, own in GRIDS[pair].items():
         lines.setdefault(f"α = {own[f'alpha_{pair}']:g}", {})[arm] = own[f"beta_{pair}"]

@@ -76,7 +76,7 @@ SMALL_POPULATION = Small(
 
 
 def _population(label: str, *arms: str) -> Row:
-    """Small networks of one kind, n of each arm."""
+    """Make the row of small networks of one kind, n of each arm."""
     arguments, own = {"model": label.lower()}, Source("mlp/populations", label)  # in figures too
     return Row(label, arguments, arms=arms, config=mlp_population, source=own)
 
@@ -85,7 +85,7 @@ _CONFIGS = {"ConvNeXt": convnext_cifar, "ViT": cifar_mlp_vit}
 
 
 def _run(model: str, epochs: int, *arms: str, **options: Any) -> Row:
-    """A training of its own, such as a point of figure 2."""
+    """Make the row of a training of its own, such as a point of figure 2."""
     label, config = f"{model}, {epochs} epochs", _CONFIGS[model]
     return Row(label, {"epochs": epochs}, arms=arms, config=config, fields=BFLOAT16, **options)
 

@@ -15,7 +15,7 @@ _ON_SINCOS = ("sincos", "norm_matched_mimetic", "permuted_mimetic", "mimetic")
 
 
 def _paper(base: str) -> Row:
-    """The smallest ViT of the self-attention paper's table 1, at its recipe."""
+    """Make the row of the smallest ViT of the self-attention paper's table 1, at its recipe."""
     return Row(
         f"{_BASES[base]} initialization",
         {**_SIZE, "patch": 2},
@@ -84,7 +84,7 @@ _WITH_NOISE = (*_OF_TOKENS[1:], *_DRAWN[1:])
 
 
 def _class_token(std: float, clip: float) -> Row:
-    """The ViT where a class token is read, of this size before its position is added.
+    """Make the row of a ViT whose class token is read, of this size before its position is added.
 
     A class token that a scheme draws at the size of the patches is the same at both sizes.
     """

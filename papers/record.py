@@ -46,7 +46,7 @@ THREE_TRIALS = Ladder(OWN_RATES.first, trials=(100, 101, 102))
 
 
 def other_paper(name: str, default: float, mimetic: float, score: float) -> Mapping[str, float]:
-    """What another paper has for its own initialization, from a secondary source: `Row.others`.
+    """Name what another paper has for its own initialization, from a secondary source.
 
     - procedural warm-up: Shinnick et al. Can You Learn to See Without Images? CVPR 2026.
     - conditioned: Conditioned Initialization for Attention. ICLR 2026, submission 25196.
@@ -158,7 +158,7 @@ class Row:
         return next(files, "")
 
     def recipe(self) -> str:
-        """One line that names its config, arguments, fields and ladder, stored with its runs.
+        """Write its config, arguments, fields and ladder in a line, stored with its runs.
 
         >>> from configs import cifar10_vit
         >>> Row("", {"width": 96}, config=cifar10_vit, fields={"batch": 64}).recipe()
@@ -180,7 +180,7 @@ class Row:
         return bool(self.others) and not (self.published or self.arms)
 
     def scaled(self) -> Row:
-        """The row scaled down by its `small`.
+        """Scale the row down by its `small`.
 
         >>> small = Small({"patch": 4}, {"width": 0.5})
         >>> Row("", {"width": 192, "depth": 12}, small=small).scaled().arguments
@@ -200,7 +200,7 @@ class Row:
 
 
 def _numbered(rows: tuple[Row, ...], table: str, small: Small | None) -> tuple[Row, ...]:
-    """Rows with their table, number and scale."""
+    """Give rows their table, number and scale."""
     return tuple(
         dataclasses.replace(row, place=Place(table, number), small=row.small or small)
         for number, row in enumerate(rows, 1)
@@ -233,11 +233,11 @@ class Table:
 
     @classmethod
     def of(cls, title: str, config: ModuleType, *rows: Row, **options: Any) -> Table:
-        """The table of these rows."""
+        """Make the table of these rows."""
         return cls(title, config, rows, **options)
 
     def named(self, name: str) -> Table:
-        """The table under its name, whose rows have all that it says for them."""
+        """Name the table; its rows get all that it says for them."""
         rows = (
             dataclasses.replace(
                 row,
@@ -279,6 +279,6 @@ class Figure:
     needs: str = ""
 
     def named(self, name: str) -> Figure:
-        """The figure under its name, as of `Table.named`."""
+        """Name the figure, as `Table.named` does a table."""
         rows, starts = (_numbered(rows, name, self.small) for rows in (self.rows, self.starts))
         return dataclasses.replace(self, rows=rows, starts=starts)

@@ -84,13 +84,13 @@ _OF_MIMETIC = ("norm_matched_mimetic",)
 def _row(
     label: str, arguments: Arguments, scores: tuple[float, float, float], **options: Any
 ) -> Row:
-    """A column of tables 1 and 2, a line of table 5: of default, mimetic and impulse."""
+    """Make a column of tables 1 and 2, a line of table 5: default, mimetic and impulse."""
     published = dict(zip(_PRINTED, scores, strict=True))
     return Row(label, arguments, published, **{"arms": _OF_MIMETIC, **options})
 
 
 def _selected(label: str, *scores: float) -> Row:
-    """A column of table 4: three lines, or the fourth alone."""
+    """Make a column of table 4: three lines, or the fourth alone."""
     *first, last = _PRINTED if len(scores) == 3 else ("mixed",)
     names = (*first, f"{last}, {UNTRAINED}")
     return Row(label, others=dict(zip(names, scores, strict=True)))
@@ -120,7 +120,7 @@ def _convmixer(
     box: float,
     small: Small = _SMALL_MIXER,
 ) -> Row:
-    """Half a line of table 7."""
+    """Make half a line of table 7."""
     return Row(
         f"width {width}, filters of {size}",
         {"width": width, "filter_size": size},
@@ -290,7 +290,7 @@ TABLES = {
 
 
 def _maps(*arms: str) -> tuple[Row, ...]:
-    """Networks on CIFAR-10 as they start."""
+    """Make the row of networks on CIFAR-10 as they start."""
     return (Row("", {"data": "cifar10"}, arms=arms, config=small_data_vit),)
 
 

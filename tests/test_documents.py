@@ -27,7 +27,7 @@ import yaml
 import mimetic_jax
 from mimetic_jax import initializers, nnx, rewrite, schemes, torch, train, weights, zoo
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.exits import Answered
+from mimetic_jax.base.exits import EarlyExit
 from mimetic_jax.base.version import __version__
 from mimetic_jax.command import console, experiment, shipped
 from mimetic_jax.command.expressions import parse_scheme
@@ -186,7 +186,7 @@ def test_commands_are_accepted(path, monkeypatch):
         values = dict(flag.removeprefix("--").split("=", 1) for flag in flags if "=" in flag)
         try:
             config = shipped.load(values.pop("config"))
-        except Answered:  # the argument help prints them
+        except EarlyExit:  # the argument help prints them
             continue
         fields = dict(leaves(config))
         for flag in values:
@@ -251,7 +251,7 @@ def test_the_scheme_of_the_page(tmp_path, monkeypatch):
     np.testing.assert_allclose(new["mlp"]["fc2"]["kernel"], -0.25 * kernels["fc1"].T)
     assert type(parse_scheme("SinCos(), NormMatched(mine:Tied)")[1].like).__name__ == "Tied"
     for wrong in ("mine:Tide()", "no_module:Tied()"):
-        with pytest.raises(InputError, match=rf"--scheme={wrong[:-2]} can't be imported: "):
+        with pytest.raises(InputError, match=rf"scheme {wrong[:-2]} can't be imported: "):
             parse_scheme(wrong)
     loaded = shipped.load("digits_vit:width=16,depth=1,patch=4,steps=2")
     loaded.seeds, loaded.arms = (0,), {"default": {}}

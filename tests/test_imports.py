@@ -35,9 +35,9 @@ ALLOWED = {
 
 WINGS = {  # inside data
     "augment": set(),
-    "files": {"home"},
-    "text": {"download", "home"},
-    "sets": {"download", "files", "home"},
+    "files": {"paths", "textfiles"},
+    "text": {"cache", "download", "paths", "textfiles"},
+    "sets": {"download", "files", "paths"},
     "feed": {"files", "sets", "text"},
 }
 

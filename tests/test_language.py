@@ -1,4 +1,4 @@
-"""The rules of language of CONTRIBUTING.md that a program can see, in documents and messages."""
+"""The rules of language of CONTRIBUTING.md a program sees, in texts, messages and docstrings."""
 
 import ast
 import pathlib
@@ -114,6 +114,27 @@ def test_messages_are_in_plain_english(path):
         f"{path.name}:{line}: {fault}"
         for line, text in messages(path)
         for fault in faults(code.sub("C", text))
+    ]
+    assert found == []
+
+
+def docstrings(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+    """Those of a module, its classes and functions, without examples and code."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            text = re.sub(
+                r"^ *>>>.*?(?=\n\n|\Z)", "", ast.get_docstring(node) or "", flags=re.M | re.S
+            )
+            yield getattr(node, "lineno", 1), re.sub(r"`[^`]+`|\w\[::-1\]", "C", text)
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_docstrings_have_no_phrase_of_the_rules(path):
+    found = [
+        f"{path.name}:{line}: {name}: {text[match.start() - 30 : match.end() + 30]!r}"
+        for line, text in docstrings(path)
+        for name, pattern in PHRASES.items()
+        for match in re.finditer(pattern, text)
     ]
     assert found == []
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.analysis import style
-from mimetic_jax.analysis.capture import EXAMPLES, networks, plain
+from mimetic_jax.analysis.capture import EXAMPLES, plain, snapshots
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.models import Model
 from mimetic_jax.models.attention import Attention
@@ -150,7 +150,7 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     """Draw where first, middle and last layers of each arm look: WORKDIR/attention.png."""
     maps = {
         network.label: attention_maps(network.model, network.variables, network.inputs(EXAMPLES))
-        for network in networks(comparison, workdir)
+        for network in snapshots(comparison, workdir)
     }
     depth = min(map(len, maps.values()))
     written = draw(workdir / "attention", maps, sorted({1, (depth + 1) // 2, depth}))

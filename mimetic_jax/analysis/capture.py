@@ -25,7 +25,7 @@ _PLAIN: dict[str, Any] = {"scan": False, "remat": False, "dtype": "float32"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Network:
+class Snapshot:
     """The variables of an arm at one moment, "initial" or "step N"."""
 
     arm: Arm
@@ -49,20 +49,20 @@ class Network:
         return task.view(sample) if isinstance(task, ImageTask) else sample
 
 
-def networks(
+def snapshots(
     comparison: Comparison, workdir: AnyPath | str, *, data: bool = True
-) -> Iterator[Network]:
+) -> Iterator[Snapshot]:
     """The networks of each arm's first seed: at initialization and, if trained, at the end.
 
-    `data` says whether to load the data, which `Network.inputs` needs.
+    `data` says whether to load the data, which `Snapshot.inputs` needs.
     """
     first = {name: Run.of(workdir, name, comparison.config.seeds[0]) for name in comparison.arms}
     comparison.runs(workdir).claim_with_data(list(first.values()), data=data)
     for name, arm in comparison.arms.items():
         run = first[name]
-        yield Network(arm, "initial", initial(comparison, arm).variables)
+        yield Snapshot(arm, "initial", initial(comparison, arm).variables)
         if (trained := comparison.restored(run)) is not None:
-            yield Network(arm, f"step {int(trained.step)}", trained.variables)
+            yield Snapshot(arm, f"step {int(trained.step)}", trained.variables)
 
 
 def initial(comparison: Comparison, arm: Arm) -> TrainState:

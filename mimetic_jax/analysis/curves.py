@@ -116,9 +116,9 @@ def panel(
 ) -> None:
     """Draw the curves of arms into one panel: means as lines, standard deviations as bands.
 
-    With the steps of an `epoch` its axis has epochs. Scores of which lower is better begin at the
-    first test after training began: before it a perplexity, as large as the vocabulary, would leave
-    no height for the rest.
+    With the steps of an `epoch` its axis has epochs. One test alone is a point. Scores of which
+    lower is better begin at the first test after training began: before it a perplexity, as large
+    as the vocabulary, would leave no height for the rest.
     """
     score = results[0].score
     names = {result.arm: labels.get(result.arm, result.arm) for result in results}
@@ -128,7 +128,11 @@ def panel(
         steps, mean, sd = spread(result)
         steps, mean, sd = (of[steps >= (not score.higher)] for of in (steps, mean, sd))
         x = steps / (epoch or 1)
-        axes.plot(x, mean, label=f"{names[result.arm]} (n = {len(result.reached)})", **line)
+        point = {"marker": "o"} if len(x) == 1 else {}
+        label = f"{names[result.arm]} (n = {len(result.reached)})"
+        axes.plot(x, mean, label=label, **line, **point)
+        if point:
+            axes.errorbar(x, mean, sd, fmt="none", ecolor=line["color"])
         axes.fill_between(x, mean - sd, mean + sd, color=line["color"], alpha=0.2, linewidth=0)
     axes.set_title(title)
     axes.set_xlabel("epoch" if epoch else "training step")

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from mimetic_jax.analysis.attention import maps_by_example
-from mimetic_jax.analysis.capture import Network, initial
+from mimetic_jax.analysis.capture import Snapshot, initial
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import aligned, paragraph
 from mimetic_jax.train.arm import Arm
@@ -71,7 +71,7 @@ def _makes_maps(arm: Arm) -> bool:
 
 def _aims(comparison: Comparison, arm: Arm) -> Iterator[tuple[int, tuple[Aim | None, Aim | None]]]:
     """Number of a layer, and its aims by positions alone and in a batch."""
-    network = Network(arm, "initial", initial(comparison, arm).variables)
+    network = Snapshot(arm, "initial", initial(comparison, arm).variables)
     params = jax.device_get(network.variables["params"])
     alone = [layer.aim for layer in check(params, **arm.program.rewrite_options).aims]
     batch = _of_batch(network) if arm.source.loaded else []
@@ -80,7 +80,7 @@ def _aims(comparison: Comparison, arm: Arm) -> Iterator[tuple[int, tuple[Aim | N
         yield layer, (alone[layer - 1] if alone else None, batch[layer - 1] if batch else None)
 
 
-def _of_batch(network: Network) -> list[Aim]:
+def _of_batch(network: Snapshot) -> list[Aim]:
     """By layer, averaged over examples; empty if no map can be read."""
     try:
         (maps,) = maps_by_example(network.model, network.variables, [network.inputs(EXAMPLES)])

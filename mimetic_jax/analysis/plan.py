@@ -101,7 +101,7 @@ training saw for each of the vocabulary: docs/first_layer.md."""
 
 
 def _on_the_curve(arms: Mapping[str, Arm], plans: Mapping[str, Plan]) -> list[str]:
-    """Where trainings with embeddings from counts stand among those that were measured."""
+    """Where runs with embeddings from counts stand among those that were measured."""
     seen = set[float]()
     for name, plan in plans.items():
         program, length = arms[name].program, arms[name].config.data.get("length", 0)
@@ -117,8 +117,9 @@ def _on_the_curve(arms: Mapping[str, Arm], plans: Mapping[str, Plan]) -> list[st
     ]
 
 
-_UTILIZATION = 0.4
-"""The share of its peak that a chip is taken to reach."""
+_UTILIZATION = (0.13, 0.4)
+"""The shares of its peak that a chip may reach: that of small models on one GPU in
+results/speed.md, and that of large ones."""
 
 
 def on_target(comparison: Comparison, target: Target) -> str:
@@ -130,12 +131,13 @@ def on_target(comparison: Comparison, target: Target) -> str:
         (len(config.seeds) + tries * (name in searching)) * program.steps * program.flops_per_step
         for name, program in zip(comparison.arms, programs, strict=True)
     )
-    seconds = flops / (_UTILIZATION * chip.flops * target.count)
+    at_peak = flops / (chip.flops * target.count)
+    longest, shortest = (duration(at_peak / share, rounded=True) for share in _UTILIZATION)
     held = max(bytes_per_device(program.shapes) + program.feed.data_bytes() for program in programs)
     lines = [
-        f"{target.count} x {target.chip}, at {_UTILIZATION:.0%} of their peak of "
-        f"{chip.flops / 1e12:,.0f} TFLOP/s: about {duration(seconds)} for all runs; input and "
-        "tests come on top",
+        f"{target.count} x {target.chip}, at {_UTILIZATION[1]:.0%} to {_UTILIZATION[0]:.0%} of "
+        f"their peak of {chip.flops / 1e12:,.0f} TFLOP/s: {shortest} to {longest} for all runs; "
+        "input and tests come on top",
         f"memory: {held / 1e9:.2g} of {chip.memory / 1e9:.0f} GB per chip for parameters, "
         "optimizer and data; `mimetic compile --target` adds the activations",
     ]

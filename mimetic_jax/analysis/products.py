@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from mimetic_jax.analysis import style
-from mimetic_jax.analysis.capture import networks
+from mimetic_jax.analysis.capture import snapshots
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.files import AnyPath
@@ -23,7 +23,7 @@ from mimetic_jax.tree.tree import Tree
 
 def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     """Draw the products of each arm's first seed, before and after training: products.png."""
-    every = list(networks(comparison, workdir, data=False))
+    every = list(snapshots(comparison, workdir, data=False))
     trees = {network.label: jax.device_get(network.variables["params"]) for network in every}
     leaves = {network.label: network.arm.program.rewrite_options for network in every}
     return f"products drawn: {draw(workdir / 'products', trees, leaves=leaves)[0]}"

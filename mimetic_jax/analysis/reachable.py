@@ -65,7 +65,7 @@ _GRID = tuple(tenths / 10 for tenths in range(11))
 def draw(path: AnyPath, *, dim: int, ranks: Sequence[int]) -> list[AnyPath]:
     """Draw what α and β from 0 to 1 come to at each rank, and the line of equal random factors.
 
-    A point is a pair of α and β (steps of .1) after factors of K columns, of at most five ranks,
+    A point is a pair of α and β (steps of 0.1) after factors of K columns, of at most five ranks,
     have met α Z + β I as well as they can; a line is s² Z Zᵀ, both factors the same random matrix,
     over s.
 

@@ -76,7 +76,7 @@ def _draw_starts(
 
 
 def _pictures(workdir: AnyPath, arm: str, seed: int) -> dict[str, str]:
-    """The pictures of an arm's start that there are, by what they show."""
+    """Find the pictures of an arm's initialization, by kind."""
     paths = {what: starts.path_of_start(workdir / _STARTS, arm, seed, what) for what in _SHOWN}
     return {what: _inline(path) for what, path in paths.items() if path.exists()}
 
@@ -98,7 +98,7 @@ def _of_workdir(config: Mapping[str, Any], comparison: Comparison | None) -> Com
 def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
     """Write the page of a workdir, with the curves of what is finished so far, and name it.
 
-    The comparison is read from the workdir unless given.
+    The comparison defaults to that of the workdir.
     """
     need("a report", "plot")
     import jinja2
@@ -124,6 +124,7 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
             header=(header[0], "learning rate", *header[1:]),
             rows=[(arm, rates[arm], *cells) for arm, *cells in rows],
             conclusions=list(conclusions(results)),
+            lacking=_lacking(config["seeds"], arms, results),
             controls=controls_of(results),
             remarks=remarks(results),
             score=results[0].score,
@@ -139,6 +140,17 @@ def write(workdir: AnyPath, comparison: Comparison | None = None) -> str:
         ),
     )
     return f"report: {page}"
+
+
+def _lacking(seeds: Sequence[int], arms: Iterable[str], results: Sequence[ArmResult]) -> str:
+    """The arms and seeds without a result, as "default (seeds 1, 2)"; "" if there is none."""
+    ended = {result.arm: result.runs for result in results}
+    left = {arm: [seed for seed in seeds if seed not in ended.get(arm, ())] for arm in arms}
+    return ", ".join(
+        f"{arm} (seed{'s' * (len(lacked) > 1)} {', '.join(map(str, lacked))})"
+        for arm, lacked in left.items()
+        if lacked
+    )
 
 
 def _facts(config: Mapping[str, Any], comparison: Comparison | str) -> dict[str, str]:
@@ -200,8 +212,9 @@ def _origins(results: Sequence[ArmResult]) -> list[str]:
     """Where the runs were trained, each combination once."""
     return list(
         dict.fromkeys(
-            f"{run.devices} × {run.device_kind or run.platform}, mimetic_jax {run.code}, "
-            f"JAX {run.jax}, commit {run.commit or 'unknown'}"
+            f"{run.devices} × {run.device_kind or run.platform}, JAX {run.jax}, mimetic_jax "
+            f"{run.code.partition('+')[0]} of commit {run.commit or 'unknown'}, whose code has the "
+            f"digest {run.code.partition('+')[2] or 'unknown'}"
             for result in results
             for run in result.runs.values()
         )

@@ -26,7 +26,7 @@ _SECONDS = 1.0
 """For which steps are timed, at least one."""
 
 _LONG = 3600.0
-"""Seconds from which a training is long."""
+"""Seconds from which a training run is long."""
 
 _MOST_FLOPS = 5e11
 """Of a step that a CPU is asked to time: some seconds of two cores."""

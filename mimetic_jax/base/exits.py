@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from mimetic_jax.base.errors import InputError, innermost
 
 
-class Answered(Exception):
-    """Ends a command with what was asked for, such as a list of arguments, in place of its work."""
+class EarlyExit(Exception):
+    """End a command with what was asked for, such as a list of arguments, in place of its work."""
 
 
 Leave = Callable[[int], None]
@@ -39,7 +39,7 @@ def reported(leave: Leave | None = None) -> Iterator[None]:
     try:
         try:
             yield
-        except Answered as answer:
+        except EarlyExit as answer:
             print(answer)
         finally:
             sys.stdout.flush()  # Python's own at exit would report a full disk by a traceback

@@ -1,7 +1,8 @@
 """Hugging Face's models by their type in config.json: what their code does in attention, as data.
 
-A type that isn't here, and a field of attention that its row doesn't have, is refused by name:
-`mimetic_jax.base.model_config` reads configurations by this table, docs/your_model.md shows it.
+A type that isn't here, and a field of attention that its row doesn't have, raises InputError with
+its name: `mimetic_jax.base.model_config` reads configurations by this table, docs/model_types.md
+shows it.
 
 Read from: transformers 5.24.0 models/FOLDER/{configuration,modeling}_FOLDER.py; FOLDER is the type
 without "_text", or in `FOLDERS`. `make real` compares the rows with what small models of these

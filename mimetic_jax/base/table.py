@@ -53,16 +53,18 @@ def paragraph(text: str, indent: str = "  ", width: int = WIDTH) -> str:
     )
 
 
-def duration(seconds: float) -> str:
-    """A length of time, as minutes from two of them on.
+def duration(seconds: float, *, rounded: bool = False) -> str:
+    """A length of time, as minutes from two of them on; of hours, rounded, two digits count.
 
-    >>> duration(75.3), duration(1080), duration(9000)
-    ('75 s', '18 min', '2:30:00 h')
+    >>> duration(75.3), duration(1080), duration(9000), duration(16872, rounded=True)
+    ('75 s', '18 min', '2:30:00 h', '4.7 h')
     """
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
+    if rounded:
+        return f"{seconds / 3600:{'.0f' if seconds > 36000 else '.1f'}} h"
     return f"{datetime.timedelta(seconds=round(seconds))} h"
 
 

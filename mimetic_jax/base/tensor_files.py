@@ -49,7 +49,7 @@ def mapped(path: str | os.PathLike[str], mode: Literal["r", "r+"] = "r") -> dict
     """
     path = os.fspath(path)
     files = {}
-    for part in parts(path):
+    for part in checkpoint_files(path):
         try:
             files[part] = _mapped(part, mode)
         except _DAMAGED as error:
@@ -66,8 +66,8 @@ def mapped(path: str | os.PathLike[str], mode: Literal["r", "r+"] = "r") -> dict
     return found
 
 
-def parts(path: str) -> list[str]:
-    """The files that hold the tensors of a `.safetensors` file or of an `.index.json`.
+def checkpoint_files(path: str) -> list[str]:
+    """List the files that hold the tensors of a `.safetensors` file or of an `.index.json`.
 
     Raises:
         InputError: for a file that is missing, and for one file of a checkpoint in several, in

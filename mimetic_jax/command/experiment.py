@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pathlib
 import shlex
@@ -139,7 +140,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _shorter() -> str:
-    """How to shorten a training, by the arguments of its configuration."""
+    """How to shorten a training run, by the arguments of its configuration."""
     sizes = shipped.values_of(
         str(_CONFIG.value), "epochs", "steps", "size", "length", "width", "depth"
     )
@@ -149,7 +150,7 @@ def _shorter() -> str:
 
 
 def _report(comparison: Comparison, workdir: AnyPath, results: Results) -> None:
-    """Say what a training that has ended shows, and write the page of its workdir."""
+    """Say what a training run that has ended shows, and write the page of its workdir."""
     from mimetic_jax.analysis import report_page
     from mimetic_jax.train.verdicts import conclusions
 
@@ -196,6 +197,8 @@ def _parse(argv: Sequence[str]) -> list[str]:
         words = flags.FLAGS.read_flags_from_files(argv)  # fields may be in a --flagfile, too
         others, set_fields = shipped.separated([*map(shipped.in_full, words)])
         return [*flags.FLAGS(others), *set_fields]
+    except flags.UnrecognizedFlagError as error:
+        raise _unknown_flag(error.flagname) from error
     except flags.Error as error:
         raise InputError(innermost(error)) from error
 
@@ -209,6 +212,26 @@ def _configuration(given: str, set_fields: Sequence[str]) -> ConfigDict:
     for flag in set_fields:
         set_field(config, flag)
     return config
+
+
+_MEANT = {"lr": "--rates", "learning_rate": "--rates", "batch_size": "--config.batch"}
+"""Flags of other programs, and what they are here."""
+
+
+def _unknown_flag(name: str) -> InputError:
+    """Name the flag, or the field, that is nearest to an unknown flag."""
+    from mimetic_jax.train.schema import default, leaves
+
+    fields = {path.rpartition(".")[2]: f"--config.{path}" for path, _ in leaves(default())}
+    written = [flag.written.partition("=")[0] for flag in usage_of.FLAGS]
+    declared = {flag.strip("-").replace("-", "_"): flag for flag in written if "." not in flag}
+    every = fields | declared | _MEANT
+    nearest = difflib.get_close_matches(name, every, 1, cutoff=0.7)
+    guess = f"; did you mean {every[nearest[0]]}?" if nearest else "."
+    return InputError(
+        f"unknown flag --{name}{guess} `mimetic train --help` lists the flags, `mimetic fields "
+        "CONFIG` the fields"
+    )
 
 
 def _check_config(config: Any) -> None:

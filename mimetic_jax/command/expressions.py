@@ -44,7 +44,7 @@ def _imported(module: str, name: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except Exception as error:  # a user's module may raise anything while it is imported
         raise InputError(
-            f"--scheme={module}:{name} can't be imported: {error_text(error)}"
+            f"scheme {module}:{name} can't be imported: {error_text(error)}"
         ) from error
 
 

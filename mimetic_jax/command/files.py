@@ -21,12 +21,12 @@ import numpy as np
 from mimetic_jax import schemes, zoo
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.model_config import ModelConfig
-from mimetic_jax.base.tensor_files import mapped, parts, read_file
+from mimetic_jax.base.tensor_files import checkpoint_files, mapped, read_file
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.command.outputs import check_output
-from mimetic_jax.data.home import existing
-from mimetic_jax.data.text.counted import kept_counts
+from mimetic_jax.data.paths import check_exists
+from mimetic_jax.data.text.counted import cached_counts
 from mimetic_jax.data.text.token_files import token_ids
 from mimetic_jax.schemes import PositionalHeads, as_tuple
 from mimetic_jax.schemes.base import inside
@@ -129,9 +129,9 @@ def rewrite_file(argv: Sequence[str]) -> None:
 
 
 def _check_fresh(file: str, tensors: Mapping[str, Any], described: Mapping[str, Any]) -> None:
-    """Raise InputError if the products of a file's attention are no noise, as trained ones aren't.
+    """Raise InputError if a file's attention isn't random, as that of trained weights isn't.
 
-    A file without attention is not judged; one whose attention can't be judged is refused.
+    A file without attention is not judged; one whose attention can't be judged raises InputError.
     """
     kernels = {"query", "key", "value", "out"}
     if not any(kernels & block.keys() for *_, block in blocks(tensors, **described)):
@@ -209,6 +209,8 @@ def fit_file(argv: Sequence[str]) -> None:
 
 def read(path: str) -> Mapping[str, np.ndarray]:
     """The tensors of a file by name; a memory map if the file allows it."""
+    if not os.path.exists(path):
+        raise InputError(f"no such file: {path}")
     if path.removesuffix(_INDEX).endswith(_PICKLED):
         raise InputError(
             f"{path} is a pickle as torch.save writes it, which may run code when it is read: save "
@@ -217,8 +219,6 @@ def read(path: str) -> Mapping[str, np.ndarray]:
         )
     if path.endswith((".npz", ".safetensors", _INDEX)):
         return read_file(path)
-    if not os.path.exists(path):
-        raise InputError(f"no such file: {path}")
     raise InputError(f"{path} is not {_FILES}")
 
 
@@ -289,7 +289,9 @@ def _write(file: str, out: str, key: jax.Array, scheme: Any, given: Mapping[str,
     copies = {file: out}
     if file.endswith(_INDEX):
         os.mkdir(out)
-        copies = {part: os.path.join(out, os.path.basename(part)) for part in parts(file)}
+        copies = {
+            part: os.path.join(out, os.path.basename(part)) for part in checkpoint_files(file)
+        }
         out = shutil.copyfile(file, os.path.join(out, os.path.basename(file)))
     if file.endswith(".npz"):
         arrays = dict(read(file))
@@ -418,17 +420,17 @@ def _trained(
 
 def _counts(file: str, tensors: Mapping[str, Any], how: Any, given: Mapping[str, Any]) -> csr_array:
     """The counts of the tokens of a file, for the vocabulary that the tensors have."""
-    path = existing(pathlib.Path(file))
+    path = check_exists(pathlib.Path(file))
     shapes = [block.shapes for _, _, block in blocks(tensors, **given)]
     vocab = next((roles["embedding"][0] for roles in shapes if "embedding" in roles), 0)
     tokens = token_ids(path, vocab)
     # Without an embedding the scheme says what is missing.
-    counts = kept_counts(tokens, vocab or int(tokens.max()) + 1, *how)
+    counts = cached_counts(tokens, vocab or int(tokens.max()) + 1, *how)
     print(f"{counts.nnz:,} counts of {file}; their decomposition is next", flush=True)
     return counts
 
 
 def _grid(text: str) -> tuple[int, int]:
     if not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no grid such as 14x14")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a grid such as 14x14")
     return int(match[1]), int(match[2])

@@ -1,4 +1,4 @@
-"""Show the metrics of a training: a bar in a terminal, and files for TensorBoard and wandb."""
+"""Show the metrics of a training run: a bar in a terminal, and files for TensorBoard and wandb."""
 
 from __future__ import annotations
 

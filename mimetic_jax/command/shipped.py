@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mimetic_jax.base.errors import InputError, innermost, unknown
-from mimetic_jax.base.exits import Answered
+from mimetic_jax.base.exits import EarlyExit
 from mimetic_jax.base.table import aligned, paragraph
 
 if TYPE_CHECKING:
@@ -56,13 +56,13 @@ def load(config: str) -> ConfigDict:
         config: NAME or NAME:ARGUMENT=VALUE,...; or so with the path of a config file.
 
     Raises:
-        Answered: for NAME:help, with the arguments and their defaults.
+        EarlyExit: for NAME:help, with the arguments and their defaults.
         InputError: there is no such file or argument, or the file can't be read.
     """
     name, _, arguments = config.partition(":")
     module = module_of(path_of(name))
     if arguments == "help":
-        raise Answered(explained(path_of(name)))
+        raise EarlyExit(explained(path_of(name)))
     return configuration(module, parsed(module, arguments))
 
 

@@ -61,7 +61,8 @@ FLAGS: Sequence[Flag] = (
     ),
     Flag(
         "--target=CHIP",
-        "hardware: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, … (default of plan: this machine)",
+        "hardware: v5e:4x4, v5p:2x2x2, v6e:2x4, h200:8 by chips, or a type of a cloud: "
+        "v5litepod-16, v5p-8 (4 chips), … (default of plan: this machine)",
         ("plan", "compile"),
     ),
     Flag(

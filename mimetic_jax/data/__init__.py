@@ -8,7 +8,7 @@ a break. Shape letters: B batch, N examples, C channels, E epochs, S steps, h an
 from mimetic_jax.data.augment.geometry import central_view
 from mimetic_jax.data.augment.mixing import Mixing
 from mimetic_jax.data.augment.pipeline import Augmentation, augment_batch, normalize
-from mimetic_jax.data.files.views import View
+from mimetic_jax.data.files.views import CropSpec
 from mimetic_jax.data.sets.dataset import (
     HELD_OUT,
     DatasetInfo,
@@ -24,11 +24,11 @@ __all__ = [
     "HELD_OUT",
     "OWN_SIDES",
     "Augmentation",
+    "CropSpec",
     "DatasetInfo",
     "ImageDataset",
     "Mixing",
     "StreamedDataset",
-    "View",
     "augment_batch",
     "central_view",
     "check_parts",

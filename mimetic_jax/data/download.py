@@ -22,7 +22,7 @@ import numpy as np
 from mimetic_jax.base.errors import InputError, check_given, error_text, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.base.extras import need
-from mimetic_jax.data.home import expanded
+from mimetic_jax.data.paths import local_path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +172,7 @@ def download(name: str, data_dir: str) -> Path:
     if name not in REMOTE:
         raise unknown("data set to download", name, REMOTE)
     need("downloading data", "data")
-    root = expanded(data_dir)
+    root = local_path(data_dir)
     root.mkdir(parents=True, exist_ok=True)
     for remote in REMOTE[name]:
         if not (remote.gives and (root / remote.gives).exists()):

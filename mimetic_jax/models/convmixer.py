@@ -19,7 +19,7 @@ class ConvMixer(nn.Module):
     """A ConvMixer on images [B, h, w, C] of any size that `patch` divides.
 
     Batch normalization has running statistics in the collection "batch_stats", which calls with
-    `train=True` update: r ← .9 r + .1 s, s the mean or the variance over the whole batch and all
+    `train=True` update: r ← 0.9 r + 0.1 s, s the mean or the variance over the whole batch and all
     pixels. The variance is divided by their number n as everywhere in Flax. PyTorch normalizes by
     the same one but keeps n / (n − 1) times it: with 512 images of 16x16 patches its running
     variances are 1 + 8e-6 times ours.

@@ -30,7 +30,7 @@ class ConvNeXt(nn.Module):
         learn_sum: add c · Σ_d x_d to the hidden units of each MLP, c learned from 0 on. Behind a
             fresh LayerNorm the sum is 0, and so is the gradient of c until the norm has learned.
         base: the initialization that schemes start from: "torch", which the paper on MLPs takes;
-            "timm", a normal of .02 with zero biases in every layer, ConvNeXt's own; or "flax".
+            "timm", a normal of 0.02 with zero biases in every layer, ConvNeXt's own; or "flax".
         scan: one loop over a block, see `ViT`.
         remat: recompute each block in the backward pass, see `ViT`.
         dtype: the dtype of the computation; parameters and logits stay float32.

@@ -79,19 +79,19 @@ class GPT(nn.Module):
             same F: an mlp_ratio of 8/3 has as many as without it at 4. Schemes leave gated MLPs as
             they are.
         dropout: rate after positions, attention and MLP layers.
-        embedding: initial values of the embedding, which is the output layer too: "normal" of .01,
-            as in the word model of Bai et al., or "uniform" in ±.1, as in their character model. At
-            a normal of .02 a model of width 384 starts out expecting each token once more, 8 %
-            above log V for 50 characters; but of the .01 only 7 % of what enters its first block is
-            content and the rest position, of the uniform 72 %.
-        embedding_std: standard deviation of a normal embedding in place of .01, if it isn't 0. At
-            D^-1/2 two thirds of what enters the first block are content, at any width.
+        embedding: initial values of the embedding, which is the output layer too: "normal" of 0.01,
+            as in the word model of Bai et al., or "uniform" in ±0.1, as in their character model.
+            At a normal of 0.02 a model of width 384 starts out expecting each token once more, 8%
+            above log V for 50 characters; but of the 0.01 only 7% of what enters its first block is
+            content and the rest position, of the uniform 72%.
+        embedding_std: standard deviation of a normal embedding in place of 0.01, if it isn't 0. At
+            D^(−½) two thirds of what enters the first block are content, at any width.
         tied: the output layer is the embedding; else `unembedding` is, whose initial values are
             drawn likewise.
         embedding_dropout: rate of dropout on the embedded tokens.
         dropout_of: what it drops: "tokens" of the vocabulary, drawn once per call for all positions
             of a token, or single "elements".
-        base: the initialization that schemes start from: "timm", a normal of .02 with zero biases,
+        base: the initialization that schemes start from: "timm", a normal of 0.02 with zero biases,
             as in GPT-2; or "torch" or "flax", whose linear layers are PyTorch's or Flax's.
         scan: one compiled block, run L times: the parameters of `block_0` … are stacked, L in
             front, under the one name `blocks`. Compiles fast; its initial values and dropout

@@ -36,15 +36,15 @@ class Swin(nn.Module):
     Stage s has width 2ˢ · D. Attention has the parameter names of Flax's own layer, and a table of
     relative position biases, see `WindowAttention`; there are no absolute positions.
 
-    | form                  | microsoft                   | cifar                              |
-    |-----------------------|-----------------------------|------------------------------------|
-    | position biases       | a table per head, N(0, .02²)| one for all heads, N(0, 1)         |
-    | query, key, value     | with biases                 | without                            |
-    | patch embedding       | linear, LayerNorm           | linear                             |
-    | merging of patches    | LayerNorm, linear, no bias  | linear with bias                   |
-    | at the end            | LayerNorm, mean, linear     | mean, LayerNorm, linear            |
-    | one window per stage  | is not shifted              | is shifted, in masked parts        |
-    | linear layers start as| N(0, .02²) with zero biases | PyTorch's default                  |
+    | form                   | microsoft                     | cifar                       |
+    |------------------------|-------------------------------|-----------------------------|
+    | position biases        | a table per head, N(0, 0.02²) | one for all heads, N(0, 1)  |
+    | query, key, value      | with biases                   | without                     |
+    | patch embedding        | linear, LayerNorm             | linear                      |
+    | merging of patches     | LayerNorm, linear, no bias    | linear with bias            |
+    | at the end             | LayerNorm, mean, linear       | mean, LayerNorm, linear     |
+    | one window per stage   | is not shifted                | is shifted, in masked parts |
+    | linear layers start as | N(0, 0.02²) with zero biases  | PyTorch's default           |
 
     Attributes:
         num_classes: width of the logits.

@@ -22,7 +22,7 @@ class Traits:
     Attributes:
         grid: (module, shape of an image [h, w, C]) → (rows, columns) of the patch grid, which
             `SinCos` and `Impulse` need if the position table is not square.
-        rules: roles and layouts of the parameters, for `rewrite`, which finds them unless given.
+        rules: roles and layouts of the parameters, for `rewrite`, which otherwise finds them.
         rotary: module → its rotary positions, None if it has others: `schemes.PositionalHeads` is
             checked against them.
         sharding: ordered (regular expression, placement) pairs over parameter paths; see

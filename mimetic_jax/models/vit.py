@@ -55,8 +55,8 @@ class ViT(nn.Module):
         rotary: base of rotary positions in place of the table, 0 for the table: half of a head's
             pairs of columns turn with the row of a patch, half with its column; the class token
             doesn't turn.
-        token_std: standard deviation of the class token's normal draw. DeiT and timm drew .02 until
-            2022; later timm draws 1e-6, and 0 if it skips initialization. Near 0, the first
+        token_std: standard deviation of the class token's normal draw. DeiT and timm drew 0.02
+            until 2022; later timm draws 1e-6, and 0 if it skips initialization. Near 0, the first
             LayerNorm multiplies the token's gradient by up to 1000: see configs/digits_vit.py.
         dropout: rate after positions, attention and MLP layers.
         drop_path: stochastic depth, rising linearly from 0 to this rate in the last block.

@@ -49,7 +49,7 @@ class WindowAttention(Attention):
 
     @nn.compact
     def __call__(self, x: jax.Array, shift: int | jax.Array | None = None) -> jax.Array:
-        """[B, h, w, D] from [B, h, w, D]; `shift` may be traced, and None or 0 is no shift."""
+        """[B, h, w, D] from [B, h, w, D]; `shift` may be traced, and None or 0 means no shift."""
         rows, columns = x.shape[1:3]
         if not isinstance(shift, jax.Array) and not shift:
             return self.around(self.attend, x)

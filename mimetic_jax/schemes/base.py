@@ -14,7 +14,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.typed import check_fields, converted, field_types, shown
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.block import Block, Context, MissingRole
 from mimetic_jax.schemes.network import Network
 from mimetic_jax.weights.checks import ANY_SIGN, check_room, is_finite
 
@@ -111,10 +111,10 @@ class Scheme:
     gated: ClassVar[bool] = False
     """Whether the scheme writes the kernels of gated MLPs, too."""
     exact: ClassVar[bool] = False
-    """Whether leaves of attention that no rule describes are refused, as logits depend on them."""
-    controls: ClassVar[frozenset[str]] = frozenset()
+    """Whether attention leaves that no rule describes raise InputError: logits depend on them."""
+    own_controls: ClassVar[frozenset[str]] = frozenset()
     """The wrappers whose draw is `controlled`, by name."""
-    together: ClassVar[tuple[frozenset[str], ...]] = ()
+    joint_roles: ClassVar[tuple[frozenset[str], ...]] = ()
     """Roles of a block whose arrays have a law together, such as query and key."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -135,6 +135,16 @@ class Scheme:
         REGISTRY[cls.__name__] = cls
 
     def __new__(cls, *values: Any, **fields: Any) -> Self:
+        own = [
+            name
+            for name, kind in inspect.get_annotations(cls).items()
+            if "ClassVar" not in str(kind)
+        ]
+        if own and "__dataclass_params__" not in vars(cls):
+            raise InputError(
+                f"{cls.__name__} must be a dataclass, as it has the field {own[0]}. Put "
+                "@dataclasses.dataclass(frozen=True) above the class."
+            )
         taken = inspect.signature(cls.__init__).parameters
         for name in fields:
             if name not in taken and not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
@@ -154,12 +164,12 @@ class Scheme:
         raise NotImplementedError
 
     def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
-        """The roles among those that a `later` scheme writes by which it undoes this one's draw.
+        """Find the roles that `later` overwrites although this scheme draws them with others.
 
-        That are parts of what is drawn together in a block where this one has `written` some of it:
-        a scheme that writes all of it draws it anew.
+        Those are a part of `joint_roles` in a block where this scheme has `written` some of them: a
+        scheme that writes all of them draws them anew.
         """
-        split = [group for group in self.together if group & written and not group <= later]
+        split = [group for group in self.joint_roles if group & written and not group <= later]
         return later & frozenset().union(*split)
 
     def covers(self, layer: int, num_layers: int) -> bool:
@@ -187,7 +197,7 @@ class Scheme:
     def controlled(
         self, kind: str, key: jax.Array, block: Block, context: Context
     ) -> dict[str, jax.Array]:
-        """The draw of one of `controls`, from the key of the wrapper."""
+        """The draw of one of `own_controls`, from the key of the wrapper."""
         raise NotImplementedError
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
@@ -208,8 +218,14 @@ class Scheme:
         if not self.covers(context.layer, context.num_layers):
             return {role: block[role] for role in sorted(written)}
         check_room(*(block.shapes[role] for role in written))
-        with named_if_traced(self):
-            drawn = self.draw(key, block, context)
+        try:
+            with named_if_traced(self):
+                drawn = self.draw(key, block, context)
+        except MissingRole as error:
+            raise InputError(
+                f"draw of {name} must read roles that the block has; got {error}. The block has "
+                f"{', '.join(sorted(block))}. Let writes(roles) be frozenset() without it."
+            ) from error
         _check_drawn(self, block, written, drawn)
         return drawn
 

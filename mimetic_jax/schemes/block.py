@@ -37,6 +37,10 @@ class Context:
     surveyed: Any = None
 
 
+class MissingRole(KeyError):
+    """What a block raises for a role that it doesn't have."""
+
+
 class Block(Mapping[str, jax.Array]):
     """The canonical arrays of one block by role, computed from their storage only when read.
 
@@ -63,6 +67,8 @@ class Block(Mapping[str, jax.Array]):
         return cls({role: array.shape for role, array in arrays.items()}, arrays.__getitem__)
 
     def __getitem__(self, role: str) -> jax.Array:
+        if role not in self.shapes:
+            raise MissingRole(role)
         return self._fetch(role)
 
     def __contains__(self, role: object) -> bool:

@@ -39,7 +39,7 @@ class ConvMimetic(Scheme):
         sigma: σ₀.
         velocity: v.
         acceleration: a. The defaults are (from memory too) for CIFAR and small patches; for
-            ImageNet (.15, .5, .25) at patch 14 and (.15, .25, 1) at patch 7.
+            ImageNet (0.15, 0.5, 0.25) at patch 14 and (0.15, 0.25, 1) at patch 7.
 
     Raises:
         InputError: if a field is out of its range.

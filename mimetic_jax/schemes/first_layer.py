@@ -20,17 +20,17 @@ from mimetic_jax.weights.counts import CONTEXTS, SMOOTHING, WINDOW
 from mimetic_jax.weights.patches import SHARE, square
 
 _LASTING = 0.25
-"""The best σ of those that were tried, .0625, .25 and 1: docs/first_layer.md."""
+"""The best σ of those that were tried, 0.0625, 0.25 and 1: docs/first_layer.md."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cooccurrence(Scheme):
-    """Embeddings of tokens from how often they stand near each other in the training text.
+    """Token embeddings from the co-occurrence counts of the training text.
 
-    Rows of U S^½ of the text's positive pointwise mutual information, in random axes: see
-    `weights.from_counts`. Tokens that the text lacks keep their rows, at the size of the others.
-    The counts are given to `rewrite`, as `counts=weights.cooccurrence(tokens, vocab)`; the trainer
-    counts its training split. An untied output layer stays as it is.
+    Rows of U S^½ from an SVD of the text's positive pointwise mutual information, randomly rotated:
+    see `weights.from_counts`. Tokens that the text lacks keep their rows, at the size of the
+    others. Pass the counts to `rewrite`, as `counts=weights.cooccurrence(tokens, vocab)`; the
+    trainer counts its training split. An untied output layer stays as it is.
 
     With a σ of its own, what depends on the embedding's scale goes along: a table of positions that
     are added is multiplied by σ over the old one, if it is a parameter; and where the output layer
@@ -47,7 +47,7 @@ class Cooccurrence(Scheme):
         contexts: the number of most frequent tokens whose counts are used; likewise.
         std: σ, the root mean square of the embedding as it is stored, whatever the model multiplies
             it by; None keeps that of the one it replaces. Under Adam structure of this size lasts
-            about σ / rate steps of a token; .25 was the best that was tried.
+            about σ / rate steps of a token; 0.25 was the best that was tried.
 
     Raises:
         InputError: if a field is out of its range, if there are no counts, or counts of another
@@ -221,8 +221,8 @@ class Whitened(Scheme):
 def _check_gain(gain: jax.Array) -> None:
     if not isinstance(gain, jax.core.Tracer) and not jnp.any(gain):
         raise InputError(
-            "the gain of the norm before the output layer is all zeros, as where a model adds 1 to "
-            "it: put Rule(path, 'tied_gain', 'd', plus_one=True) in front of the rules"
+            "the scale of the norm before the output layer is all zeros. If the model adds 1 to "
+            "it, add Rule(path, 'tied_gain', 'd', plus_one=True) in front of the rules."
         )
 
 

@@ -69,7 +69,7 @@ class Impulse(Scheme):
     Reference: Structured Initialization for Vision Transformers, eqs. 9-14.
     """
 
-    together = Mimetic.together
+    joint_roles = Mimetic.joint_roles
     amplitude: Positive | None = 1000.0
     noise: Positive = 1.8
     norm: Positive | None = None
@@ -88,7 +88,7 @@ class Impulse(Scheme):
         Appendix A of the paper leaves value and out unchanged. The ratio 40:1 and the norm 2 are
         from a secondary source, because the text available to us lacks its numbers. Reading the 1
         as a standard deviation, and zero biases of query and key, are our interpretation. At
-        initialization the impulse is each row's largest weight, but only just: it gets 1 % of the
+        initialization the impulse is each row's largest weight, but only just: it gets 1% of the
         attention in a ViT-Tiny.
 
         >>> Impulse.paper().norm
@@ -266,7 +266,7 @@ class ImpulseMixing(Scheme):
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """
 
-    together = (frozenset({"token_in", "token_out"}),)
+    joint_roles = (frozenset({"token_in", "token_out"}),)
     kernel_size: Side = 3
     noise: Annotated[float, NOT_NEGATIVE] = 0.1
 

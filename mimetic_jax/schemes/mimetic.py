@@ -51,7 +51,7 @@ class Mimetic(Scheme):
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 5-7.
     """
 
-    together = (frozenset({"query", "key"}), frozenset({"value", "out"}))
+    joint_roles = (frozenset({"query", "key"}), frozenset({"value", "out"}))
     alpha_qk: Alpha | None = 0.7
     beta_qk: Beta | None = 0.7
     alpha_vo: Alpha | None = 0.4

@@ -65,8 +65,8 @@ class CorrelatedMLP(Scheme):
     existing kernels, so applying it twice correlates twice.
 
     Attributes:
-        rho: ρ in [-1, 1]; a number, a sequence with one number per layer, or a function of relative
-            depth. DINOv2's ViT-S goes from −.4 to −.7 in its first layers to +.3: see
+        rho: ρ in [−1, 1]; a number, a sequence with one number per layer, or a function of relative
+            depth. DINOv2's ViT-S goes from −0.4 to −0.7 in its first layers to +0.3: see
             docs/trained.md.
 
     Raises:
@@ -87,7 +87,7 @@ class CorrelatedMLP(Scheme):
         return both_or_none(roles, "mlp_in", "mlp_out") & {"mlp_out"}
 
     def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
-        """By another W₂ for the same W₁, whose means are no part of the correlation."""
+        """By another W₂ for the same W₁, whose means don't belong to the correlation."""
         return frozenset() if "mlp_in" in later else later & written
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:

@@ -31,7 +31,7 @@ _Sharpness = float | tuple[float | _Numbers, ...]
 
 @dataclasses.dataclass(frozen=True)
 class PositionalHeads(Scheme):
-    """Each head looks at a distance δ: parts of query and key that don't depend on the token.
+    """Fixed-offset heads: components of queries and keys that don't depend on the token.
 
     With rotary positions nothing in the activations says where a token is, so W_Q W_Kᵀ ≈ βI can't
     make attention local. Trained rotary models do it with constant parts of query and key. In
@@ -40,7 +40,7 @@ class PositionalHeads(Scheme):
         b_Q = A_f e^{−iθ_f·δ},  b_K = A_f,  A_f² = S √K w_f,  Σ_f w_f = 1,
 
     which adds S Σ_f w_f cos θ_f·(n − m − δ) to the logit of query n and key m: a bump of height S
-    at distance δ. w is uniform on the rates from `slowest` on. δ = 0 attends to the token itself as
+    at distance δ. w is uniform on rates of at least `slowest`. δ = 0 attends to the token itself as
     the self-attention paper's start does, 1 to the previous token; on a grid, offsets from the
     3×3 neighborhood are the structured paper's impulses. Query heads take the offsets in turn;
     those that share a key head differ in their query alone. Content kernels stay the model's own.
@@ -56,7 +56,7 @@ class PositionalHeads(Scheme):
 
         W_Q[c] = (b_Q − Σ_{d≠c} m_d W_Q[d]) / m_c.
 
-    τ is the smallest from ½ to 1.5 by which the channel holds 20 % of the squared norm that the
+    τ is the smallest from ½ to 1.5 by which the channel holds 20% of the squared norm that the
     last attention reads, as ½ gives the first: more would drown the content of the first layers.
     `check` prints the share that each layer has, and S as it is reached. A layer without a network
     around it, as of `initializers`, takes m_c = τ √D / √(1 + τ²), τ = ½, and m_d = 0.
@@ -64,7 +64,7 @@ class PositionalHeads(Scheme):
     *With QK norm* a query of norm ‖q‖ is multiplied by γ √K / ‖q‖. Its gain, if the tree has it,
     becomes γ_q = √((S √K + ‖W_Q‖²) / K), the mean over heads, so that S stays what it is and
     content what it is without the norm; with γ = 1 logits can't exceed √K. If some heads have no
-    constant part, the others reach less than S, and these see their content enlarged.
+    constant part, the others reach less than S, and the content logits of these are scaled up.
 
     Attributes:
         base: ratio of the highest to the lowest rotary frequency, "rope_theta" of the model's
@@ -76,7 +76,7 @@ class PositionalHeads(Scheme):
             Or a tuple of such tuples, from the first layer to the last of a network of any depth:
             each layer takes the nearest.
         sharpness: S, likewise: one number, numbers in turn, or a tuple of these by depth. A head
-            with 0 has no constant part. Unless given, 8 in the first half of a layer's heads: in a
+            with 0 has no constant part. Defaults to 8 in the first half of a layer's heads: in a
             model of 12 layers and 8 heads 8 for all was worse than none.
         slowest: the lowest rate in use, in radians per token.
         channel: c, for models whose query and key have no biases; None for those with biases.
@@ -99,7 +99,7 @@ class PositionalHeads(Scheme):
 
     gated = True
     exact = True
-    controls = frozenset({"Permuted", "NormMatched"})
+    own_controls = frozenset({"Permuted", "NormMatched"})
     base: Annotated[float, BASE] | None = None
     offsets: Annotated[_Offsets, _TOKENS] = (0, 1, 2, 3)
     sharpness: Annotated[_Sharpness, NOT_NEGATIVE] | None = None
@@ -411,7 +411,7 @@ _TAU = 0.5
 activations."""
 _LEAST, _MOST = 0.2, 0.7
 """The share that the last attention should have, and the most that the first may: trained models
-have .51 to .70."""
+have 0.51 to 0.70."""
 
 
 def constant_after_norm(dim: int) -> float:

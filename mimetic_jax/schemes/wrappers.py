@@ -12,7 +12,7 @@ import jax
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Scheme
+from mimetic_jax.schemes.base import Scheme, call_of
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.network import Network
 
@@ -34,6 +34,14 @@ class _Wrapper(Scheme):
     """Base of schemes that write the roles of another one."""
 
     like: Scheme
+
+    def __post_init__(self) -> None:
+        several = self.like
+        if isinstance(several, tuple | list) and all(isinstance(x, Scheme) for x in several):
+            name = type(self).__name__
+            each = ", ".join(f"{name}({call_of(one)})" for one in several)
+            raise InputError(f"{name} must have one scheme; got {len(several)}. Pass ({each}).")
+        super().__post_init__()
 
     @property
     def gated(self) -> bool:  # type: ignore[override]
@@ -86,7 +94,7 @@ class NormMatched(_Wrapper):
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         # Noise must be independent of the draw whose norms it has, and of its permutation.
         stream = jax.random.fold_in(key, 1)
-        if "NormMatched" in self.like.controls:
+        if "NormMatched" in self.like.own_controls:
             return self.like.controlled("NormMatched", stream, block, context)
         return {
             # A norm's gain has no structure, and with other signs it would be another model's.
@@ -126,7 +134,7 @@ class Permuted(_Wrapper):
 
     def validate(self) -> None:
         roles = self.like.writes(_PARTNERS.union(_CHANNELS))
-        if "Permuted" not in self.like.controls and not roles & _CHANNELS.keys():
+        if "Permuted" not in self.like.own_controls and not roles & _CHANNELS.keys():
             name = type(self.like).__name__
             raise InputError(
                 f"Permuted({name}) would be {name} itself, which writes none of "
@@ -136,7 +144,7 @@ class Permuted(_Wrapper):
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         # Far from the small numbers that give `like` its keys: fold_in(key, i) is split(key, n)[i].
         stream = jax.random.fold_in(key, 2**31)
-        if "Permuted" in self.like.controls:
+        if "Permuted" in self.like.own_controls:
             return self.like.controlled("Permuted", stream, block, context)
         new = self.like(key, block, context)
         roles = new.keys() & _CHANNELS.keys()
@@ -189,9 +197,9 @@ class Layers(_Wrapper):
     last: Annotated[float, _DEPTH] = 1.0
 
     @property
-    def controls(self) -> frozenset[str]:  # type: ignore[override]
+    def own_controls(self) -> frozenset[str]:  # type: ignore[override]
         """Those of `like`."""
-        return self.like.controls
+        return self.like.own_controls
 
     def validate(self) -> None:
         if not self.first < self.last:

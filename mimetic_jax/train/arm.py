@@ -41,7 +41,7 @@ class ArmData:
         return self._loaded is not None
 
     def load(self) -> Any:
-        """The data set, loaded once; from then on `info` has its own numbers."""
+        """Load the data set, once; from then on `info` has its own numbers."""
         if self._loaded is None:
             self._loaded = self._task.load(self._config)
             self.info = self._task.describe(self._config, self._loaded)
@@ -93,7 +93,7 @@ class Arm:
         return configs.peak_rate(self.config)
 
     def on_device(self, seed: int | None = None) -> Any:
-        """A seed's data where the arm's program wants it; the first seed's unless given."""
+        """A seed's data where the arm's program wants it; defaults to the first seed's."""
         return self.source.placed(self.program.feed, self.config.seeds[0] if seed is None else seed)
 
 

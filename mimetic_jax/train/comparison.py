@@ -47,7 +47,7 @@ class Comparison:
         model: a model to train instead of `config.model`: a Linen module; a class of Linen or NNX
             modules, or `functools.partial(Class, width=96)`. It is stored by its import path and
             its fields, and `num_classes` comes from the data.
-        devices: all of JAX's unless given; programs for others can be compiled only.
+        devices: defaults to all of JAX's; programs for others can be compiled only.
         on_metrics: called with a run (its `arm`, `seed` and `folder`) and each line of its
             metrics.jsonl, a mapping with "step", every `log_every` steps and with every test; by
             process 0 alone. TensorBoard, wandb or a bar of progress draw it.
@@ -91,7 +91,7 @@ class Comparison:
         return self.arms.first.source.info
 
     def detectable_gain(self) -> str:
-        """Smallest gain that these seeds and test images detect, in a line; it may be empty."""
+        """Describe the smallest gain that these seeds and test images detect; may be empty."""
         tests = self.info.num_test if self.arms.first.program.task.score is ACCURACY else 0
         score = self.arms.first.program.task.score
         return visible(score, None, len(self.config.seeds), len(self.arms), tests)
@@ -144,7 +144,7 @@ class Comparison:
         yield self.at_own_rates(workdir, search), workdir
 
     def at_own_rates(self, workdir: AnyPath | str, search: Search | None = None) -> Comparison:
-        """This comparison with the rates that its arms chose in a workdir, or by a `search`.
+        """Set the rates that the arms chose in a workdir, or by a `search`.
 
         Raises:
             InputError: an arm hasn't chosen one.
@@ -154,8 +154,8 @@ class Comparison:
         return self.alike(rates.at_chosen(self.config, search or path_of(workdir), self.say))
 
     def alike(self, config: ConfigDict, *, tolerate_divergence: bool = False) -> Comparison:
-        """A comparison of another configuration, on the same data and devices, which shares what is
-        loaded and compiled."""
+        """Compare another configuration on the same data and devices; what is loaded and compiled
+        is shared."""
         return Comparison(
             config,
             self.say,
@@ -167,12 +167,12 @@ class Comparison:
         )
 
     def runs(self, workdir: AnyPath | str) -> Runs:
-        """The runs of a workdir."""
+        """Return the runs of a workdir."""
         tolerate = self.tolerate_divergence
         return Runs(path_of(workdir), self.arms, self.say, self._on_metrics, tolerate)
 
     def table(self, workdir: AnyPath | str) -> Results:
-        """The results of what is finished in the workdir, whose table is written into it.
+        """Return the results of what is finished in the workdir, and write their table into it.
 
         Raises:
             InputError: nothing was trained there, or something else.
@@ -191,7 +191,7 @@ class Comparison:
         return results
 
     def evaluate(self, workdir: AnyPath | str) -> str:
-        """Test scores of every run's newest checkpoint, computed anew.
+        """Compute the test scores of every run's newest checkpoint anew.
 
         Raises:
             InputError: nothing was trained there, or on other data.
@@ -208,12 +208,12 @@ class Comparison:
         return "\n".join(lines[run] for arm in self.arms for run in runs if run.arm == arm)
 
     def restored(self, run: Run) -> TrainState | None:
-        """The state of a run's newest checkpoint, if it has any."""
+        """Restore a run's newest checkpoint, if it has any."""
         return next(state for _, state in restored([run], self.arms))
 
 
 def _with_own(config: ConfigDict, data: Any, model: Any) -> ConfigDict:
-    """The configuration with data and a model given as objects."""
+    """Set the fields of data and a model given as objects."""
     config = config.copy_and_resolve_references()
     if data is not None:
         if config.task != "images":

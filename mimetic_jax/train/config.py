@@ -195,7 +195,7 @@ def _first_differing(
 
 
 def recorded_arms(config_json: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The configuration of each arm as plain data, from that of the comparison by `to_json`."""
+    """Read each arm's configuration, as plain data, from that of a stored config.json."""
     if not config_json["arms"]:
         return {ALONE: config_json}
     return {

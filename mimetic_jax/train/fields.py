@@ -56,7 +56,7 @@ MODEL_RANGES = {
 
 
 def field(default: Any, help: str, within: Range | None = None, affects: Any = None) -> Any:
-    """A field of a section; what depends on it is as the section says unless given."""
+    """A field of a section; its default is the section's."""
     metadata = {"help": help, "within": within, "affects": affects}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -186,7 +186,7 @@ class OfComparison(Section):
 
     affects: ClassVar[Affects] = NOTHING
 
-    name: str = field("unnamed", "the workdir is runs/NAME unless given")
+    name: str = field("unnamed", "the workdir defaults to runs/NAME")
     seeds: tuple[int, ...] = field(
         (0,), "each arm is trained once per seed: 0-7, range(8) or (0, 1); 8 is seed 8 alone", SEED
     )

@@ -76,12 +76,12 @@ class Group:
         return metrics
 
     def history(self, metrics: Any, count: int) -> History:
-        """Metrics of a dispatch of so many steps on the host, [K, steps]."""
+        """Fetch the metrics of a dispatch of so many steps to the host, [K, steps]."""
         host = jax.device_get(metrics)
         return {name: np.atleast_2d(values)[:, :count] for name, values in host.items()}
 
     def evaluate(self) -> tuple[list[Evaluation], list[Evaluation]]:
-        """A test of each run, and of its averaged parameters if there are any."""
+        """Test each run, and its averaged parameters if there are any."""
         states = self._states
         tests = self._together.evaluate(states.variables, self._data)
         if states.ema is None:
@@ -89,7 +89,7 @@ class Group:
         return tests, self._together.evaluate(states.ema, self._data)
 
     def session(self) -> Session:
-        """The data of the steps that are left."""
+        """Return the data of the steps that are left."""
         feed, journal = self.program.feed, self.journal
         key = order_key(stream(journal.runs[0].seed, "data"))
         return feed.session(self._data, key, journal.step, self.program.steps)

@@ -45,7 +45,7 @@ def make_optimizer(
     r and d are factors by the path of a parameter: the first rule that matches, else 1. A
     rate of 0 freezes: such a parameter neither moves nor counts in the clipped norm.
 
-    λ is multiplied by the learning rate, as in PyTorch. Muon's momentum decays at .95. `clip` is
+    λ is multiplied by the learning rate, as in PyTorch. Muon's momentum decays at 0.95. `clip` is
     the largest global norm of the gradient, 0 for no limit; PyTorch divides by the norm + 1e-6.
     The rules `roles` tell Muon a kernel's inputs from its outputs and layers; by default those that
     `rewrite` finds.

@@ -103,7 +103,7 @@ class Program:
         variables: dict[str, Any] | None = None,
         **statistics: Any,
     ) -> TrainState:
-        """The state before the first step of a run; the model draws the variables unless given.
+        """The state before the first step of a run; the model draws missing variables.
         `statistics` is what the scheme takes from the training data, of `Task.data_statistics`."""
         variables = self.draw(seed) if variables is None else variables
         key, grid = stream(seed, "scheme"), self.task.grid()

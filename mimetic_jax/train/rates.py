@@ -75,7 +75,7 @@ class Ladder:
         return (*below, *self.first, *above)
 
     def untried(self, goodness: Mapping[float, float]) -> list[float]:
-        """The rates to try next; none once the best lies between worse ones, or at an end.
+        """List the rates to try next; none once the best lies between worse ones, or at an end.
 
         `goodness` has the rates that were tried: more is better, -inf diverged.
 
@@ -90,7 +90,7 @@ class Ladder:
         return [rate for rate in wanted if rate not in goodness]
 
     def choice(self, goodness: Mapping[float, float]) -> Choice | None:
-        """The best rate; None before the first ones are tried, or if all diverged."""
+        """Choose the best rate; None before the first ones are tried, or if all diverged."""
         best = self._best(goodness)
         if best is None or goodness[best] == -math.inf:
             return None
@@ -131,7 +131,7 @@ class Search:
 
     @classmethod
     def of(cls, config: ConfigDict, workdir: AnyPath) -> Search:
-        """The search of a configuration's arms in a workdir."""
+        """Read the search of a configuration's arms in a workdir."""
         steps, claim, names = ladder(config), Claim.read(workdir), list(config.arms) or [ALONE]
 
         def records(arm: str, rate: float) -> Mapping[int, Record]:
@@ -154,7 +154,7 @@ class Search:
         return cls(steps, [arm for arm in names if arm not in known], records, known)
 
     def tried(self, arm: str) -> dict[float, float]:
-        """Mean score per rate, for rates whose trials are complete; more is better."""
+        """Average the trials of each rate that has all of them; more is better."""
         by_rate = {}
         for rate in self.ladder.rates:
             records = self.records(arm, rate)
@@ -163,7 +163,7 @@ class Search:
         return by_rate
 
     def climb(self) -> Iterator[Wanted]:
-        """What to train until the best rate of each arm lies between two worse ones, or at an end.
+        """Yield what to train until each arm's best rate lies between two worse ones, or at an end.
 
         Train what is yielded before the next is asked for; it ends if nothing was trained.
         """
@@ -176,16 +176,16 @@ class Search:
             before = wanted
 
     def untried(self, arm: str) -> list[float]:
-        """The rates that an arm tries next; none once it has its best."""
+        """List the rates that an arm tries next; none once it has its best."""
         return self.ladder.untried(self.tried(arm))
 
     def choices(self) -> dict[str, Choice]:
-        """The best rate of each arm that has one."""
+        """Choose the best rate of each arm that has one."""
         choices = {arm: self.ladder.choice(self.tried(arm)) for arm in self.arms}
         return {arm: choice for arm, choice in choices.items() if choice}
 
     def missing(self, arm: str) -> str:
-        """Why an arm has no rate."""
+        """Describe why an arm has no rate."""
         tried = self.tried(arm)
         if missing := [rate for rate in self.ladder.first if rate not in tried]:
             return f"{_listed(missing)} wasn't trained to its end"
@@ -193,7 +193,7 @@ class Search:
 
 
 def goodness(run: Record) -> float:
-    """More is better; of a text the loss on the validation text counts, and diverged is the worst.
+    """Rank a trial, more is better: by its score, of a text by the validation loss; -inf diverged.
 
     >>> goodness(Record(arm="default", seed=100, score="accuracy", value=70.0))
     70.0
@@ -207,7 +207,7 @@ def goodness(run: Record) -> float:
 
 
 def ladder(config: ConfigDict) -> Ladder:
-    """The ladder of a comparison, with a seed that is none of its own; if there is one rate for
+    """The ladder of a comparison, with a seed that it doesn't compare; if there is one rate for
     all, its arms try none first."""
     rates = tuple(sorted(set(config.rates)))
     first = 0 if config.data.get("per_seed") else _FIRST_SEED  # parts of images are few
@@ -216,7 +216,7 @@ def ladder(config: ConfigDict) -> Ladder:
 
 
 def known_rates(config: ConfigDict) -> dict[str, float]:
-    """The rate of each arm that searches none: its own, or the only one of `config.rates`."""
+    """Collect the rates of arms that search none: their own, or the only one of `config.rates`."""
     own = {name: arm.get("optimizer", {}).get("learning_rate") for name, arm in config.arms.items()}
     rates = {name: rate for name, rate in own.items() if rate is not None}
     if len(set(config.rates)) == 1:
@@ -225,7 +225,7 @@ def known_rates(config: ConfigDict) -> dict[str, float]:
 
 
 def searching(config: ConfigDict) -> list[str]:
-    """The arms that try several rates."""
+    """List the arms that try several rates."""
     known = known_rates(config)
     every = config.arms or [ALONE]
     return [name for name in every if name not in known] if ladder(config).first else []
@@ -249,7 +249,7 @@ def trials(
 def at_chosen(
     config: ConfigDict, search: Search | AnyPath, say: Callable[[str], None]
 ) -> ConfigDict:
-    """The configuration with the rate that each arm chose, as of `trials`.
+    """Set the rate that each arm chose, as of `trials`.
 
     Raises:
         InputError: an arm hasn't chosen one.
@@ -267,7 +267,7 @@ def at_chosen(
 
 
 def trial(config: ConfigDict, wanted: Wanted, seeds: Sequence[int]) -> ConfigDict:
-    """The configuration of a trial, of arms at the rates that they try."""
+    """Build the configuration of trials, of arms at the rates that they try."""
     if config.data.get("held_out"):
         raise InputError(
             f"data.held_out {config.data.held_out} leaves no images to choose learning rates on: "
@@ -285,7 +285,7 @@ def trial(config: ConfigDict, wanted: Wanted, seeds: Sequence[int]) -> ConfigDic
 
 
 def at_rates(config: ConfigDict, rates: Mapping[str, float]) -> ConfigDict:
-    """The configuration with the rate of each arm."""
+    """Set the rate of each arm."""
     ours = config.copy_and_resolve_references()
     ours.rates = ()
     if not config.arms:
@@ -296,10 +296,10 @@ def at_rates(config: ConfigDict, rates: Mapping[str, float]) -> ConfigDict:
 
 
 def describe_trials(ladder: Ladder, arms: int, task: str) -> str:
-    """What the trials of so many arms will do, in a line."""
+    """Describe what the trials of so many arms will do."""
     on = ""
     if task == "images":
-        on = ", tested on a fifth of the training images, which is held out,"
+        on = ", tested on a held-out fifth of the training images"
     several, tries = len(ladder.trials) > 1, ladder.first
     return (
         f"{'the arm' if arms == 1 else f'each of {arms} arms'} tries the learning rates "
@@ -310,19 +310,19 @@ def describe_trials(ladder: Ladder, arms: int, task: str) -> str:
 
 
 def describe_trial(run: Run, rate: float) -> str:
-    """Which trial a run is."""
+    """Describe which trial a run is."""
     arm = run.arm.removesuffix(trial_name("", rate))
     return f"learning rate {format_rate(rate)} of arm {arm}, seed {run.seed}"
 
 
 def describe_beyond(wanted: Wanted) -> str:
-    """Which arms go on, in a line."""
+    """Describe which arms go on."""
     parts = (f"{arm} {format_rate(rate)}" for rate, arms in wanted.items() for arm in arms)
     return f"learning rates beyond those, for arms whose best was at an end: {', '.join(parts)}"
 
 
 def describe_chosen(choices: Mapping[str, Choice]) -> str:
-    """Which rates were chosen, in a line; those at an end of what was tried may not be the best."""
+    """Describe which rates were chosen; those at an end of what was tried may not be the best."""
     parts = []
     for arm, choice in choices.items():
         end = " (at an end of those that it tried)" if choice.is_edge else ""
@@ -331,7 +331,7 @@ def describe_chosen(choices: Mapping[str, Choice]) -> str:
 
 
 def format_rate(rate: float) -> str:
-    """A learning rate as people write it.
+    """Write a learning rate as people do.
 
     >>> format_rate(0.016), format_rate(0.00025)
     ('1.6e-2', '2.5e-4')
@@ -341,7 +341,7 @@ def format_rate(rate: float) -> str:
 
 
 def trial_name(arm: str, rate: float) -> str:
-    """The name of an arm at a rate that it tries.
+    """Name an arm at a rate that it tries.
 
     >>> trial_name("mimetic", 0.0015)
     'mimetic-1_5e-3'
@@ -354,6 +354,6 @@ def _listed(rates: Iterable[float]) -> str:
 
 
 def _at(overrides: Mapping[str, Any], rate: float) -> ConfigDict:
-    """The overrides of an arm with another rate."""
+    """Set another rate among the overrides of an arm."""
     optimizer = {**overrides.get("optimizer", {}), "learning_rate": rate}
     return Config({**overrides, "optimizer": optimizer})

@@ -176,14 +176,14 @@ class Record(Origin, Trained):
             curve=tuple(score.curve(evaluations)),
             loss=counted["loss"],
             steps=evaluations[-1][0],
-            **_given(origin, trained),
+            **_origin_fields(origin, trained),
             **fields,
         )
 
     @classmethod
     def lost(cls, score: Score, origin: Origin, trained: Trained) -> Record:
         """The record of a trial that diverged."""
-        return cls(score=score.name, value=0.0, diverged=True, **_given(origin, trained))
+        return cls(score=score.name, value=0.0, diverged=True, **_origin_fields(origin, trained))
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON holds it.
@@ -200,7 +200,7 @@ class Record(Origin, Trained):
         return from_json(cls, data, where, unknown_fields=True)
 
 
-def _given(origin: Origin, trained: Trained) -> dict[str, Any]:
+def _origin_fields(origin: Origin, trained: Trained) -> dict[str, Any]:
     about = {field.name: getattr(trained, field.name) for field in dataclasses.fields(Trained)}
     return {**dataclasses.asdict(origin), **about}
 

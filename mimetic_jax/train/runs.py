@@ -168,7 +168,10 @@ class Runs(Sequence[Run]):
                 group.append(run)
         for run in known:
             if run.arm not in self.arms:
-                raise InputError(f"{run} belongs to a group that began: the config lacks its arm")
+                raise InputError(
+                    f"{run} was started together with an arm that this configuration no longer "
+                    "has. Restore the arm, or choose another --workdir."
+                )
         return [tuple(group) for group in groups]
 
     def _train_group(self, runs: Sequence[Run], label: str) -> list[Run]:

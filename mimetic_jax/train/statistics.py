@@ -23,7 +23,7 @@ LEVEL = 0.05
 
 ALIKE = 0.5
 """The level of the test that arms spread differently. It is high because pooling is what has to be
-shown: at .05 three seeds don't show even a tenfold spread, and intervals would be too short."""
+shown: at 0.05 three seeds don't show even a tenfold spread, and intervals would be too short."""
 
 FOUND = 0.9
 """How often a gain is to be found that a comparison is planned for."""
@@ -49,11 +49,11 @@ class Difference:
     few_examples: bool = False
 
     def side(self, higher: bool) -> int:
-        """1 if ours is better, -1 if it is worse, 0 if the interval doesn't exclude zero.
+        """1 if ours is better, −1 if it is worse, 0 if the interval doesn't exclude zero.
 
-        If there is a p, it decides instead, as it may be a corrected one: below .05. Fewer pairs
-        than a claim takes say nothing, and no width neither: equal differences of a few runs are no
-        sign that those of others are equal.
+        If there is a p, it decides instead, as it may be a corrected one: below 0.05. Fewer pairs
+        than a claim takes say nothing, and no width neither: equal differences of a few runs don't
+        show that those of others are equal.
 
         >>> Difference(-2, -3, -1, n=3).side(higher=False), Difference(1, 1, 1, n=3).side(True)
         (1, 0)
@@ -207,8 +207,8 @@ def by_choice(shares: Sequence[float], images: int) -> float:
 
         (p(1 − p) + q(1 − q)) / (4 N)
 
-    It would be four times that if an image that is hard for one network were no harder than others
-    for the next. Networks of one kind agree on the hard images: less than a sixth of that is what
+    It would be four times that if an image that is hard for one network were as hard as others for
+    the next. Networks of one kind agree on the hard images: less than a sixth of that is what
     a test measures on digits. A right and a wrong answer are added to each share.
 
     >>> [round(by_choice((0.6, 0.5), images) ** 0.5, 3) for images in (28, 10_000, 0)]
@@ -247,7 +247,7 @@ def smallest_gain(sd: float, n: int, arms: int = 2, choice: float = 0.0) -> floa
     With runs of standard deviation σ and a variance c by the `choice` of the test examples, the
     mean difference has the normal distribution of mean g and variance 2 σ²/n + c, and s²/σ² of a
     table that is pooled, or of a pair where it isn't, that of χ² over its degrees of freedom: the g
-    is returned which exceeds the threshold of a two-sided test with probability .9.
+    is returned which exceeds the threshold of a two-sided test with probability 0.9.
 
     >>> f"{smallest_gain(0.03, n=5):.2f}"
     '0.08'
@@ -275,7 +275,7 @@ _OF_INTEREST = 5.0
 """Points that a change of the initialization may bring; most of those measured here are less."""
 
 _HOPELESS = 10.0
-"""Points: test images that show no smaller gains aren't worth a training."""
+"""Points: test images that show no smaller gains aren't worth training."""
 
 
 def _by_images(images: int, share: float) -> float:

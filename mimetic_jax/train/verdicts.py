@@ -165,7 +165,7 @@ def compared(results: Sequence[ArmResult]) -> list[ArmResult]:
 
 
 def corrected(results: Sequence[ArmResult]) -> list[ArmResult]:
-    """Arms with p of those that are no controls corrected for their number (Holm)."""
+    """Arms with the p of those that aren't controls corrected for their number (Holm)."""
     entrants = [result for result in results if not result.arm.startswith(tuple(CONTROLS.values()))]
     differences: dict[str, dict[str, Difference]] = defaultdict(dict)
     for name in BASELINES:

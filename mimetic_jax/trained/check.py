@@ -34,7 +34,7 @@ class LayerCheck(LayerNorms):
 
     Attributes:
         dim: D.
-        query_key: the alignment of W_Q W_Kᵀ of each head, in [-1, 1]; empty without both kernels.
+        query_key: the alignment of W_Q W_Kᵀ of each head, in [−1, 1]; empty without both kernels.
         value_out: the alignment of W_V W_out, None without both kernels.
         mlp: the alignment of W_1 W_2 of the MLP in the same block, likewise; of W_up W_down, if it
             is gated.
@@ -73,7 +73,7 @@ class _Product(NamedTuple):
     folded: frozenset[str]
 
 
-def _one(alignment: float | None, if_true: bool = True) -> Sequence[float]:
+def _as_sequence(alignment: float | None, if_true: bool = True) -> Sequence[float]:
     return (alignment,) if if_true and alignment is not None else ()
 
 
@@ -83,12 +83,16 @@ _PRODUCTS = {
     "W_Q W_Kᵀ": _Product(
         "$W_Q W_K^T$, each head", "heads", lambda x: x.query_key, frozenset({"attention_gain"})
     ),
-    "W_V W_out": _Product("$W_V W_{out}$", "layers", lambda x: _one(x.value_out), _ATTENTION),
+    "W_V W_out": _Product(
+        "$W_V W_{out}$", "layers", lambda x: _as_sequence(x.value_out), _ATTENTION
+    ),
     "W_V W_out of a head": _Product(
         "", "heads", lambda x: x.value_out_by_head if _signs(x) else (), _ATTENTION
     ),
-    "W_1 W_2": _Product("$W_1 W_2$", "layers", lambda x: _one(x.mlp, not x.gated), _MLP),
-    "up·down": _Product("$W_{up} W_{down}$", "layers", lambda x: _one(x.mlp, x.gated), _MLP),
+    "W_1 W_2": _Product("$W_1 W_2$", "layers", lambda x: _as_sequence(x.mlp, not x.gated), _MLP),
+    "up·down": _Product(
+        "$W_{up} W_{down}$", "layers", lambda x: _as_sequence(x.mlp, x.gated), _MLP
+    ),
 }
 
 
@@ -116,7 +120,7 @@ class Check(Listing[LayerCheck]):
         clear = [
             abs(alignment) > _CLEAR * layer.noise
             for layer in self
-            for alignment in (*layer.query_key, *_one(layer.value_out))
+            for alignment in (*layer.query_key, *_as_sequence(layer.value_out))
         ]
         return sum(clear), len(clear)
 

@@ -296,7 +296,7 @@ _ALONE = 0.1
 
 
 def _direction(layer: LayerPairs) -> tuple[np.ndarray, dict[str, Any]]:
-    """The unit vector u, and what is said of it."""
+    """Find the constant direction u, with its channel, share and eigenvalue ratio."""
     pair, avoiding = layer.query_key, (layer.by_head, layer.mlp)
     readers = [_read_from(factor) for factor in (pair.left, pair.right)] if pair else []
     avoided = [_read_from(each.left) for each in avoiding if each is not None]

@@ -51,8 +51,8 @@ def query_key(
         key: a `jax.random` key; concrete or traced.
         dim: D, the model width.
         num_heads: H, the query heads.
-        head_dim: K; D / H unless given.
-        num_kv_heads: G, a divisor of H; H unless given. With G < H (grouped or multi-query
+        head_dim: K; defaults to D / H.
+        num_kv_heads: G, a divisor of H; defaults to H. With G < H (grouped or multi-query
             attention) the noise is drawn per group and its query heads start equal, because
             one key can't match several targets.
         alpha: α ≥ 0, the noise.
@@ -114,8 +114,8 @@ def value_out(
         key: a `jax.random` key; concrete or traced.
         dim: D, the model width.
         num_heads: H, the query heads.
-        head_dim: K; D / H unless given.
-        num_kv_heads: G, a divisor of H; H unless given.
+        head_dim: K; defaults to D / H.
+        num_kv_heads: G, a divisor of H; defaults to H.
         alpha: α ≥ 0, the noise.
         beta: β, signed: the paper's −β₂ I is a negative number here.
         noise: "normal" (the paper) or "uniform" (the released port), of the same variance.
@@ -241,7 +241,7 @@ def _draw(keys: jax.Array, dim: int, noise: Noise) -> jax.Array:
 def attention_sizes(
     dim: int, num_heads: int, head_dim: int | None, num_kv_heads: int | None
 ) -> tuple[int, int, int, int]:
-    """D, H, K and G after checks; K = D / H and G = H unless given."""
+    """D, H, K and G after checks; K defaults to D / H, and G to H."""
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     dim, num_heads, num_kv_heads = counts(dim=dim, num_heads=num_heads, num_kv_heads=num_kv_heads)
     if head_dim is None and dim % num_heads:

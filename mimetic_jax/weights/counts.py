@@ -208,8 +208,8 @@ def from_counts(
         smoothing: a, in [0, 1]: below 1 rare neighbors count less.
         contexts: the number of columns j of P at most; of tokens as frequent as each other those
             with the lower ids.
-        std: σ; that of `base` unless given.
-        base: the initial values [V, D] that are replaced; standard normal unless given.
+        std: σ; defaults to that of `base`.
+        base: the initial values [V, D] that are replaced; by default standard normal.
 
     Returns:
         [V, D] float32. The same counts and key give the same numbers on every processor, up to

@@ -62,8 +62,8 @@ def factorize(targets: Array, rank: int) -> tuple[Array, Array]:
     if not 1 <= rank <= dim:
         raise InputError(f"rank {rank} is not between 1 and dim {dim}")
     if isinstance(targets, jax.core.Tracer):
-        one = functools.partial(_factorize_traced, rank=rank)
-        return jax.lax.map(one, targets.astype(jnp.float32))
+        factorize_one = functools.partial(_factorize_traced, rank=rank)
+        return jax.lax.map(factorize_one, targets.astype(jnp.float32))
     return _factorize_host(np.asarray(targets), rank)
 
 
@@ -72,7 +72,7 @@ def _factorize_host(targets: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndar
     left = np.empty((batch, dim, rank), np.float32)
     right = np.empty((batch, dim, rank), np.float32)
 
-    def one(index: int) -> None:
+    def factorize_one(index: int) -> None:
         target = targets[index]
         if not max(target.max(), -target.min()) <= _LARGEST:  # also false for NaN
             raise InputError(f"a matrix to factorize has entries beyond ±{_LARGEST:g}")
@@ -83,7 +83,7 @@ def _factorize_host(targets: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndar
         left[index] = image / root
         right[index] = vectors * root
 
-    for _ in on_cores(one, range(batch), large=dim >= 1024):
+    for _ in on_cores(factorize_one, range(batch), large=dim >= 1024):
         pass
     return left, right
 

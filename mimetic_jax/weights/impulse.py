@@ -124,8 +124,8 @@ def impulse_query_key(
         position: the position table without class-token rows, [N, D]; concrete or traced.
         grid: (h, w) with h·w = N, row-major.
         num_heads: H.
-        head_dim: K; D / H unless given.
-        num_kv_heads: G, a divisor of H; H unless given. With G < H each group has one offset and
+        head_dim: K; defaults to D / H.
+        num_kv_heads: G, a divisor of H; defaults to H. With G < H each group has one offset and
             its query heads start equal, since one key can't give several maps at rank K.
         kernel_size: side of the filters, odd.
         order: which filter each head (group) gets. "released": an impulse at the offsets of
@@ -136,10 +136,10 @@ def impulse_query_key(
             that is the same in every layer and for every key. "positive": a random positive filter
             of sum one, entries u / Σ u, u uniform, where M = amplitude · entry. The paper calls
             that inefficient. On 14×14 tokens and K = 64 a row of the map is at a total variation
-            distance of .77 from its filter, where it is .15 for an impulse.
+            distance of 0.77 from its filter, where it is 0.15 for an impulse.
         amplitude: the logits at the impulse.
         noise: standard deviation of the other logits, normal and truncated at ±3⅓ of it.
-        norm: Frobenius norm of each head's query and of its key; 7 √(K / 64) unless given. Logits
+        norm: Frobenius norm of each head's query and of its key; by default 7 √(K / 64). Logits
             of random tokens have the standard deviation norm² / K, and the released 7 is of heads
             of 64: at K = 16 it would make rows attend to 5 of 64 tokens.
 

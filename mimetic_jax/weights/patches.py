@@ -67,7 +67,9 @@ def patch_covariance(images: Any, patch: int) -> np.ndarray:
                 f"images of shape {images.shape} look channel-first. Pass [batch, height, width, "
                 "channels]: images.transpose(0, 2, 3, 1)"
             )
-        raise InputError(f"no patch of {patch} pixels fits images of shape {images.shape}")
+        raise InputError(
+            f"images must have at least one patch of {patch} pixels; got shape {images.shape}"
+        )
     size = _numbers(patch, images.shape[-1])
     if not np.isfinite(images).all():
         raise InputError("images have values that are not finite numbers")
@@ -87,7 +89,7 @@ def natural_covariance(patch: int, channels: int = 3) -> np.ndarray:
     """The covariance of patches of natural images, without images: Σ [P, P], P = p² C.
 
     Cosines of the frequency f = (f_y, f_x), in half waves per patch, have the variance
-    s_c / (f₀² + |f|²), f₀ = .75; s are the shares of luminance and two opponent colors.
+    s_c / (f₀² + |f|²), f₀ = 0.75; s are the shares of luminance and two opponent colors.
 
     Args:
         patch: p, the side of a patch in pixels.

@@ -54,7 +54,7 @@ def sincos_2d(
     figure on γ; the SimpleViT variant of the formula, which the paper leaves open.
     """
     h, w, dim = counts(h=h, w=w, dim=dim)
-    temperature, scale = _waves(temperature, scale)
+    temperature, scale = _checked_constants(temperature, scale)
     if dim % 4:
         raise InputError(f"2-D sin-cos positions need a multiple of 4, not dim {dim}")
     check_room((4, h * w, dim))  # twice in float64
@@ -92,7 +92,7 @@ def sincos_1d(
     Reference: Attention Is All You Need, section 3.5.
     """
     length, dim = counts(length=length, dim=dim)
-    temperature, scale = _waves(temperature, scale)
+    temperature, scale = _checked_constants(temperature, scale)
     check_room((4, length, dim))  # twice in float64
     omega = temperature ** (-2 * np.arange((dim + 1) // 2) / dim)
     angles = np.arange(length)[:, None] * omega
@@ -100,6 +100,6 @@ def sincos_1d(
     return jnp.asarray(scale * table, jnp.float32)
 
 
-def _waves(temperature: float, scale: float) -> tuple[float, float]:
-    """Both constants after checks."""
+def _checked_constants(temperature: float, scale: float) -> tuple[float, float]:
+    """Check both constants, and return them."""
     return number("temperature", temperature, TEMPERATURE), number("scale", scale, ANY_SIGN)

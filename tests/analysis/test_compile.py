@@ -78,6 +78,7 @@ PEAKS = {
     **{"NVIDIA A100-SXM4-40GB": 312e12, "NVIDIA A100-SXM4-40GB MIG 1g.5gb": None},
     **{"NVIDIA L40S": 362e12, "NVIDIA L4": 121e12, "NVIDIA RTX A1000": None},
     **{"Tesla V100-SXM2-16GB": 125e12, "TPU v5 lite": 197e12, "TPU v5": 459e12},
+    "TPU v4": 275e12,
     **{"TPU v6 lite": 918e12, "cpu": None},
 }
 

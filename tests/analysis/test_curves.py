@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 
 import numpy as np
 import pytest
@@ -96,6 +97,23 @@ def test_panel_names_arms_score_and_direction(images, text):
     figure.draw_without_rendering()
     for axes in figure.axes:  # no legend lies over bands
         assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
+
+
+def test_one_test_is_a_point(tmp_path):
+    """Of a text, whose start is left out: a line of one point would be invisible."""
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    workdir = write(tmp_path / "docs", {"run": {0: [6.7, 4.0, 3.5]}}, "test_bpc", bpc=3.0)
+    _, (result,) = curves.read(workdir)
+    short = {
+        seed: dataclasses.replace(run, curve=(run.curve[0], run.curve[-1]))
+        for seed, run in result.runs.items()
+    }
+    every = (result, dataclasses.replace(result, runs=short))
+    for axes, shown in zip(figure.subplots(2), every, strict=True):
+        curves.panel(axes, "a text", [shown])
+    line, point = (axes.lines[0] for axes in figure.axes)
+    assert (len(line.get_xdata()), len(point.get_xdata())) == (2, 1)
+    assert (line.get_marker(), point.get_marker()) == ("None", "o")
 
 
 def test_nothing_to_draw_is_one_line(tmp_path):

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from configs import text
 from mimetic_jax.analysis import looking
 from mimetic_jax.analysis.attention import attention_maps, maps_by_example
-from mimetic_jax.analysis.capture import Network, initial
+from mimetic_jax.analysis.capture import Snapshot, initial
 from mimetic_jax.schemes import Impulse, NormMatched, ZeroOut
 from tests import words
 from tests.analysis.networks import small
@@ -55,7 +55,7 @@ def test_impulses_and_their_noise_are_told_apart(impulses):
 def test_maps_by_example_average_to_the_maps(impulses):
     impulses.arms.load_data()
     arm = impulses.arms["impulse"]
-    network = Network(arm, "initial", initial(impulses, arm).variables)
+    network = Snapshot(arm, "initial", initial(impulses, arm).variables)
     inputs = network.inputs(6)
     ((layer,),) = maps_by_example(network.model, network.variables, [inputs])
     assert layer.shape[0] == 6

@@ -113,6 +113,19 @@ def test_each_arm_has_its_own_learning_rate(trained, page, tmp_path):
     assert "<code>scheme: SinCos() then Mimetic()</code>" in text
 
 
+def test_what_is_not_finished_is_named(trained, page, tmp_path):
+    assert "unfinished" not in page
+    workdir = path_of(shutil.copytree(trained.workdir, tmp_path / "workdir"))
+    claim = json.loads((workdir / "config.json").read_text())
+    claim["config"]["seeds"] = [0, 4, 5]
+    (workdir / "config.json").write_text(json.dumps(claim))
+    shutil.rmtree(workdir / "runs" / "mimetic")
+    report_page.write(workdir)
+    text = (workdir / report_page.NAME).read_text()
+    others = "default (seeds 4, 5), mimetic (seeds 0, 4, 5)"
+    assert f"as unfinished or diverged: {others}." in text
+
+
 def test_a_start_is_drawn_where_an_arm_differs_from_noise(tiny, tmp_path):
     """Zeros have no picture: their products lean nowhere."""
     config = tiny(scheme=())

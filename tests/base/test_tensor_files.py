@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save, save_file
 
 from mimetic_jax import InputError
-from mimetic_jax.base.tensor_files import mapped, parts, read_file
+from mimetic_jax.base.tensor_files import checkpoint_files, mapped, read_file
 
 WHOLE = {"cls": np.ones((1, 1, 8), np.float32), "pos": np.linspace(0, 1, 40, dtype=np.float32)}
 
@@ -92,11 +92,11 @@ def test_one_file_of_several_is_refused_with_the_index_beside_it(tmp_path, suffi
     shard = tmp_path / f"model-00001-of-00002.{suffix}"
     save_file(WHOLE, shard)
     with pytest.raises(InputError, match=r"one of 2 files .*: give the .index.json that belongs"):
-        parts(str(shard))
+        checkpoint_files(str(shard))
     index = indexed(tmp_path, {}, {})
     with pytest.raises(InputError, match=re.escape(f"give {index}")):
-        parts(str(shard))
-    assert parts(str(shard.rename(tmp_path / f"model-00001-of-00001.{suffix}")))
+        checkpoint_files(str(shard))
+    assert checkpoint_files(str(shard.rename(tmp_path / f"model-00001-of-00001.{suffix}")))
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,10 @@ def test_files_of_other_programs_that_are_one_of_several(tmp_path, name, other, 
         (tmp_path / "model.index.json").write_text(json.dumps({"weight_map": names}))
     file = str(tmp_path / f"{name}.safetensors")
     if not words:
-        assert parts(file) == [file]
+        assert checkpoint_files(file) == [file]
     else:
         with pytest.raises(InputError, match=words):
-            parts(file)
+            checkpoint_files(file)
 
 
 def test_a_tensor_that_no_file_has_is_an_error(tmp_path):

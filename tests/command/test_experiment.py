@@ -57,6 +57,23 @@ def loaded(*words):
     return experiment._configuration(experiment._CONFIG.value, fields)
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        *(("--lr=1e-3", "--rates"), ("--learning-rate=1e-3", "--rates")),
+        *(("--epochs=3", "--config.epochs"), ("--batch_size=8", "--config.batch")),
+        *(("--seed=3", "--config.seeds"), ("--datadir=D", "--data-dir"), ("--zzz", "")),
+    ],
+)
+def test_an_unknown_flag_is_told_what_was_meant(given, meant):
+    name = given.partition("=")[0].removeprefix("--").replace("-", "_")
+    words = (
+        rf"^unknown flag --{name}{f'; did you mean {meant}' if meant else ''}[?.] `mimetic train"
+    )
+    with pytest.raises(InputError, match=words):
+        loaded(given)
+
+
 def test_flags_and_fields_are_read_from_files(tmp_path):
     """Where a file is named, so that what follows counts; files may name others."""
     (tmp_path / "inner").write_text("# comments\n--config.seeds=0-3\n--rates=1e-3\n")

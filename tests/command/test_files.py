@@ -228,7 +228,7 @@ def test_rules_and_schemes_by_their_expressions(parse, text, expected):
     [
         (["IN", "OUT", "--heads=5"], "num_heads 5 does not divide axis"),
         (["IN", "IN", "--heads=4"], "in.safetensors exists: give a new name"),
-        (["nothing.safetensors", "OUT"], "there is no file nothing.safetensors"),
+        (["nothing.safetensors", "OUT"], "no such file: nothing.safetensors"),
         (["IN", "nowhere/out.safetensors", "--heads=4"], "there is no folder"),
         (["IN", "OUT", "--scheme=Mimetik"], "unknown scheme 'Mimetik'.*did you mean 'Mimetic'"),
         (["IN", "OUT", "--scheme=Mimetic(beta=1)"], "unknown field of Mimetic 'beta'"),
@@ -237,9 +237,10 @@ def test_rules_and_schemes_by_their_expressions(parse, text, expected):
         (["IN", "OUT", "--heads=4", "--scheme=SinCos", "--grid=5x5"], "grid"),
         (["IN", "OUT", "--heads=4", "--tokens=no.npy"], "--tokens no.npy is for Cooccurrence and"),
         (["pyproject.toml", "OUT"], "pyproject.toml is not a .safetensors file"),
-        (["state.pt", "state2.pt"], "state.pt is a pickle as torch.save .*save_file, or load it"),
-        (["a.pth.tar", "b.pth.tar"], "a.pth.tar is a pickle"),
-        (["pytorch_model.bin.index.json", "new"], "model.bin.index.json is a pickle"),
+        (["nothing.pt", "OUT"], "no such file: nothing.pt"),
+        (["PT", "OUT"], "state.pt is a pickle as torch.save .*save_file, or load it"),
+        (["TAR", "OUT"], "a.pth.tar is a pickle"),
+        (["BIN_INDEX", "OUT"], "model.bin.index.json is a pickle"),
         (["DEEP", "OUT"], "deep.safetensors is not a complete safetensors file"),
         (["IN", "out.npz", "--heads=4"], r"out.npz is a copy of .*: give a name that ends in .saf"),
         (["INDEX", "OUT"], "index.json can't be read as an index"),
@@ -251,6 +252,9 @@ def test_bad_input_is_one_line_and_writes_nothing(saved, tmp_path, arguments, wo
     contents = {
         "DEEP": ("deep.safetensors", len(DEEP).to_bytes(8, "little") + DEEP),
         "INDEX": ("broken.index.json", b"{}"),
+        "PT": ("state.pt", b""),
+        "TAR": ("a.pth.tar", b""),
+        "BIN_INDEX": ("pytorch_model.bin.index.json", b"{}"),
         "OUTSIDE": ("outside.index.json", b'{"weight_map": {"a": "../in.safetensors"}}'),
     }
     for name, (file, content) in contents.items():

@@ -18,7 +18,7 @@ import scipy.stats
 
 import papers
 from configs import cifar10_vit
-from launch import draw, reproduce, results, runner, tables
+from launch import draw, listing, reproduce, results, runner, tables
 from launch.results import ResultStore, file_name
 from launch.runner import RowRunner, load
 from mimetic_jax.base.errors import InputError
@@ -477,7 +477,7 @@ def test_a_row_that_is_not_trained_here_has_its_published_score_alone(rows_that_
     assert call.said == ["tests/started row 2 is left out: it isn't trained here"]
     (shown,) = cells(tables.table(row("tests/started", 2), call.results))[2:]
     assert shown == ["2. of another software", "not trained here", "82.00"]
-    *_, listed = tables.rows_listed("tests/started", call.results)
+    *_, listed = listing.rows("tests/started", call.results)
     assert listed == "   2 of another software: not trained here 82; not run"
 
 
@@ -599,12 +599,12 @@ def test_a_score_of_the_best_of_several_arms_is_beside_none_of_ours(tmp_path):
 def test_the_list_has_every_row_and_number(monkeypatch, tmp_path):
     monkeypatch.delitem(papers.TABLES, "tests/tiny")
     nothing = ResultStore(tmp_path)
-    lines = list(tables.listing(nothing))
+    lines = list(listing.tables_and_figures(nothing))
     assert len(lines) == len(papers.TABLES) + len(papers.FIGURES) + 2 * len(papers.PAPERS)
     text = "\n".join(lines)
     for name, table in papers.TABLES.items():
         assert table.title in text
-        listed = list(tables.rows_listed(name, nothing))
+        listed = list(listing.rows(name, nothing))
         assert table.title in listed[0]
         rows, sizes = listed[1 : 1 + len(table.rows)], "\n".join(listed[1 + len(table.rows) :])
         for row, line in zip(table.rows, rows, strict=True):
@@ -614,13 +614,13 @@ def test_the_list_has_every_row_and_number(monkeypatch, tmp_path):
         assert {row.small.says for row in papers.rows_of(name, small=True)} == set(
             re.findall(r"^  --small, rows? [\d, ]+: (.*)$", sizes, re.MULTILINE)
         )
-    text = "\n".join(tables.rows_listed("attention/table1", nothing))
+    text = "\n".join(listing.rows("attention/table1", nothing))
     assert "96/6/3: default 84.75, mimetic 87.9; not run" in text
 
 
 def states(folder):
     """What the list says of the tiny rows, without numbers."""
-    lines = tables.rows_listed("tests/tiny", ResultStore(folder))
+    lines = listing.rows("tests/tiny", ResultStore(folder))
     return [re.search(r"; (.*)|: (no number.*)", line)[0] for line in lines if " width " in line]
 
 

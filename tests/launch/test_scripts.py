@@ -1,6 +1,7 @@
 """The launch scripts, the task of SkyPilot and the image, as far as no cluster is needed."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -48,6 +49,16 @@ def test_a_dry_run_quotes_the_flags_for_the_workers() -> None:
 
 JOB = {"SLURM_JOB_ID": "7"}
 ARRAY = {**JOB, "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "7"}
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_is_the_head_of_the_script(flag: str) -> None:
+    done = bash("launch/tpu_vm.sh", flag)
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ("create", "install", "run", "logs", "delete", "--type"):
+        assert f"\n  {'' if word[0] == '-' else 'bash launch/tpu_vm.sh '}{word}" in done.stdout
+    assert "pipefail" not in done.stdout
+    assert not re.search("^#", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 import dataclasses
+import functools
 import json
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError, rewrite, schemes
+from mimetic_jax import InputError, plan, rewrite, schemes
 from mimetic_jax.schemes import Block, Context, Interpolated, Mimetic, NormMatched, Scheme, SinCos
 from tests.products import query_key, value_out
 from tests.schemes.blocks import biases, kernels, ones
@@ -190,3 +192,34 @@ def test_numbers_by_depth_are_data_whatever_they_came_in():
 def test_a_constant_kernel_correlates_with_nothing():
     with pytest.raises(InputError, match="mlp_in is constant"):
         drawn(CORRELATED, mlp_in=(3, 4), mlp_out=(4, 3))
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadsAnMLP(Scheme):
+    def writes(self, roles):
+        return roles & {"out"}
+
+    def draw(self, key, block, context):
+        return {"out": block["out"] + block["mlp_in"].sum()}
+
+
+def test_a_draw_that_reads_what_a_block_lacks_is_told_which_roles_it_has():
+    kernels = {"query": np.ones((8, 2, 4)), "key": np.ones((8, 2, 4)), "out": np.ones((2, 4, 8))}
+    words = "draw of ReadsAnMLP must read .* got 'mlp_in'. The block has key, out, query. "
+    for tree_form in (plan, functools.partial(rewrite, KEY)):
+        with pytest.raises(InputError, match=words):
+            tree_form({"attn": {name: {"kernel": x} for name, x in kernels.items()}}, ReadsAnMLP())
+    block = Block.of(kernels)
+    assert block.get("mlp_in") is None
+
+
+def test_fields_without_the_decorator_are_told():
+    class _WithoutDecorator(Scheme):
+        constant: ClassVar[float] = 2.0
+        rho: float = 1.0
+
+    for fields in ({}, {"rho": 2.0}):
+        with pytest.raises(
+            InputError, match=r"must be a dataclass, .* field rho. Put @dataclasses"
+        ):
+            _WithoutDecorator(**fields)

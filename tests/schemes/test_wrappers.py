@@ -1,6 +1,7 @@
 import dataclasses
 import functools
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -299,4 +300,11 @@ def test_what_is_not_one_scheme_is_refused(wrapper):
     with pytest.raises(
         InputError, match=f"{wrapper.__name__}.like must be an instance of Scheme; got"
     ):
-        wrapper((SinCos(), Mimetic()))
+        wrapper(Mimetic)
+
+
+@pytest.mark.parametrize("wrapper", [NormMatched, Permuted, Layers])
+def test_several_schemes_are_wrapped_one_by_one(wrapper):
+    each = f"({wrapper.__name__}(Mimetic()), {wrapper.__name__}(SinCos()))"
+    with pytest.raises(InputError, match=rf"must have one scheme; got 2. Pass {re.escape(each)}"):
+        wrapper((Mimetic(), SinCos()))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError
-from mimetic_jax.analysis.capture import networks
+from mimetic_jax.analysis.capture import snapshots
 from mimetic_jax.analysis.plan import describe
 from mimetic_jax.models import resample
 from mimetic_jax.rules import paths
@@ -141,8 +141,8 @@ def test_weights_are_read_once_for_all_runs(tiny, finished):
 def test_analysis_starts_where_training_does(tiny, finished, tmp_path):
     """`--mode=analyze` reads `init_from` as a run does."""
     config = tiny(scheme=(), init_from=str(finished / "runs/run/0"))
-    (student,) = networks(quiet(config), tmp_path / "none", data=False)
-    start, trained = networks(quiet(tiny()), finished, data=False)
+    (student,) = snapshots(quiet(config), tmp_path / "none", data=False)
+    start, trained = snapshots(quiet(tiny()), finished, data=False)
     kernels = [
         one.variables["params"]["block_0"]["mlp"]["fc1"]["kernel"]
         for one in (start, student, trained)

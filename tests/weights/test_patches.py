@@ -69,9 +69,9 @@ GRAY = IMAGES[..., 0]
 @pytest.mark.parametrize(
     ("images", "patch", "words"),
     [
-        (IMAGES, 10, r"no patch of 10 pixels fits images of shape \(300, 9, 8, 3\)"),
-        (IMAGES[:0], 2, r"no patch of 2 pixels fits images of shape \(0, 9, 8, 3\)"),
-        (IMAGES[..., :0], 2, r"fits images of shape \(300, 9, 8, 0\)"),
+        (IMAGES, 10, r"at least one patch of 10 pixels; got shape \(300, 9, 8, 3\)"),
+        (IMAGES[:0], 2, r"at least one patch of 2 pixels; got shape \(0, 9, 8, 3\)"),
+        (IMAGES[..., :0], 2, r"got shape \(300, 9, 8, 0\)"),
         (IMAGES[:1], 8, r"shape \(1, 9, 8, 3\) hold one patch"),
         *((x, 2, r"are not \[B, h, w, C\]; gray ones have C 1") for x in (GRAY, GRAY[0], 3.0)),
         (IMAGES * np.nan, 2, "not finite numbers"),

@@ -57,14 +57,14 @@ def inside(
     return (rows >= top) & (rows < top + tall) & (columns >= left) & (columns < left + wide)
 
 
-def random_box(
+def device_crop(
     key: jax.Array,
     height: int,
     width: int,
     scale: tuple[float, ...],
     ratio: tuple[float, ...],
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Top, left, height and width of the box of torchvision's `RandomResizedCrop`, int32 [].
+    """Draw top, left, height and width of the box of torchvision's `RandomResizedCrop`, int32 [].
 
     Ten draws of area ~ U(scale) · h · w and log(w' / h') ~ U(log ratio); the first box that fits
     is put at a uniform position. If none fits, the largest central box with a ratio in range.
@@ -104,7 +104,7 @@ def resized_crop(
     """
     box_key, interpolation_key = jax.random.split(key)
     full_height, full_width, _ = image.shape
-    top, left, height, width = random_box(box_key, full_height, full_width, scale, _RATIO)
+    top, left, height, width = device_crop(box_key, full_height, full_width, scale, _RATIO)
     cubic = _is_cubic(interpolation, interpolation_key)
     rows = _weights(size[0], full_height, top, height, cubic)
     columns = _weights(size[1], full_width, left, width, cubic)
@@ -178,7 +178,7 @@ def affine(
         image: float32 [h, w, C].
         matrix: a, b, c, d, e, f: float32 [6].
         interpolation: "nearest", "bilinear", "bicubic" (steeper than that of `resize`: Keys'
-            constant is -1 here) or "random" for one of the latter two.
+            constant is −1 here) or "random" for one of the latter two.
         fill: level for pixels from outside the image: a number, or C numbers.
         key: draws a random interpolation.
 

@@ -135,7 +135,7 @@ def augment_images(
     Images are gray (C = 1) or color (C = 3) if colors change.
     """
 
-    def one(key: jax.Array, image: jax.Array) -> jax.Array:
+    def augment_one(key: jax.Array, image: jax.Array) -> jax.Array:
         def own(number: int) -> jax.Array:
             return jax.random.fold_in(key, number)
 
@@ -158,7 +158,7 @@ def augment_images(
             image = _erased(augmentation, key, image)
         return image
 
-    return jax.vmap(one)(keys, images)
+    return jax.vmap(augment_one)(keys, images)
 
 
 def _resized(augmentation: Augmentation, key: jax.Array, image: jax.Array) -> jax.Array:

@@ -78,7 +78,7 @@ def rand_augment(
       N(m, mstd²) clipped to 0..10, with random signs and a border of the mean color.
     - kentaroy: each of n operations is one of 16, with random signs of shears, shifts and
       rotations, nearest-neighbor resampling and a black border. Shifts are by absolute pixels, on
-      images of any size: at magnitude 14 by 46.7, so that 22.7 % of 32×32 images become constant.
+      images of any size: at magnitude 14 by 46.7, so that 22.7% of 32×32 images become constant.
 
     Every operation costs one resampling, one table look-up and one blend, whichever it is: all
     affine maps are one matrix, and all operations on levels alone are one table of 256. Cutout,
@@ -109,7 +109,7 @@ def torchvision_arguments(
 ) -> dict[str, Number]:
     """The arguments of torchvision's RandAugment for each of its operations, in its order.
 
-    The magnitude is a bin of 0..30; the sign is 1 or -1 and may be traced.
+    The magnitude is a bin of 0..30; the sign is 1 or −1 and may be traced.
     """
     part = magnitude / (BINS - 1)
     factor = 1 + sign * (0.9 * part)

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import Examples, Feed, Session, TestSums, labeled_images
+from mimetic_jax.data.feed.feed import Feed, Session, TestSums, labeled_images
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.files.sources import ImageSource
-from mimetic_jax.data.files.views import View, eval_view, train_view
+from mimetic_jax.data.files.views import CropSpec, eval_view, train_view
 from mimetic_jax.data.sets.dataset import StreamedDataset
 from mimetic_jax.host.cores import cores
 
@@ -43,7 +43,7 @@ class StreamedImages(Feed):
     def __init__(
         self,
         num_train: int,
-        view: View,
+        view: CropSpec,
         batch: int,
         test_batch: int,
         sharding: NamedSharding,
@@ -69,9 +69,6 @@ class StreamedImages(Feed):
 
     def shapes(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         return labeled_images(self.batch, (self.view.size, self.view.size, 3), self._batched)
-
-    def examples(self, arrays: Examples, shared: None, step: jax.Array) -> Examples:
-        return arrays
 
     def test(self, test_sums: TestSums, variables: Any, data: StreamedDataset) -> dict[str, Any]:
         total: dict[str, Any] = {}
@@ -135,7 +132,7 @@ def batches(
 
 
 def train_example(
-    source: ImageSource, order: TrainOrder, view: View, crops: int, step: int, row: int
+    source: ImageSource, order: TrainOrder, view: CropSpec, crops: int, step: int, row: int
 ) -> Example:
     """A random crop of the image in one row of a step's global batch, and its label."""
     index = order.index(step, row)
@@ -144,7 +141,7 @@ def train_example(
     return pixels, np.int32(label)
 
 
-def eval_example(source: ImageSource, view: View, batch: int, step: int, row: int) -> Example:
+def eval_example(source: ImageSource, view: CropSpec, batch: int, step: int, row: int) -> Example:
     """The center of an image, in the source's order, its label and its weight.
 
     Rows beyond the last image are black, with weight 0.

@@ -11,7 +11,8 @@ from typing import TypeAlias
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, check_no_pointer
-from mimetic_jax.data.home import SPLITS, alike, left_out, parts_of, split_in_name, walk
+from mimetic_jax.data.paths import SPLITS, describe_skipped, group_copies, split_in_name, walk
+from mimetic_jax.data.textfiles import read_parts
 
 _JPEG = (".jpeg", ".jpg", ".jpe", ".jfif")
 _SUFFIXES = (*_JPEG, ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
@@ -81,7 +82,7 @@ class ClassFolders:
         self.unread |= dict.fromkeys((x for x in others if x not in self.unread), "no image")
         with_images = [parts for _, parts, images, _ in tree if images]
         if not with_images:
-            said = self.unread and f"; {left_out(self.unread)}"
+            said = self.unread and f"; {describe_skipped(self.unread)}"
             raise InputError(f"{path} holds no images ({', '.join(_SUFFIXES)}){said or ''}")
         has_splits = _has_splits(path, with_images)
         told = {split_in_name(Path(name).stem) for _, _, images, _ in tree for name in images}
@@ -101,12 +102,14 @@ class ClassFolders:
                 found.extend((f"{folder}/{name}" if folder else name, label) for name in images)
 
     def count_once(self, content: Callable[[Path], Hashable] | None = None) -> None:
-        """Leave out copies, as `alike` finds them: an image to test on is not trained on."""
+        """Leave out copies, as `group_copies` finds them: an image to test on is not trained on."""
         of = {
             self.path / file: split for split, images in self.splits.items() for file, _ in images
         }
         dropped = set()
-        for first, *copies in alike(sorted(of, key=lambda file: of[file] == "train"), content):
+        for first, *copies in group_copies(
+            sorted(of, key=lambda file: of[file] == "train"), content
+        ):
             for name in (file.relative_to(self.path).as_posix() for file in copies):
                 self.unread[f"{name} of {first.relative_to(self.path)}"] = "copies"
                 dropped.add(name)
@@ -184,7 +187,7 @@ def _has_splits(path: Path, folders: list[tuple[str, ...]]) -> bool:
 def _annotated(images: list[tuple[str, str]], annotations: Path) -> list[tuple[str, str]]:
     """The images with the classes that lines of FILE<tab>CLASS name."""
     classes = {}
-    for line in "".join(parts_of(annotations)).splitlines():
+    for line in "".join(read_parts(annotations)).splitlines():
         file, _, rest = line.partition("\t")
         classes[composed(file)] = rest.partition("\t")[0]
     found = [(file, classes.get(composed(file.rpartition("/")[2]), "")) for file, _ in images]

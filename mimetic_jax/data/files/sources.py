@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.files.views import View, check_image, color, eval_view
+from mimetic_jax.data.files.views import CropSpec, check_image, color, eval_view
 
 _MOST_NAMED = 100  # images that can't be read
 
@@ -108,7 +108,7 @@ def _reading() -> Iterator[Map]:
 
 
 def load_all(
-    sources: Iterable[ImageSource], view: View
+    sources: Iterable[ImageSource], view: CropSpec
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], str]:
     """Load every image of sources into memory, by `eval_view`.
 
@@ -127,7 +127,7 @@ def load_all(
 
 
 def _loaded(
-    source: ImageSource, view: View, mapped: Map, colors: Counter[str]
+    source: ImageSource, view: CropSpec, mapped: Map, colors: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray]:
     images = np.empty((len(source), view.size, view.size, view.channels), np.uint8)
     labels = np.empty(len(source), np.int32)

@@ -22,8 +22,8 @@ _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 
 
 @dataclasses.dataclass(frozen=True)
-class View:
-    """What is shown of an image: a random crop in training, the center in evaluation.
+class CropSpec:
+    """How images are cropped: at random in training, to the center in evaluation.
 
     Args:
         size: s, side of the result in pixels; may exceed the image's.
@@ -45,14 +45,14 @@ class View:
     channels: int = 3
 
 
-def random_crop(
+def host_crop(
     rng: np.random.Generator,
     height: int,
     width: int,
     scale: tuple[float, ...],
     ratio: tuple[float, ...],
 ) -> tuple[int, int, int, int]:
-    """Top, left, height and width of the box of torchvision's RandomResizedCrop.
+    """Draw top, left, height and width of the box of torchvision's RandomResizedCrop, on the host.
 
     Up to ten times: area ~ U(scale) · h · w and log(w'/h') ~ U(log ratio), until the box fits.
     After that the largest central box with a ratio in range.
@@ -75,7 +75,7 @@ def random_crop(
 
 
 def train_view(
-    view: View, data: bytes, rng: np.random.Generator, name: str = "image"
+    view: CropSpec, data: bytes, rng: np.random.Generator, name: str = "image"
 ) -> np.ndarray:
     """A random crop, resized to a square: uint8 [s, s, 3].
 
@@ -89,7 +89,7 @@ def train_view(
     shape = jpeg_shape(data, view.upright)
     pixels = None if shape else decode(data, name, upright=view.upright)
     full_height, full_width = shape if pixels is None else pixels.shape[:2]  # type: ignore[misc]
-    top, left, height, width = random_crop(rng, full_height, full_width, view.scale, view.ratio)
+    top, left, height, width = host_crop(rng, full_height, full_width, view.scale, view.ratio)
     cubic = view.interpolation == "bicubic"
     if view.interpolation == "random":
         cubic = rng.random() < 0.5
@@ -116,7 +116,7 @@ def _resize(pixels: np.ndarray, size: int, cubic: bool) -> np.ndarray:
     return cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA)
 
 
-def eval_view(view: View, data: bytes, name: str = "image") -> np.ndarray:
+def eval_view(view: CropSpec, data: bytes, name: str = "image") -> np.ndarray:
     """The center crop, uint8 [s, s, 3]: the shorter side is resized to floor(s / fraction).
 
     The pixels of torchvision's Resize, bicubic, and CenterCrop on Pillow images, bit for bit:
@@ -144,8 +144,9 @@ def decode(
     The same pixels as `PIL.Image.open(...).convert("RGB")`, bit for bit, turned as their EXIF
     orientation says if they become `upright`: gray and CMYK become RGB, transparency is dropped.
     Two differences: 16-bit gray, and a PGM of more than 8 bits, is scaled to 8 bits, where Pillow
-    clips it; gray of 32 bits is refused, because its range is unknown. JPEGs that needn't be turned
-    are decoded by OpenCV, which is faster and releases Python's lock; its own thread pool is off.
+    clips it; gray of 32 bits raises InputError, because its range is unknown. JPEGs that needn't
+    be turned are decoded by OpenCV, which is faster and releases Python's lock; its own thread pool
+    is off.
 
     A `reduction` of 2 or 4 decodes what `jpeg_shape` knows to a half or a quarter of its height and
     width, rounded up, at less cost. Other images come at full size.

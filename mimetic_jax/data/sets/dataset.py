@@ -21,7 +21,7 @@ _PER_COUNT = 128  # images at a time: bincount makes them eight times as large
 HELD_OUT = 0.2
 """The share of each class of the training images on which learning rates are chosen."""
 
-_SEED, _SUBSET = 0, 2  # a key of the parts alone: no run's seed changes them
+_SEED, _SUBSET = 0, 2  # Philox key of subsets; independent of the run's seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class DatasetInfo:
         image_shape: height, width and channels of one image; of a streamed set, whose images differ
             in size, the shape they are resized to.
         source: where the files come from.
-        mean: per channel, over the training images, with white as 1; ImageNet's unless given, by
+        mean: per channel, over the training images, with white as 1; defaults to ImageNet's, by
             which published recipes normalize other sets, too.
         std: standard deviation per channel, likewise.
         tfds: its name in TFDS; "" if TFDS doesn't have it.
@@ -122,7 +122,7 @@ class ImageDataset(_Parts):
         test_labels: int32.
         num_classes: number of classes, those without examples included.
         any_channels: whether images of a height of 1, 3 or 4 may have more than 4 channels; else
-            they are refused as arrays of another order, [N, C, h, w].
+            they raise InputError as arrays of another order, [N, C, h, w].
         notes: what a reader of results should know of the images; "" for none.
 
     Raises:

@@ -13,8 +13,8 @@ from mimetic_jax.data.download import hint, unpacked_in
 from mimetic_jax.data.files import array_record
 from mimetic_jax.data.files.class_folders import ClassFolders
 from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
-from mimetic_jax.data.files.views import View
-from mimetic_jax.data.home import existing, expanded, left_out, name_of
+from mimetic_jax.data.files.views import CropSpec
+from mimetic_jax.data.paths import check_exists, describe_skipped, local_path, name_of
 from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset, StreamedDataset, balanced
 from mimetic_jax.data.sets.readers import read_arrays
 from mimetic_jax.data.sets.table import describe
@@ -58,7 +58,7 @@ def load_dataset(
         return ImageDataset(name, *train, *test, info.num_classes)
     sources = _sources(info, root, (info.streamed and classes) or info.num_classes)
     side, _, channels = info.image_shape
-    view = View(side, channels=channels)
+    view = CropSpec(side, channels=channels)
     return sources if info.streamed else _in_memory(name, sources, view)
 
 
@@ -76,7 +76,7 @@ def describe_own(
     notes = getattr(dataset, "notes", "")
     if dataset is None:
         tree = _own_folders(path, name)
-        dataset, notes = _own_sources(tree), left_out(tree.unread)
+        dataset, notes = _own_sources(tree), describe_skipped(tree.unread)
     return DatasetInfo(
         name_of(path),
         (side, side, 3),
@@ -100,11 +100,11 @@ def load_own(name: str, data_dir: str | None, size: int) -> ImageDataset | Strea
     path = _own_path(name, data_dir)
     sources = _own_sources(_own_folders(path, name))
     streamed = name == "folder_streamed"
-    view = View(size or OWN_SIDES[name], upright=True)
+    view = CropSpec(size or OWN_SIDES[name], upright=True)
     return sources if streamed else _in_memory(name_of(path), sources, view)
 
 
-def _in_memory(name: str, sources: StreamedDataset, view: View) -> ImageDataset:
+def _in_memory(name: str, sources: StreamedDataset, view: CropSpec) -> ImageDataset:
     (train, test), notes = load_all((sources.train, sources.test), view)
     return ImageDataset(name, *train, *test, sources.num_classes, notes=notes)
 
@@ -155,7 +155,7 @@ def _own_path(name: str, data_dir: str | None) -> Path:
         raise InputError(
             f"{name} needs your images. Pass --data-dir=FOLDER with FOLDER/CLASS/IMAGE in it."
         )
-    return existing(_folder(data_dir))
+    return check_exists(_folder(data_dir))
 
 
 def _own_folders(path: Path, name: str) -> ClassFolders:
@@ -179,7 +179,7 @@ def _inode(file: Path) -> Hashable:
 
 
 def _folder(data_dir: str) -> Path:
-    path = expanded(data_dir)
+    path = local_path(data_dir)
     if path.is_file():
         raise InputError(f"{path} is a file: give a folder of images, unpacked if it is an archive")
     return path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mimetic_jax.base.errors import unknown
-from mimetic_jax.data.home import check_unused
+from mimetic_jax.data.paths import check_unused
 from mimetic_jax.data.sets.dataset import DatasetInfo
 from mimetic_jax.data.sets.readers import read_digits
 

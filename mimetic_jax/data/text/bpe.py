@@ -14,7 +14,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
-from mimetic_jax.data.home import cache_folder, keep, kept_arrays
+from mimetic_jax.data.cache import cache_folder, cached_arrays, write_cached
 from mimetic_jax.data.text.tokens import Corpus
 
 VOCABULARY = 8192
@@ -55,13 +55,13 @@ def encoded(name: str, texts: Sequence[str], vocabulary: int = 0) -> Corpus:
     place = cache_folder() / f"bpe_{vocabulary}_{_digest(texts, _LONG if long else '')}"
     arrays, tokenizer = place.with_suffix(".npz"), place.with_suffix(".json")
     names = (*_SPLITS, "tokenizer")
-    found, note = kept_arrays(arrays, names, lambda: _learned(texts, vocabulary, long))
+    found, note = cached_arrays(arrays, names, lambda: _learned(texts, vocabulary, long))
     notes = [note] if note else []
     stored = found["tokenizer"].tobytes()
     symbols = json.loads(stored)["model"]["vocab"]
     if len(symbols) < vocabulary:
         notes.append(f"{len(symbols):,} tokens of {vocabulary:,}: no other pair occurs twice")
-    if _content(tokenizer) == stored or keep(tokenizer, lambda file: file.write(stored)):
+    if _content(tokenizer) == stored or write_cached(tokenizer, lambda file: file.write(stored)):
         notes.append(f"tokenizer {tokenizer}")
     ordered = tuple(sorted(symbols, key=symbols.__getitem__))
     train, valid, test = (found[split] for split in _SPLITS)

@@ -7,9 +7,10 @@ from typing import Any
 
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.download import REMOTE, hint
-from mimetic_jax.data.home import check_unused, expanded, parts_of
+from mimetic_jax.data.paths import check_unused, local_path
 from mimetic_jax.data.text.text_files import LEVELS, load_own
 from mimetic_jax.data.text.tokens import Corpus, TextInfo, corpus_of
+from mimetic_jax.data.textfiles import read_parts
 
 _PYTHON_DOCS = "python_docs"
 _PTB: dict[str, Any] = {
@@ -96,11 +97,11 @@ def load_text(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
     lacks are "<unk>". Characters ("ptb_char") are those of Mikolov's character files, made from
     the word files: each sentence is its words with a space between and a newline after.
     "ptb_char_raw" is what the program of Bai et al. reads: the word files as they are, with "<eos>"
-    spelled out for each newline and the spaces around it, which makes 5 % more characters, all of
+    spelled out for each newline and the spaces around it, which makes 5% more characters, all of
     them easy; the published counts of characters don't include them. The files may be cut-down
     copies. "python_docs" is the language reference that CPython installs for `help()`, by
-    characters: its topics in alphabetical order, joined by newlines; the first 90 % of the
-    characters are the training text, the next 5 % validation, the last 5 % test. Topics repeat
+    characters: its topics in alphabetical order, joined by newlines; the first 90% of the
+    characters are the training text, the next 5% validation, the last 5% test. Topics repeat
     parts of each other.
 
     Reference: An Empirical Evaluation of Generic Convolutional and Recurrent Networks for Sequence
@@ -118,13 +119,13 @@ def load_text(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
     info = describe(name)
     if not data_dir:
         raise InputError(f"{name} needs the folder that holds it (data_dir): {_expected(info)}")
-    root = expanded(data_dir)
+    root = local_path(data_dir)
     clean = {"ptb_char": _stripped, "ptb_char_raw": _spelled}.get(name, str)
     found = "" if root.is_dir() else " (no such folder)"
     for folder in (root, *(root / below for below in info.folders)):
         missing = [file for file in info.files if not (folder / file).is_file()]
         if not missing:
-            parts = [parts_of(folder / file, clean) for file in info.files]
+            parts = [read_parts(folder / file, clean) for file in info.files]
             return corpus_of(name, parts, info.level, published=True)
         if len(missing) < len(info.files):
             found = f" ({folder} lacks {', '.join(missing)})"

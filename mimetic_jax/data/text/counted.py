@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse
 
-from mimetic_jax.data.home import cache_folder, kept_arrays
+from mimetic_jax.data.cache import cache_folder, cached_arrays
 from mimetic_jax.data.text.tokens import add_tokens
 from mimetic_jax.weights.counts import half_counts, symmetric
 
@@ -20,8 +20,8 @@ _FORM = "1"  # of what is kept: another one for another law
 _PARTS = ("data", "indices", "indptr")
 
 
-def kept_counts(tokens: np.ndarray, vocab: int, window: int, contexts: int) -> csr_array:
-    """`weights.cooccurrence` of a text, kept in the cache folder: the next call counts nothing.
+def cached_counts(tokens: np.ndarray, vocab: int, window: int, contexts: int) -> csr_array:
+    """Count as `weights.cooccurrence` does, and cache the counts: the next call counts nothing.
 
     The name of the file has the digest of the text and of all arguments. What it does, and a
     damaged file, whose text is counted anew, are reported to stderr.
@@ -35,7 +35,7 @@ def kept_counts(tokens: np.ndarray, vocab: int, window: int, contexts: int) -> c
         return {part: getattr(half, part) for part in _PARTS}
 
     path = cache_folder() / f"counts_{digest.hexdigest()[:32]}.npz"
-    arrays, note = kept_arrays(path, _PARTS, counted)
+    arrays, note = cached_arrays(path, _PARTS, counted)
     if note:
         _say(note)
     half = tuple(arrays[part] for part in _PARTS)

@@ -11,20 +11,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.home import (
-    NotText,
-    alike,
-    existing,
-    expanded,
-    left_out,
+from mimetic_jax.data.paths import (
+    check_exists,
+    describe_skipped,
+    group_copies,
+    local_path,
     name_of,
-    parts_of,
     split_in_name,
     split_of,
     walk,
 )
 from mimetic_jax.data.text import bpe, token_files
 from mimetic_jax.data.text.tokens import Corpus, corpus_of, starts
+from mimetic_jax.data.textfiles import NotText, read_parts
 
 LEVELS = {
     "text_char": "char",
@@ -57,7 +56,7 @@ def load_own(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
     each at the start of a line. Hidden files, empty ones and those that aren't UTF-8 are left out,
     symbolic links are followed, each text counts once.
 
-    The validation and the test text have 5 % of the characters each, at most 100,000. Of ten or
+    The validation and the test text have 5% of the characters each, at most 100,000. Of ten or
     more files whole ones are drawn for them, by a digest of their content, until there are so many:
     always the same, wherever they are and whichever others are added. Of a file with more than
     twice what is wanted the last lines are taken, and the rest is trained on. A text of fewer files
@@ -76,7 +75,7 @@ def load_own(name: str, data_dir: str | None, vocabulary: int = 0) -> Corpus:
         raise InputError(
             f"data.vocabulary {vocabulary} is of text_bpe and text_tokens: {name} counts its own"
         )
-    path = existing(expanded(data_dir))
+    path = check_exists(local_path(data_dir))
     files, others = _files(path, suffixes)
     stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     return _read(level, path, stamps, others, vocabulary)
@@ -96,7 +95,7 @@ def _read(
         return token_files.load(path, files, vocabulary, unread)
     unread, notes = dict.fromkeys(others, "no suffix of a text"), []
     if split := _splits(path, files):
-        texts = ["".join(parts_of(file)) for file in split]
+        texts = ["".join(read_parts(file)) for file in split]
         named = [str(file.relative_to(path)) for file in files if file not in split]
         unread |= dict.fromkeys(named, "no split in its name")
         for one, other in itertools.combinations(range(len(texts)), 2):
@@ -108,7 +107,7 @@ def _read(
         corpus = bpe.encoded(name_of(path), texts, vocabulary)
     else:
         corpus = corpus_of(name_of(path), [iter([text]) for text in texts], level)
-    said = "; ".join(filter(None, (left_out(unread), *notes, corpus.notes)))
+    said = "; ".join(filter(None, (describe_skipped(unread), *notes, corpus.notes)))
     return dataclasses.replace(corpus, notes=said)
 
 
@@ -123,7 +122,7 @@ def _files(path: Path, suffixes: Iterable[str]) -> tuple[list[Path], tuple[str, 
     others = tuple(str(file.relative_to(path)) for file in unread)
     if not texts:
         known = ", ".join(sorted(suffixes)[:4])
-        said = others and f"; {left_out(dict.fromkeys(others, 'other suffixes'))}"
+        said = others and f"; {describe_skipped(dict.fromkeys(others, 'other suffixes'))}"
         raise InputError(f"{path} has no file that is read here, such as {known}{said}")
     return texts, others
 
@@ -131,12 +130,12 @@ def _files(path: Path, suffixes: Iterable[str]) -> tuple[list[Path], tuple[str, 
 def _contents(path: Path, files: list[Path], unread: dict[str, str]) -> dict[Path, str]:
     """Each text of a folder by its file; files that hold none join the unread ones."""
     if path.is_file():
-        return {path: "".join(parts_of(path))}
+        return {path: "".join(read_parts(path))}
     texts: dict[Path, str] = {}
     for file in files:
         name = str(file.relative_to(path))
         try:
-            text = "".join(parts_of(file)) if file.stat().st_size else ""
+            text = "".join(read_parts(file)) if file.stat().st_size else ""
         except NotText as error:
             unread[f"line {error.line:,} of {name}"] = error.reason
             continue
@@ -144,7 +143,7 @@ def _contents(path: Path, files: list[Path], unread: dict[str, str]) -> dict[Pat
             texts[file] = text
         else:
             unread[name] = "empty"
-    for first, *copies in alike(texts, texts.__getitem__):
+    for first, *copies in group_copies(texts, texts.__getitem__):
         for file in copies:
             unread[f"{file.relative_to(path)} of {first.relative_to(path)}"] = "copies"
             del texts[file]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, check_no_pointer
-from mimetic_jax.data.home import alike, left_out, name_of, split_in_name, split_of
+from mimetic_jax.data.paths import describe_skipped, group_copies, name_of, split_in_name, split_of
 from mimetic_jax.data.text.tokens import Corpus, starts
 
 SUFFIXES = frozenset((".bin", ".npy"))
@@ -39,7 +39,7 @@ def load(
     Names tell the splits, as train.bin, val.bin and test.bin do. A file of a split stays a memory
     map; several, whose names differ in numbers alone, are joined in memory, in order of their
     names, those with the same bytes once. If there is no test split, the validation split is tested
-    on, or the other way round. Tokens without splits are divided, 90 %, 5 % and 5 %, at most
+    on, or the other way round. Tokens without splits are divided, 90%, 5% and 5%, at most
     100,000 to test on.
 
     Args:
@@ -66,7 +66,7 @@ def load(
     if not vocabulary:
         notes.append(f"vocabulary {largest + 1:,}, the largest id + 1 (or give data.vocabulary)")
     symbols = tuple(map(str, range(vocabulary or largest + 1)))
-    notes.insert(0, left_out({**(others or {}), **unread}))
+    notes.insert(0, describe_skipped({**(others or {}), **unread}))
     said = "; ".join(filter(None, notes))
     return Corpus(name_of(path), symbols, train, valid, test, "tokens", notes=said)
 
@@ -92,7 +92,7 @@ def _splits(
     names = {file: str(file.relative_to(below)) for file in files}
     unread = {names[file]: "no split in its name" for file in files if not told[file]}
     notes = []
-    for group in alike(file for file in files if told[file]):
+    for group in group_copies(file for file in files if told[file]):
         firsts: dict[str, Path] = {}  # by split
         for file in group:
             if (first := firsts.setdefault(told[file], file)) is not file:

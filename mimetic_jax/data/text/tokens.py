@@ -135,14 +135,14 @@ def corpus_of(
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # a new symbol's id is the number of symbols so far
     if level == "char":
-        train, valid, test = (_encoded(text, list, numbers.__getitem__) for text in texts)
+        train, valid, test = (_encode(text, list, numbers.__getitem__) for text in texts)
         return Corpus(name, tuple(numbers), train, valid, test, level)
     words = _words if published else _own_words
-    train = _encoded(texts[0], words, numbers.__getitem__)
+    train = _encode(texts[0], words, numbers.__getitem__)
     known, train = _known(numbers, train)
     unknown = known[_UNKNOWN]
     valid, test = (
-        _encoded(text, words, lambda word: known.get(word, unknown)) for text in texts[1:]
+        _encode(text, words, lambda word: known.get(word, unknown)) for text in texts[1:]
     )
     return Corpus(name, tuple(known), train, valid, test, level)
 
@@ -157,7 +157,7 @@ def _known(numbers: dict[str, int], train: np.ndarray) -> tuple[dict[str, int], 
     return {word: n for n, word in enumerate((*words, _UNKNOWN))}, places[train]
 
 
-def _encoded(
+def _encode(
     text: Iterator[str], split: Callable[[str], list[str]], number: Callable[[str], int]
 ) -> np.ndarray:
     parts = map(split, text)

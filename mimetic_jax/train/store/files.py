@@ -16,14 +16,14 @@ from etils import epath
 from mimetic_jax.base.errors import InputError, check_given, error_text
 from mimetic_jax.base.extras import need
 from mimetic_jax.base.typed import shown
-from mimetic_jax.data.home import expanded
+from mimetic_jax.data.paths import local_path
 
 try:
     import fcntl
 except ImportError as error:  # Windows
     raise ImportError(
-        "training needs Linux or macOS, whose locks (fcntl) keep two trainings of one run apart: "
-        "on Windows use WSL"
+        "training needs Linux or macOS, whose locks (fcntl) keep two processes from "
+        "training one run at once. On Windows use WSL."
     ) from error
 
 AnyPath: TypeAlias = pathlib.Path | epath.Path
@@ -39,7 +39,7 @@ def path_of(path: str | os.PathLike[str]) -> AnyPath:
     if not isinstance(path, str):
         raise InputError(f"workdir {shown(path)} is not a path")
     check_given("workdir", path)
-    return _bucket(path) if "://" in path else expanded(path)
+    return _bucket(path) if "://" in path else local_path(path)
 
 
 def names(folder: AnyPath) -> list[str]:
@@ -118,7 +118,7 @@ def damaged(path: AnyPath, reason: str) -> InputError:
 
 
 class Lines:
-    """A file with a JSON object per line, of which a kill may tear the last."""
+    """A file with a JSON object per line, whose last line may be incomplete after a kill."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -156,10 +156,10 @@ class Lines:
 
 @contextlib.contextmanager
 def locked(folder: AnyPath, say: Callable[[str], None] = print) -> Iterator[None]:
-    """Hold the lock of a run's folder, which is made if it is missing: one training at a time.
+    """Hold the lock of a run's folder, made if it is missing: one process trains it.
 
     It is `flock`, which the system releases with the process, however that ends. Buckets have no
-    locks, and some file systems have none either: there nothing keeps two trainings of a run apart.
+    locks, and some file systems have none either: there two processes may train one run at once.
     """
     if in_bucket(folder):
         yield

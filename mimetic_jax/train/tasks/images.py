@@ -133,7 +133,7 @@ class ImageTask(Task):
             return task, ResidentImages(info, *sizes, config.max_dispatch, sharding)
         augment = config.data.augment
         whole = {"scale": (1.0, 1.0), "ratio": (1.0, 1.0)}
-        view = datasets.View(
+        view = datasets.CropSpec(
             task.info.image_shape[0],
             config.data.eval_fraction,
             **{"scale": tuple(augment.crop_scale)} if augment.crop_scale else whole,

@@ -19,7 +19,7 @@ from mimetic_jax.base.kept import kept_with_first
 from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
-from mimetic_jax.data.text.counted import kept_counts
+from mimetic_jax.data.text.counted import cached_counts
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.first_layer import counted_for
 from mimetic_jax.train.cluster.mesh import BATCH
@@ -168,4 +168,4 @@ class TextTask(Task):
 
 @kept_with_first  # all seeds and arms of a comparison share them
 def _counts(corpus: texts.Corpus, window: int, contexts: int) -> scipy.sparse.csr_array:
-    return kept_counts(corpus.train, len(corpus.vocabulary), window, contexts)
+    return cached_counts(corpus.train, len(corpus.vocabulary), window, contexts)

@@ -11,7 +11,7 @@ import scipy.stats
 from PIL import Image
 
 from mimetic_jax.data.augment import geometry
-from mimetic_jax.data.files.views import random_crop
+from mimetic_jax.data.files.views import host_crop
 from tests.data import made
 from tests.typical import typical
 
@@ -131,7 +131,7 @@ def test_resizing_is_pillows(size, off, interpolation):
 
 
 def boxes(count, height, width, **law):
-    draw = functools.partial(geometry.random_box, height=height, width=width, **law)
+    draw = functools.partial(geometry.device_crop, height=height, width=width, **law)
     return np.stack(jax.jit(jax.vmap(draw))(jax.random.split(KEY, count)), axis=1)
 
 
@@ -150,7 +150,7 @@ def test_boxes_are_of_the_law_of_streamed_images(size, scale, ratio):
     found, rng = boxes(4000, *size, scale=scale, ratio=ratio), np.random.default_rng(3)
     assert found.min() >= 0
     assert np.all(found[:, :2] + found[:, 2:] <= size)
-    expected = np.array([random_crop(rng, *size, scale, ratio) for _ in range(4000)])
+    expected = np.array([host_crop(rng, *size, scale, ratio) for _ in range(4000)])
     for ours, theirs in zip(found.T, expected.T, strict=True):
         assert scipy.stats.ks_2samp(ours, theirs).statistic < 0.04
     ratios = (sides[:, 2] / sides[:, 3] for sides in (found, expected))
@@ -165,7 +165,7 @@ def test_a_resized_crop_is_pillows_crop_then_resize(interpolation):
     @jax.vmap
     def cropped(key, image):
         size, scale = (32, 28), (0.2, 1)
-        box = geometry.random_box(jax.random.split(key)[0], 40, 48, scale, (3 / 4, 4 / 3))
+        box = geometry.device_crop(jax.random.split(key)[0], 40, 48, scale, (3 / 4, 4 / 3))
         return box, geometry.resized_crop(key, image, size, scale, interpolation=interpolation)
 
     boxes, out = cropped(keys, images)

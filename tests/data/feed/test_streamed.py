@@ -20,11 +20,11 @@ from mimetic_jax.data.feed.feed import Session
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.feed.streamed import batches, crop_rng, crop_seed, train_example
 from mimetic_jax.data.feed.streamed import eval_example as of_test
-from mimetic_jax.data.files.views import View, eval_view, train_view
+from mimetic_jax.data.files.views import CropSpec, eval_view, train_view
 from tests.data.made import encode, examples_of, refused
 
 KEY = jax.random.key(7)
-VIEW = View(4)
+VIEW = CropSpec(4)
 
 
 @dataclasses.dataclass
@@ -68,7 +68,7 @@ def rows_of(batch: int, index: int, processes: int) -> range:
 
 def test_a_batch_is_what_order_and_view_say():
     source, order = Noise(11), TrainOrder(11, 4, 1, KEY)
-    view = View(4, scale=(0.2, 0.9), ratio=(0.5, 2.0), interpolation="random")
+    view = CropSpec(4, scale=(0.2, 0.9), ratio=(0.5, 2.0), interpolation="random")
     for step, (images, labels) in enumerate(train(source, 4, range(5), view=view)):
         assert images.dtype == np.uint8
         assert labels.dtype == np.int32
@@ -138,7 +138,7 @@ def test_batches_larger_than_a_piece_of_work_keep_their_order(batch):
 def test_evaluation_counts_every_example_once(size, processes):
     source, seen = Plain(size), []
     for process in range(processes):
-        example = functools.partial(of_test, source, View(4, 0.9), 12)
+        example = functools.partial(of_test, source, CropSpec(4, 0.9), 12)
         steps, rows = range(-(-size // 12)), rows_of(12, process, processes)
         for images, labels, weights in batches(example, steps, rows):
             assert (images.dtype, labels.dtype, weights.dtype) == (np.uint8, np.int32, np.float32)
@@ -151,7 +151,7 @@ def test_evaluation_counts_every_example_once(size, processes):
 
 
 def test_evaluation_shows_the_center():
-    source, view = Noise(3), View(6, 0.75)
+    source, view = Noise(3), CropSpec(6, 0.75)
     for row in range(3):
         pixels, label, weight = of_test(source, view, 3, 0, row)
         assert np.array_equal(pixels, eval_view(view, source.read(row)[0]))

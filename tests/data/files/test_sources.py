@@ -12,7 +12,7 @@ from PIL import Image
 from mimetic_jax.data.files import sources
 from mimetic_jax.data.files.class_folders import ClassFolders
 from mimetic_jax.data.files.sources import Subset, contents, load_all
-from mimetic_jax.data.files.views import View
+from mimetic_jax.data.files.views import CropSpec
 from tests.data.made import decoded, encode, refused
 from tests.images import class_folders
 
@@ -34,7 +34,7 @@ def test_a_part_is_read_in_its_order(source):
 
 
 def test_a_small_source_is_loaded_whole(source):
-    ((images, labels), _), note = load_all((source, source), View(5))
+    ((images, labels), _), note = load_all((source, source), CropSpec(5))
     assert note == ""
     assert images.shape == (12, 5, 5, 3)
     assert images.dtype == np.uint8
@@ -60,7 +60,7 @@ def test_all_unreadable_images_are_named_at_once(source, tmp_path, monkeypatch):
     (tmp_path / "train/class0/3.png").unlink()
     (tmp_path / "train/class1/1.png").write_text("version https://git-lfs.github.com/spec/v1\n")
     parts = Subset(source, np.arange(6)), Subset(source, np.arange(6, 12))
-    for read in (lambda: load_all(parts, View(5)), lambda: contents(*parts)):
+    for read in (lambda: load_all(parts, CropSpec(5)), lambda: contents(*parts)):
         said = refused(read, "3 images: ", "git lfs pull", ": mend or remove them")
         named = [said.index(f"/{name}.png") for name in ("class0/3", "class1/1", "class2/0")]
         assert named == sorted(named)
@@ -74,17 +74,17 @@ def test_images_of_other_colors_are_counted(source, tmp_path):
         path = tmp_path / f"train/{name}.png"
         Image.open(path).convert(mode).save(path, "TIFF")
     parts = Subset(source, np.arange(6)), Subset(source, np.arange(6, 12))
-    assert load_all(parts, View(5))[1] == "1 CMYK, 2 gray images are read as RGB"
+    assert load_all(parts, CropSpec(5))[1] == "1 CMYK, 2 gray images are read as RGB"
 
 
 def test_a_set_of_gray_images_has_one_channel(source, tmp_path):
     for path in tmp_path.glob("train/*/*.png"):
         Image.new("L", (8, 8), 7).save(path)
-    ((images, _),), note = load_all([source], View(5, channels=1))
+    ((images, _),), note = load_all([source], CropSpec(5, channels=1))
     assert (images.shape, set(images.flat), note) == ((12, 5, 5, 1), {7}, "")
     path = tmp_path / "train/class1/2.png"
     Image.new("RGB", (8, 8), (7, 7, 9)).save(path)
-    refused(lambda: load_all([source], View(5, channels=1)), f"{path} has colors", "are gray")
+    refused(lambda: load_all([source], CropSpec(5, channels=1)), f"{path} has colors", "are gray")
 
 
 def test_contents_are_of_the_labels_and_the_order(source):
@@ -133,6 +133,6 @@ def test_real_tiny_imagenet_is_read():
         for index in range(0, len(source), 97):
             file = source.name(index).rpartition("/")[2]
             assert file.startswith(name.format(source.classes[source.labels[index]]))
-    ((images, _),), _ = load_all([Subset(source, np.arange(0, len(source), 10))], View(64))
+    ((images, _),), _ = load_all([Subset(source, np.arange(0, len(source), 10))], CropSpec(64))
     pixels = np.asarray(decoded(source.read(10)[0]))
     assert np.array_equal(images[1], pixels)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mimetic_jax.data.files.views import (
-    View,
+    CropSpec,
     check_image,
     color,
     decode,
     eval_view,
+    host_crop,
     jpeg_shape,
-    random_crop,
     train_view,
 )
 from tests.data import made
@@ -32,7 +32,7 @@ RATIO = (3 / 4, 4 / 3)
 @settings(max_examples=200, deadline=None)
 def test_boxes_are_within_the_image(height, width, seed):
     rng = np.random.default_rng(seed)
-    top, left, box_height, box_width = random_crop(rng, height, width, (0.08, 1.0), RATIO)
+    top, left, box_height, box_width = host_crop(rng, height, width, (0.08, 1.0), RATIO)
     assert min(top, left) >= 0
     assert min(box_height, box_width) >= 1
     assert top + box_height <= height
@@ -42,7 +42,7 @@ def test_boxes_are_within_the_image(height, width, seed):
 def test_boxes_have_the_right_distribution():
     """Area and log ratio uniform where every box fits; corners uniform over the rest."""
     rng = np.random.default_rng(1)
-    boxes = np.array([random_crop(rng, 1000, 1000, (0.1, 0.5), RATIO) for _ in range(4000)])
+    boxes = np.array([host_crop(rng, 1000, 1000, (0.1, 0.5), RATIO) for _ in range(4000)])
     top, left, height, width = boxes.T
     area = (height * width / 1e6 - 0.1) / 0.4
     aspect = np.log(width / height) / math.log(4 / 3)
@@ -57,13 +57,13 @@ def test_boxes_have_the_right_distribution():
 
 def test_without_a_box_that_fits_the_center_is_cut():
     for size, box in (((10, 1000), (0, 493, 10, 13)), ((1000, 10), (493, 0, 13, 10))):
-        assert random_crop(np.random.default_rng(0), *size, (0.9, 1.0), RATIO) == box
+        assert host_crop(np.random.default_rng(0), *size, (0.9, 1.0), RATIO) == box
 
 
 def test_a_crop_of_everything_is_the_image_resized():
     data = encode(photo(100, 100), "PNG")
     rng = np.random.default_rng(0)
-    whole = train_view(View(100, scale=(1, 1), ratio=(1, 1)), data, rng)
+    whole = train_view(CropSpec(100, scale=(1, 1), ratio=(1, 1)), data, rng)
     assert np.array_equal(whole, decoded(data))
 
 
@@ -72,7 +72,7 @@ def test_a_crop_of_everything_is_the_image_resized():
 def test_a_reduced_view_is_as_close_to_pillow_as_bicubic_is_to_bilinear(size, kind):
     """Also where a JPEG is decoded at half (160) or quarter (96, 40) size, to within twice that."""
     data = encode(photo(500, 500), kind)
-    whole = View(size, scale=(1, 1), ratio=(1, 1))
+    whole = CropSpec(size, scale=(1, 1), ratio=(1, 1))
     view = train_view(whole, data, np.random.default_rng(0))
     bilinear, bicubic = (
         np.asarray(decoded(data).resize((size, size), method)).astype(float)
@@ -91,8 +91,8 @@ def test_the_view_shows_the_box(size):
     centers = (np.arange(size) + 0.5) / size
     for seed in range(5):
         one, again = (np.random.default_rng(seed) for _ in range(2))
-        top, left, box_height, box_width = random_crop(one, height, width, (0.3, 1.0), RATIO)
-        view = train_view(View(size, scale=(0.3, 1)), data, again)
+        top, left, box_height, box_width = host_crop(one, height, width, (0.3, 1.0), RATIO)
+        view = train_view(CropSpec(size, scale=(0.3, 1)), data, again)
         expected = (top + box_height * centers) * 255 / height
         assert np.abs(view[:, :, 0].mean(1) - expected).max() < 3
         expected = (left + box_width * centers) * 255 / width
@@ -104,7 +104,7 @@ def test_random_interpolation_is_one_of_the_two():
 
     def view(interpolation: str, seed: int) -> bytes:
         rng = np.random.default_rng(seed)
-        return train_view(View(64, interpolation=interpolation), data, rng).tobytes()
+        return train_view(CropSpec(64, interpolation=interpolation), data, rng).tobytes()
 
     taken = []
     for seed in range(20):
@@ -124,15 +124,15 @@ def test_the_center_is_that_of_torchvision(shape):
     resized = image.resize(size, Image.Resampling.BICUBIC)
     left, top = round((size[0] - 224) / 2), round((size[1] - 224) / 2)
     expected = resized.crop((left, top, left + 224, top + 224))
-    view = eval_view(View(224, 0.875), data)
+    view = eval_view(CropSpec(224, 0.875), data)
     assert view.shape == (224, 224, 3)
     assert np.array_equal(view, expected)
 
 
 def test_one_pixel_is_enough():
     data = encode(np.full((1, 1, 3), 77, np.uint8), "PNG")
-    assert (train_view(View(5), data, np.random.default_rng(0)) == 77).all()
-    assert (eval_view(View(5, 0.9), data) == 77).all()
+    assert (train_view(CropSpec(5), data, np.random.default_rng(0)) == 77).all()
+    assert (eval_view(CropSpec(5, 0.9), data) == 77).all()
 
 
 PHOTO = np.add.outer(np.arange(41) * 3, np.arange(58) * 2)[:, :, None] + np.array([34, 25, 20])
@@ -181,7 +181,7 @@ def test_photos_are_upright(kind, orientation):
     shown = shown[:, ::-1] if orientation in (2, 3, 6, 7) else shown
     assert np.array_equal(decode(data, upright=True), shown)
     assert np.array_equal(decode(data), np.asarray(made.decoded(data)))
-    upright, view = encode(shown, "PNG"), View(8, upright=True)
+    upright, view = encode(shown, "PNG"), CropSpec(8, upright=True)
     assert np.array_equal(eval_view(view, data), eval_view(view, upright))
     one, other = (train_view(view, x, np.random.default_rng(0)) for x in (data, upright))
     assert np.array_equal(one, other)

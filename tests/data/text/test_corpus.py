@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mimetic_jax.data import home
+from mimetic_jax.data import textfiles
 from mimetic_jax.data.text import corpus as text
 from tests.data import made
 
@@ -76,11 +76,11 @@ def test_parts_of_a_large_file_join(tmp_path, monkeypatch, level):
     file.write_bytes(content.encode())
 
     def read() -> text.Corpus:
-        return text.corpus_of("a", [text.parts_of(file) for _ in SPLITS], level)
+        return text.corpus_of("a", [text.read_parts(file) for _ in SPLITS], level)
 
     whole = read()
     for size in (1, 2, 3, 7, 50):
-        monkeypatch.setattr(home, "_CHUNK", size)
+        monkeypatch.setattr(textfiles, "_CHUNK", size)
         parts = read()
         assert parts.fingerprint() == whole.fingerprint()
     expected = list(content) if level == "char" else content.replace("\n", " <eos> ").split()
@@ -126,7 +126,7 @@ def test_files_that_are_empty_or_not_utf_8(tmp_path, monkeypatch):
     refused("ptb_char", tmp_path, "the valid text of ptb_char is empty")
     valid.write_bytes(b"fine\n and \xff not\n")
     for chunk in (1, 2**22):
-        monkeypatch.setattr(home, "_CHUNK", chunk)
+        monkeypatch.setattr(textfiles, "_CHUNK", chunk)
         refused("ptb_word", tmp_path, f"{valid}, line 2 isn't UTF-8: byte 10 is 0xff")
 
 
