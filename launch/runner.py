@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Job(NamedTuple):
-    """An arm of a row, and the seeds that its results lack."""
+    """An arm of a row, and the seeds that it trains with."""
 
     row: Row
     arm: str
@@ -123,17 +123,21 @@ class RowRunner:
         """List the arms of a row that are asked for."""
         return [arm for arm in row.arms if not self._only or arm in self._only]
 
-    def every(self, share: int = 0, shares: int = 1) -> list[tuple[Row, str]]:
-        """List the arms of all rows; of several processes each has a share."""
-        rows = (row for row in self.rows if not self.lacks(row))
-        return [(row, arm) for row in rows for arm in self.arms(row)][share::shares]
+    def every(self, share: int = 0, shares: int = 1) -> list[Job]:
+        """List the arms of all rows with all seeds; of several processes each has a share."""
+        jobs = []
+        for row in self.rows:
+            if not self.lacks(row):
+                seeds = self.config(row).seeds
+                jobs += [Job(row, arm, seeds) for arm in self.arms(row)]
+        return jobs[share::shares]
 
     def jobs(self, share: int = 0, shares: int = 1) -> list[Job]:
-        """List the arms of a share that lack results."""
+        """List the arms of a share that lack results, with the seeds that they lack."""
         return [
-            Job(row, arm, seeds)
-            for row, arm in self.every(share, shares)
-            if (seeds := self.results.missing(row, arm, self.config(row).seeds))
+            job._replace(seeds=seeds)
+            for job in self.every(share, shares)
+            if (seeds := self.results.missing(*job))
         ]
 
     def train(self, jobs: Sequence[Job]) -> None:
