@@ -349,12 +349,17 @@ _HALF = s.PositionalHeads(10_000)
 def first_layer() -> Arms:
     """Embeddings from the counts of the training text: at the model's own scale, and at others.
 
-    `log_p`, the output layer's bias alone, is in all of them: their gain is what they have beyond.
+    `log_p`, the output layer's bias alone, is in all of them but `embedding_std_25`: their gain is
+    what they have beyond. `counts_half` adds `half` of `positional`.
     """
-    arms: Arms = {"default": {}, "log_p": (s.Unigram(),)}
-    scales = {"": None, "_std_25": 0.25, "_std_100": 1.0}
-    return arms | {
-        f"counts{n}": (s.Unigram(), s.Cooccurrence(std=std)) for n, std in scales.items()
+    log_p, scales = s.Unigram(), {"": None, "_std_25": 0.25, "_std_100": 1.0}
+    counts = {name: s.Cooccurrence(std=std) for name, std in scales.items()}
+    return {
+        "default": {},
+        "log_p": (log_p,),
+        **{f"counts{name}": (log_p, scheme) for name, scheme in counts.items()},
+        "embedding_std_25": (counts["_std_25"],),
+        "counts_half": (log_p, counts["_std_25"], _HALF),
     }
 
 

@@ -122,7 +122,28 @@ _NEIGHBORS_LONG = dataclasses.replace(
     doubt="each arm has the rate that its trials of 8 epochs chose",
 )
 
+_COUNTS = Row(
+    "the output layer is the embedding",
+    {"level": "word", "width": 64, "depth": 2, "length": 64, "steps": 400},
+    arms=(
+        *("embedding_std_25", "permuted_counts_std_25", "counts_half"),
+        *("counts_std_25", "log_p", "default"),
+    ),
+    fields={"data.name": "ptb_word", "eval.every": 0},
+    ladder=Ladder((4e-3, 8e-3)),
+)
+"""What closed/questions/first_scale.md lacks comes first."""
+
 TABLES = {
+    "counts": Table.of(
+        "embeddings from counts alone, beside heads at a distance, and with rows permuted, at own "
+        "rates: GPT 64/2 with rotary positions, RMSNorm, SwiGLU and QK norm, Penn Treebank by "
+        "words (10,000), 400 steps of 16 x 64 tokens",
+        text,
+        _COUNTS,
+        controls=(),
+        score="test perplexity",
+    ),
     "impulse": Table.of(
         "whether it helps that each head attends to a neighbor, at own rates: ViT 96/3/3, 64 "
         "tokens, mean pooling, PyTorch's layers, each seed its own 5,000 images of CIFAR-10, crop "
