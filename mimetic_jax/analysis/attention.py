@@ -27,7 +27,7 @@ _PER_CALL = 16
 def attention_maps(
     model: Model, variables: Mapping[str, Any], inputs: jax.Array
 ) -> list[np.ndarray]:
-    """What every head of every layer mixes, averaged over examples [B, …] as of a test.
+    """Return what every head of every layer mixes, averaged over examples [B, …] as of a test.
 
     A_l,h[n, m] is the weight of token m in what head h gathers for token n. Attention is linear in
     the values: each layer is called with the identity beside them, and what it then gathers of the

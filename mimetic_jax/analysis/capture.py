@@ -43,7 +43,7 @@ class Snapshot:
         return f"{self.arm.name}, {self.when}"
 
     def inputs(self, count: int) -> jax.Array:
-        """The first test examples as the model is tested on them; the data must be open."""
+        """Return the first test examples as the model is tested on them; the data must be open."""
         task, program = self.arm.program.task, self.arm.program
         sample = program.feed.sample(self.arm.on_device(), count)
         return task.view(sample) if isinstance(task, ImageTask) else sample
@@ -52,7 +52,7 @@ class Snapshot:
 def snapshots(
     comparison: Comparison, workdir: AnyPath | str, *, data: bool = True
 ) -> Iterator[Snapshot]:
-    """The networks of each arm's first seed: at initialization and, if trained, at the end.
+    """Yield the networks of each arm's first seed: at initialization and, if trained, at the end.
 
     `data` says whether to load the data, which `Snapshot.inputs` needs.
     """
@@ -66,12 +66,12 @@ def snapshots(
 
 
 def initial(comparison: Comparison, arm: Arm) -> TrainState:
-    """The state of an arm's first seed before the first step."""
+    """Return the state of an arm's first seed before the first step."""
     return initial_state(arm, arm.config.seeds[0], comparison.say)
 
 
 def plain(model: Model, variables: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
-    """The same function in float32, with one submodule per layer and per projection.
+    """Return the same function in float32, with one submodule per layer and per projection.
 
     Loops over layers become `block_0` … with a slice of the stacked variables each, so that every
     layer is a call of its own; recomputation, the joint projection of query, key and value, and

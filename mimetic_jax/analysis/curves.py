@@ -22,7 +22,8 @@ _LARGER = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fo
 
 
 def read(workdir: AnyPath | str) -> tuple[Mapping[str, Any], list[ArmResult]]:
-    """The configuration of a workdir's comparison, and the results of its finished runs by arm."""
+    """Return the configuration of a workdir's comparison, and the results of its finished runs by
+    arm."""
     folder = path_of(workdir)
     claim = Claim.of(folder)
     if not (results := Results.of(folder, claim).arms):

@@ -17,7 +17,8 @@ _ROOM = 36
 
 
 def describe(config: ConfigDict, words: Sequence[str] = ()) -> str:
-    """What `--mode=fields` prints: what the configuration sets, then all other fields by topic.
+    """Return what `--mode=fields` prints: what the configuration sets, then all other fields by
+    topic.
 
     All words must be in the name or the meaning of a field that is printed.
     """

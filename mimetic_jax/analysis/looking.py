@@ -26,7 +26,8 @@ MOST_PARAMETERS = 30_000_000
 
 
 def describe(comparison: Comparison) -> str:
-    """A table of the arms whose schemes write query and key, by first, middle and last layer.
+    """Return a table of the arms whose schemes write query and key, by first, middle and last
+    layer.
 
     Columns are averages over heads: the share of rows whose largest weight is at the offset that
     most rows of their head have, the weight there, and how many tokens a row attends to, exp of its

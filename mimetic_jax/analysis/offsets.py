@@ -41,7 +41,7 @@ def by_offset(maps: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 def hits(
     maps: np.ndarray, grid: tuple[int, int], offsets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How often a head looks at its offset first, and how much attention is there.
+    """Return how often a head looks at its offset first, and how much attention is there.
 
     Only patches whose target is inside the grid count, and only attention between patches: what
     the class token gets is neither a hit nor mass. Of maps [..., H, N, N] and the (row, column) of

@@ -19,7 +19,8 @@ from mimetic_jax.tree.rewrite import Plan
 
 
 def describe(comparison: Comparison, target: Target | None = None) -> str:
-    """What `--mode=plan` prints first: gains that it can show, steps, FLOPs, memory and writes.
+    """Return what `--mode=plan` prints first: gains that it can show, steps, FLOPs, memory and
+    writes.
 
     What all arms have in common is printed once.
     """
@@ -123,7 +124,8 @@ results/speed.md, and that of large ones."""
 
 
 def on_target(comparison: Comparison, target: Target) -> str:
-    """How long a comparison trains on other hardware and what it holds there, by their peaks."""
+    """Return how long a comparison trains on other hardware and what it holds there, by their
+    peaks."""
     config, chip = comparison.config, CHIPS[target.chip]
     programs = [arm.program for arm in comparison.arms.values()]
     tries, searching = len(rates.ladder(config).first), rates.searching(config)

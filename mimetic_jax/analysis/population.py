@@ -53,7 +53,7 @@ class Numbers:
         return np.sqrt(self.covariance[:2, 0])
 
     def over(self, units: np.ndarray) -> Numbers:
-        """The same in units of a standard deviation per kernel, [2], taken as exact."""
+        """Return the same in units of a standard deviation per kernel, [2], taken as exact."""
         squares = np.array([units[i] * units[j] for i, j in _KERNELS])[:, None]
         return Numbers(
             self.members,
@@ -86,7 +86,7 @@ def features(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def numbers(averages: np.ndarray) -> Numbers:
-    """The 12 numbers and their standard errors, from the `features` [M, 14] of the networks.
+    """Return the 12 numbers and their standard errors, from the `features` [M, 14] of the networks.
 
     From the mean product of two entries, the covariance subtracts the product of the two kernels'
     means, estimated without bias by the products of distinct networks' means: the mean
@@ -117,7 +117,7 @@ def numbers(averages: np.ndarray) -> Numbers:
 
 
 def matrix(value: np.ndarray, dim: int, hidden: int) -> np.ndarray:
-    """The matrix [2 D F, 2 D F] that has the 12 numbers [3, 4], in the order of `Moments`.
+    """Return the matrix [2 D F, 2 D F] that has the 12 numbers [3, 4], in the order of `Moments`.
 
     >>> matrix(np.arange(12).reshape(3, 4), 2, 1)  # two channels of one unit
     array([[0, 1, 8, 9],
@@ -166,7 +166,7 @@ class Moments:
         return np.asarray(centered / (self.members - 1))
 
     def numbers(self) -> Numbers:
-        """The 12 numbers of the covariance."""
+        """Return the 12 numbers of the covariance."""
         return numbers(np.concatenate(self._features))
 
 
@@ -192,7 +192,8 @@ def add_network(layers: dict[str, Moments], params: Any, **options: Any) -> None
 def report(
     path: AnyPath, comparison: Comparison, workdir: AnyPath, name: str
 ) -> tuple[str, list[AnyPath]] | None:
-    """The numbers of an arm's trained population as a table, and its picture; None without one.
+    """Return the numbers of an arm's trained population as a table, and its picture; None without
+    one.
 
     The table is in units of the variances before training.
     """

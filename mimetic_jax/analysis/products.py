@@ -43,7 +43,8 @@ class HeadProducts:
 
 
 def head_products(params: Any, clip: int = 64, **options: Any) -> list[HeadProducts]:
-    """The weight products of every head of every attention layer with all four kernels, in order.
+    """Return the weight products of every head of every attention layer with all four kernels, in
+    order.
 
     C = `clip` rows and columns are kept; options are those of `mimetic_jax.blocks`.
 

@@ -231,7 +231,7 @@ def _lines(path: AnyPath) -> list[str]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The arguments of `mimetic report`."""
+    """Return the arguments of `mimetic report`."""
     parser = argparse.ArgumentParser(
         prog="mimetic report",
         description="Write WORKDIR/report.html: table, curves, initial weights and origin.",

@@ -23,7 +23,7 @@ _FILTERS = (4, 8)
 
 
 def path_of_start(folder: AnyPath, arm: str, seed: int, what: str) -> AnyPath:
-    """The picture of an arm's start, which may not be drawn."""
+    """Return the picture of an arm's start, which may not be drawn."""
     return folder / f"{arm}.{seed}.{what}.png"
 
 

@@ -47,7 +47,7 @@ _SETTINGS = {
 
 @contextlib.contextmanager
 def canvas(width: float, height: float, pad: float = 0.02, **settings: Any) -> Iterator[Any]:
-    """A matplotlib figure in this style; draw and save it inside the block.
+    """Yield a matplotlib figure in this style; draw and save it inside the block.
 
     Sizes are in inches, `pad` that between panels; settings replace those of the style.
     """
@@ -116,14 +116,14 @@ def legend(figure: Any) -> None:
 
 
 def tidy(axes: Any) -> None:
-    """A panel of lines or points: light grid, no frame at the top and right."""
+    """Return a panel of lines or points: light grid, no frame at the top and right."""
     axes.grid(alpha=0.3, linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def limit(matrices: Iterable[np.ndarray]) -> float:
-    """The magnitude, above 0, at which the shared color scale of several matrices ends.
+    """Return the magnitude, above 0, at which the shared color scale of several matrices ends.
 
     The largest half percent of all magnitudes don't pale the rest.
     """
@@ -132,12 +132,12 @@ def limit(matrices: Iterable[np.ndarray]) -> float:
 
 
 def signed(axes: Any, matrix: np.ndarray, bound: float) -> Any:
-    """A matrix as an image from −bound (blue) over 0 (white) to bound (red)."""
+    """Return a matrix as an image from −bound (blue) over 0 (white) to bound (red)."""
     return _image(axes, matrix, cmap="RdBu_r", vmin=-bound, vmax=bound)
 
 
 def positive(axes: Any, matrix: np.ndarray, top: float | None) -> Any:
-    """A matrix of positive numbers as an image, from 0 to `top`."""
+    """Return a matrix of positive numbers as an image, from 0 to `top`."""
     return _image(axes, matrix, cmap="viridis", vmin=0, vmax=top)
 
 
@@ -175,7 +175,7 @@ def save(figure: Any, path: AnyPath) -> None:
 
 
 def matrix_rows(labels: Sequence[Any], matrix: np.ndarray) -> Iterator[list[Any]]:
-    """The rows of a matrix as observations: labels, number of the row, entries."""
+    """Yield the rows of a matrix as observations: labels, number of the row, entries."""
     for number, row in enumerate(np.asarray(matrix)):
         yield [*labels, number, *row.tolist()]
 
@@ -195,7 +195,7 @@ def by_layer(layers: Sequence[int], items: Sequence[Any], label: str) -> dict[in
 
 
 def of_depth(layers: Sequence[int], depth: int) -> str:
-    """Which layers a picture shows, if not all.
+    """Return which layers a picture shows, if not all.
 
     >>> of_depth([1, 6, 12], 12), of_depth([1, 2], 2)
     ('layers 1, 6 and 12 of 12', '')

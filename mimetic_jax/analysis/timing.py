@@ -40,7 +40,7 @@ def timed(function: Callable[[], T]) -> tuple[float, T]:
 
 
 def estimate(comparison: Comparison, shorter: str = "") -> str:
-    """How long `train` takes, one run after the other; steps are compiled and timed for it.
+    """Return how long `train` takes, one run after the other; steps are compiled and timed for it.
 
     The line says why if nothing is timed, as without the data; of a long training how it is made
     `shorter`.

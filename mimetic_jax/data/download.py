@@ -70,7 +70,8 @@ def _archive(url: str, md5: str, gives: str) -> tuple[Remote, ...]:
 
 
 def cifar_arrays(folder: Path) -> dict[str, np.ndarray]:
-    """The arrays of CIFAR's "python version", unpacked in a folder; of CIFAR-100 the fine labels.
+    """Return the arrays of CIFAR's "python version", unpacked in a folder; of CIFAR-100 the fine
+    labels.
 
     Reading pickles runs what is in them: only for the published files, by their checksum.
     """
@@ -137,7 +138,7 @@ REMOTE = {
 
 
 def hint(name: str, data_dir: str | None) -> str:
-    """The command that downloads a data set, for errors; "" if there is none.
+    """Return the command that downloads a data set, for errors; "" if there is none.
 
     It makes the arrays of published files where they are unpacked, which need no network.
     """
@@ -149,7 +150,7 @@ def hint(name: str, data_dir: str | None) -> str:
 
 
 def unpacked_in(folder: Path) -> str:
-    """The data set whose published files are unpacked in a folder; "" if there is none."""
+    """Return the data set whose published files are unpacked in a folder; "" if there is none."""
     return next((name for name in REMOTE if _unpacked(name, folder)[1]), "")
 
 
@@ -212,7 +213,7 @@ def _fetch(remote: Remote, root: Path) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The arguments of `mimetic download`."""
+    """Return the arguments of `mimetic download`."""
     parser = argparse.ArgumentParser(
         "mimetic download", description="Download a published dataset and verify its checksum."
     )

@@ -58,7 +58,7 @@ def on_cores(
 
 
 def concurrency() -> int:
-    """How many tasks like the caller may run at the same time."""
+    """Return how many tasks like the caller may run at the same time."""
     return cores() if _nested() else 1
 
 
@@ -121,7 +121,7 @@ def limit_blas_of_virtual_devices() -> None:
 
 
 def cores() -> int:
-    """The number of CPU cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -36,8 +36,8 @@ def compile_right_sums() -> None:
 
 
 def right_sums() -> bool:
-    """Whether the default device sums a product with a constant matrix right, which jaxlib 0.10.2
-    and later don't, and padded arrays, which 0.9.2 to 0.10.1 don't."""
+    """Tell whether the default device sums a product with a constant matrix right, which jaxlib
+    0.10.2 and later don't, and padded arrays, which 0.9.2 to 0.10.1 don't."""
 
     @jax.jit
     def sums(x: jax.Array, y: jax.Array, z: jax.Array) -> tuple[jax.Array, ...]:

@@ -65,7 +65,7 @@ class Attention(nn.Module):
     def around(
         self, attend: Callable[[jax.Array, jax.Array, jax.Array], jax.Array], x: jax.Array
     ) -> jax.Array:
-        """The four projections around `attend`, [..., N, D] from [..., N, D]."""
+        """Return the four projections around `attend`, [..., N, D] from [..., N, D]."""
         width = x.shape[-1]
         if width % self.num_heads:
             raise InputError(f"num_heads {self.num_heads} does not divide dim {width}")
@@ -83,7 +83,7 @@ class Attention(nn.Module):
         )(attend(query, key, value))
 
     def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-        """What each head gathers, [B, N, H, K] from three of that shape."""
+        """Return what each head gathers, [B, N, H, K] from three of that shape."""
         query, key = self.turned(query), self.turned(key)
         implementation = _implementation(query.dtype, query.shape[-1])
         return _attended(query, key, value, self.causal, implementation)

@@ -21,7 +21,7 @@ MODES = {
 
 
 def from_nnx(module_class: Any, values: Mapping[str, Any]) -> nn.Module:
-    """An NNX class as a Linen module, by Flax's own bridge; call it with `nnx_options`."""
+    """Return an NNX class as a Linen module, by Flax's own bridge; call it with `nnx_options`."""
     from flax import nnx
 
     skip = "rngs" not in inspect.signature(module_class.__init__).parameters
@@ -31,7 +31,7 @@ def from_nnx(module_class: Any, values: Mapping[str, Any]) -> nn.Module:
 
 
 def nnx_options(train: bool) -> dict[str, Any]:
-    """What a module of `from_nnx` is called with besides its inputs."""
+    """Return what a module of `from_nnx` is called with besides its inputs."""
     return {"nnx_method": functools.partial(_called, train=train)}
 
 
@@ -51,7 +51,7 @@ def _called(module: Any, inputs: jax.Array, *, train: bool) -> Any:
 
 
 def accepted(call: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a function has arguments for.
+    """Return the options that a function has arguments for.
 
     >>> accepted(lambda images, width: images, {"width": 3, "key": None})
     {'width': 3}
@@ -61,7 +61,7 @@ def accepted(call: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, 
 
 
 def in_mode(call: Callable[..., Any], train: bool) -> dict[str, bool]:
-    """The flags of training or evaluation that a function has arguments for.
+    """Return the flags of training or evaluation that a function has arguments for.
 
     >>> in_mode(lambda images, deterministic: images, train=True)
     {'deterministic': False}

@@ -49,14 +49,14 @@ class Definition:
         }
 
     def module(self, values: Mapping[str, Any]) -> nn.Module:
-        """The Linen module with these values of its fields."""
+        """Return the Linen module with these values of its fields."""
         if issubclass(self.module_class, nn.Module):
             return self.module_class(**values)
         return from_nnx(self.module_class, values)
 
 
 def is_module_class(target: Any) -> bool:
-    """Whether it is a class of Linen or NNX modules."""
+    """Tell whether it is a class of Linen or NNX modules."""
     return inspect.isclass(target) and issubclass(target, (nn.Module, *_nnx("Module")))
 
 
@@ -106,7 +106,7 @@ def resolve_model(model: Any) -> tuple[Definition, dict[str, Any]]:
 
 
 def nnx_bridge() -> Any:
-    """The class of NNX modules as Linen modules, if NNX is imported: for `isinstance`."""
+    """Return the class of NNX modules as Linen modules, if NNX is imported: for `isinstance`."""
     return _nnx("bridge", "ToLinen")
 
 

@@ -14,7 +14,7 @@ from mimetic_jax.models.init import Initializer
 
 
 def depthwise_conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """Each channel of x [B, h, w, C] convolved with its own filter, zero-padded to the same size.
+    """Convolve each channel of x [B, h, w, C] with its own filter, zero-padded to the same size.
 
     y[b, i, j, c] = Σ_uv kernel[u, v, c] x[b, i + u − a, j + v − a, c], a = ⌊(k − 1) / 2⌋: PyTorch's
     "same", which pads an even filter with one more row and column behind than in front.

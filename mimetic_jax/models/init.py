@@ -24,7 +24,7 @@ class BaseInit:
     patch: Initializer
 
     def of(self, fan_in: int) -> dict[str, Any]:
-        """Both initializers of a linear layer, as its arguments."""
+        """Return both initializers of a linear layer, as its arguments."""
         return {"kernel_init": self.linear, "bias_init": self.linear_bias(fan_in)}
 
 
@@ -65,7 +65,7 @@ _BASES = {
 
 
 def base_init(name: str) -> BaseInit:
-    """The base initialization called "timm", "torch" or "flax".
+    """Return the base initialization called "timm", "torch" or "flax".
 
     >>> base_init("torch").linear_bias(4)(jax.random.key(0), (3,), "float32").shape
     (3,)

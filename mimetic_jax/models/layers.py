@@ -51,7 +51,7 @@ def by_example(x: jax.Array) -> jax.Array:
 
 
 def patch_grid(model: Any, image: tuple[int, ...]) -> tuple[int, int]:
-    """(rows, columns) of the patches of an image [h, w, C]: the trait `grid`."""
+    """Return (rows, columns) of the patches of an image [h, w, C]: the trait `grid`."""
     return image[0] // model.patch, image[1] // model.patch
 
 
@@ -78,7 +78,7 @@ def patch_embed(
 
 
 def space_to_depth(x: jax.Array, factor: int) -> jax.Array:
-    """[B, h/f, w/f, f² C] from [B, h, w, C]: the pixels of an f×f square, one after the other."""
+    """Reshape [B, h, w, C] to [B, h/f, w/f, f² C]: the pixels of each f×f square as channels."""
     return einops.rearrange(x, "b (h p) (w q) c -> b h w (p q c)", p=factor, q=factor)
 
 
@@ -96,7 +96,8 @@ def stack(
     *numbers: Sequence[float] | None,
     **fields: Any,
 ) -> jax.Array:
-    """The `depth` blocks of a model, one after the other; `scan` and `remat` are as in `ViT`.
+    """Apply the `depth` blocks of a model, one after the other; `scan` and `remat` are as in
+    `ViT`.
 
     A block is a module class: (x, number, …) -> (x, None), the form of a scan's body. `numbers` has
     its further arguments, each L numbers, which are traced in a scan, or None for all blocks.
@@ -166,7 +167,7 @@ class MLP(nn.Module):
 
 
 def first_token(x: jax.Array) -> jax.Array:
-    """[B, D] of [B, N, D]: the activations of the class token.
+    """Return [B, D] of [B, N, D]: the activations of the class token.
 
     The barrier keeps the gradient's zeros for the other tokens in an array. Fused into the sum over
     B and N behind it, as in the gradient of a LayerNorm's bias, jaxlib 0.9.2 to 0.10.1 drop them on

@@ -45,7 +45,7 @@ gelu.defvjp(_gelu_forward, _gelu_backward)
 def layer_norm(
     x: jax.Array, scale: jax.Array, bias: jax.Array, epsilon: float, dtype: Any
 ) -> jax.Array:
-    """(x − mean) / √(variance + ε) ∘ scale + bias over the last axis; x alone is kept.
+    """Return (x − mean) / √(variance + ε) ∘ scale + bias over the last axis; x alone is kept.
 
     Mean and variance, in at least float32, are computed again for the backward pass, where an
     accelerator reads x anyway.

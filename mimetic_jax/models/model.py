@@ -63,7 +63,7 @@ def find_model(name: str) -> Definition:
 
 
 def model_fields(name: str) -> dict[str, Any]:
-    """The fields of a model that a configuration may set, with their defaults.
+    """Return the fields of a model that a configuration may set, with their defaults.
 
     These are the fields of a Linen module, or the arguments of an NNX module, whose values are
     plain data; a dtype is given by its name. A field without a default is None, and the
@@ -89,7 +89,7 @@ def model_fields(name: str) -> dict[str, Any]:
 
 
 def fields_of(model: Any) -> dict[str, Any]:
-    """The fields of a model as a configuration writes them, with its import path.
+    """Return the fields of a model as a configuration writes them, with its import path.
 
     Args:
         model: as `definition.resolve_model` takes it; what the data decides (`num_classes`,
@@ -157,7 +157,7 @@ class Model:
 
     @classmethod
     def of(cls, name: str, fields: Mapping[str, Any], **filled: Any) -> Self:
-        """The model of a configuration, by its name as in `find_model` and its fields.
+        """Return the model of a configuration, by its name as in `find_model` and its fields.
 
         `foreign_fields` says which fields it may lack. Those of `filled`, which the data decides,
         such as `num_classes`, are set if the model has them.
@@ -178,7 +178,7 @@ class Model:
         return cls(name, definition.module(values), definition.traits)
 
     def init(self, key: jax.Array, inputs: jax.Array) -> tuple[dict[str, Any], jax.Array]:
-        """(variables, output in evaluation).
+        """Return (variables, output in evaluation).
 
         Variables are trees of arrays by collection: "params", and others such as "batch_stats".
         """
@@ -216,13 +216,13 @@ class Model:
         return self._array(output), dict(changed)
 
     def with_fields(self, **values: Any) -> Model:
-        """The model with other values of those fields that its module has."""
+        """Return the model with other values of those fields that its module has."""
         known = {field.name for field in dataclasses.fields(self.module)}
         values = {name: value for name, value in values.items() if name in known}
         return dataclasses.replace(self, module=self.module.clone(**values))
 
     def grid(self, image: tuple[int, ...]) -> tuple[int, int] | None:
-        """(rows, columns) of the patches of an image [h, w, C], if the model has a grid."""
+        """Return (rows, columns) of the patches of an image [h, w, C], if the model has a grid."""
         return self.traits.grid(self.module, image) if self.traits.grid else None
 
     def _array(self, output: Any) -> jax.Array:

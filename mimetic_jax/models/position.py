@@ -15,7 +15,7 @@ def resample(
     grid_to: tuple[int, int],
     prefix: int = 0,
 ) -> jax.Array:
-    """A position table resampled to another grid of patches: bicubic, antialiased.
+    """Resample a position table to another grid of patches: bicubic, antialiased.
 
     Keys' cubic with a = −1/2, widened if the grid shrinks, and weights renormalized at the
     borders. That is PyTorch's `interpolate(mode="bicubic", antialias=True)`, which timm uses, to

@@ -59,7 +59,7 @@ class WindowAttention(Attention):
     def attend(
         self, query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array | None = None
     ) -> jax.Array:
-        """What each head gathers in its window, [B, h, w, H, K] from three of that shape."""
+        """Return what each head gathers in its window, [B, h, w, H, K] from three of that shape."""
         # Tokens stay where they are on the grid: moving them beside those of their window would be
         # one more transposition of all activations, beside that of tokens and heads.
         q, k, v = (_split(array, self.window) for array in (query, key, value))
@@ -98,7 +98,7 @@ class WindowAttention(Attention):
 
 
 def in_windows(grid: jax.Array, side: int) -> jax.Array:
-    """[B, windows, N, ...] from [B, h, w, ...]; windows and their N tokens in row-major order."""
+    """Reshape [B, h, w, ...] to [B, windows, N, ...], both in row-major order."""
     return einops.rearrange(grid, "b (i p) (j q) ... -> b (i j) (p q) ...", p=side, q=side)
 
 

@@ -56,7 +56,7 @@ class Interpolated:
 
 
 def for_layer(name: str, value: Any, layer: int, num_layers: int) -> Any:
-    """The value of a field of type `PerLayer` in a layer."""
+    """Return the value of a field of type `PerLayer` in a layer."""
     if isinstance(value, tuple):
         if len(value) != num_layers:
             raise InputError(f"{name} has {len(value)} values for {num_layers} layers")
@@ -67,7 +67,7 @@ def for_layer(name: str, value: Any, layer: int, num_layers: int) -> Any:
 
 
 def is_per_layer(annotation: Any) -> bool:
-    """Whether a field's declared type is `PerLayer`, also with a range or beside None."""
+    """Tell whether a field's declared type is `PerLayer`, also with a range or beside None."""
     return _PER_LAYER in getattr(annotation, "__metadata__", ()) or any(
         is_per_layer(part) for part in typing.get_args(annotation)
     )
@@ -160,7 +160,7 @@ class Scheme:
         """Raise InputError if the fields, each of its type and in range, don't go together."""
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        """The roles that are overwritten in a block with `roles`; empty if the scheme skips it."""
+        """Return the roles to overwrite in a block with `roles`; none, to skip the block."""
         raise NotImplementedError
 
     def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
@@ -173,7 +173,8 @@ class Scheme:
         return later & frozenset().union(*split)
 
     def covers(self, layer: int, num_layers: int) -> bool:
-        """Whether the scheme draws a layer; the others keep their arrays, and no plan lists them.
+        """Tell whether the scheme draws a layer; the others keep their arrays, and no plan lists
+        them.
 
         A scheme that doesn't cover all layers also `depends_on_layer`.
         """
@@ -184,11 +185,12 @@ class Scheme:
         by the roles of all blocks and those among them that it writes."""
 
     def note(self, block: Block, context: Context) -> str:
-        """What a plan says of the draw in a block or of its data, in a sentence; "" for nothing."""
+        """Describe the draw in a block or its data for a plan, in a sentence; "" for nothing."""
         return ""
 
     def survey(self, network: Callable[[], Network]) -> Any:
-        """What draws use of the whole tree, arrays in a dictionary: None unless a scheme asks.
+        """Return what draws use of the whole tree, arrays in a dictionary: None unless a scheme
+        asks.
 
         Calling `network` raises InputError if the tree isn't one decoder of tokens.
         """
@@ -197,7 +199,7 @@ class Scheme:
     def controlled(
         self, kind: str, key: jax.Array, block: Block, context: Context
     ) -> dict[str, jax.Array]:
-        """The draw of one of `own_controls`, from the key of the wrapper."""
+        """Return the draw of one of `own_controls`, from the key of the wrapper."""
         raise NotImplementedError
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
@@ -230,7 +232,7 @@ class Scheme:
         return drawn
 
     def at(self, layer: int, num_layers: int) -> Self:
-        """The scheme for one layer: sequences and functions of depth become numbers.
+        """Return the scheme for one layer: sequences and functions of depth become numbers.
 
         >>> from mimetic_jax.schemes import Mimetic
         >>> Mimetic(beta_vo=lambda depth: -0.4 * (1 - depth)).at(11, 12).beta_vo
@@ -282,7 +284,7 @@ def named_if_traced(scheme: Scheme) -> Iterator[None]:
 
 
 def roles_to_write(scheme: Scheme, roles: Iterable[str]) -> frozenset[str]:
-    """The roles that a scheme overwrites in a block, after a check that the block has them."""
+    """Return the roles that a scheme overwrites in a block; check that the block has them."""
     present = frozenset(roles)
     roles = scheme.writes(present)
     if not isinstance(roles, frozenset | set | tuple | list) or not frozenset(roles) <= present:
@@ -306,7 +308,7 @@ def both_or_none(roles: frozenset[str], first: str, second: str) -> frozenset[st
 
 
 def field_values(scheme: Scheme) -> Iterator[Any]:
-    """The values of a scheme's fields, also those inside of schemes, tuples and functions.
+    """Yield the values of a scheme's fields, also those inside of schemes, tuples and functions.
 
     >>> from mimetic_jax.schemes import Layers, Zero
     >>> [value for value in field_values(Layers(Zero(), 0.5)) if isinstance(value, float)]
@@ -344,7 +346,7 @@ def inside(schemes: Iterable[Any]) -> Iterator[Scheme]:
 
 
 def depth_dependence(scheme: Scheme) -> str:
-    """What makes a scheme depend on the layer: the name of a field or of the class, or "".
+    """Return what makes a scheme depend on the layer: the name of a field or of the class, or "".
 
     >>> from mimetic_jax.schemes import Mimetic, NormMatched
     >>> depth_dependence(NormMatched(Mimetic(beta_qk=(0.5, 0.7))))
@@ -365,13 +367,13 @@ def depth_dependence(scheme: Scheme) -> str:
 
 
 def name_of(scheme: Scheme) -> str:
-    """The name of a scheme, with that of the scheme inside: "NormMatched(Mimetic)"."""
+    """Return the name of a scheme, with that of the scheme inside: "NormMatched(Mimetic)"."""
     name, inner = type(scheme).__name__, getattr(scheme, "like", None)
     return f"{name}({name_of(inner)})" if isinstance(inner, Scheme) else name
 
 
 def call_of(scheme: Scheme, always: tuple[str, ...] = ()) -> str:
-    """The call that makes a scheme, without its defaults but for fields that begin so.
+    """Return the call that makes a scheme, without its defaults but for fields that begin so.
 
     >>> from mimetic_jax.schemes import Mimetic, NormMatched
     >>> call_of(NormMatched(Mimetic(beta_vo=-0.2)))
@@ -386,7 +388,8 @@ def call_of(scheme: Scheme, always: tuple[str, ...] = ()) -> str:
 
 
 def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
-    """Those of query, key, value and out among the roles of a block; none if there is only one.
+    """Return those of query, key, value and out among the roles of a block; none if there is only
+    one.
 
     A lone kernel is a Dense layer that happens to be called value or out.
     """

@@ -63,7 +63,7 @@ class Block(Mapping[str, jax.Array]):
 
     @classmethod
     def of(cls, arrays: Mapping[str, jax.Array]) -> Self:
-        """A block of the given arrays."""
+        """Make a block of arrays."""
         return cls({role: array.shape for role, array in arrays.items()}, arrays.__getitem__)
 
     def __getitem__(self, role: str) -> jax.Array:

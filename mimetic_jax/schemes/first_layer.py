@@ -227,7 +227,8 @@ def _check_gain(gain: jax.Array) -> None:
 
 
 def counted_for(schemes: Iterable[Scheme]) -> tuple[int, int] | None:
-    """The window and the contexts with which schemes have tokens counted; None without counts.
+    """Return the window and the contexts with which schemes have tokens counted; None without
+    counts.
 
     >>> counted_for([Unigram(), Cooccurrence(2)])
     (2, 8192)

@@ -83,7 +83,7 @@ class Impulse(Scheme):
 
     @classmethod
     def paper(cls) -> Self:
-        """The paper's text as far as it is known: random offsets, no scaled table.
+        """Return the paper's text as far as it is known: random offsets, no scaled table.
 
         Appendix A of the paper leaves value and out unchanged. The ratio 40:1 and the norm 2 are
         from a secondary source, because the text available to us lacks its numbers. Reading the 1

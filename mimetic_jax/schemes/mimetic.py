@@ -62,7 +62,7 @@ class Mimetic(Scheme):
 
     @classmethod
     def port(cls) -> Self:
-        """The port in the structured paper's released code, for its mimetic rows.
+        """Return the port in the structured paper's released code, for its mimetic rows.
 
         The paper's constants with uniform noise, value and out stored transposed, and the model's
         own biases. The self-attention paper itself released no code.
@@ -113,7 +113,8 @@ class Mimetic(Scheme):
 
 
 def mimetic_language(**constants: Any) -> Mimetic:
-    """The paper's setting for language models: W_Q W_Kᵀ = ½ I on K coordinates, small W_V W_out.
+    """Return the paper's setting for language models: W_Q W_Kᵀ = ½ I on K coordinates, small W_V
+    W_out.
 
     With added positions `beta_vo=-0.4` was better on both corpora (docs/results.md).
 
@@ -141,7 +142,7 @@ def zero_biases(block: Block, roles: frozenset[str]) -> dict[str, jax.Array]:
 def pair_roles(
     roles: frozenset[str], query_key: bool, value_out: bool, zero_bias: bool
 ) -> frozenset[str]:
-    """The roles of the pairs to write, and of their biases if these become zero."""
+    """Return the roles of the pairs to write, and of their biases if these become zero."""
     written: set[str] = set()
     kernels = attention_kernels(roles)
     for pair, wanted in ((("query", "key"), query_key), (("value", "out"), value_out)):
@@ -167,7 +168,7 @@ class Sizes(NamedTuple):
 
 
 def pair_sizes(block: Block, role: str, partner: str) -> Sizes:
-    """The sizes of a block's query and key, or of its out and value."""
+    """Return the sizes of a block's query and key, or of its out and value."""
     wide, narrow = block.shapes[role], block.shapes[partner]
     if role == "out":
         wide = (*wide[2:], *wide[:2])

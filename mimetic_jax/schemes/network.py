@@ -57,7 +57,7 @@ class Network:
         rotary: Rotary | Sequence[Rotary | None],
         new: Callable[[str, Block, jax.Array], Arrays] = lambda kind, block, read: block,
     ) -> Iterator[tuple[jax.Array, jax.Array]]:
-        """The activations before each attention, and what it reads of them, [N, D] each.
+        """Yield the activations before each attention, and what it reads of them, [N, D] each.
 
         Tokens are drawn from the vocabulary, each as likely as the others, by a key of its own:
         no data. Norms have their known gains, MLPs GELU or, if they are gated, SiLU.

@@ -112,7 +112,7 @@ class PositionalHeads(Scheme):
 
     @classmethod
     def for_config(cls, config: Any, **fields: Any) -> Self:
-        """The scheme for a model of Hugging Face, by its configuration.
+        """Return the scheme for a model of Hugging Face, by its configuration.
 
         Base, share that turns, pairs, and whether query and key have biases are those of the
         configuration; a model without biases gets the channel 0.
@@ -205,7 +205,8 @@ class PositionalHeads(Scheme):
         return kernels | gains | (roles & {f"{role}_bias" for role in kernels & _WRITERS})
 
     def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
-        """All of it: S is that of the whole network, and a gain that of the kernels' norms."""
+        """Return all roles: S is that of the whole network, and a gain that of the kernels'
+        norms."""
         kernels = {"query", "key"} if "query_gain" in written else set()
         return later & (written | kernels)
 
@@ -272,7 +273,7 @@ class PositionalHeads(Scheme):
         return _rewritten(self, written, arrays, parts, surveyed["tau"], mean)
 
     def heads(self, count: int, layer: int = 0, num_layers: int = 1) -> list[tuple[Any, float]]:
-        """(δ, S) of each of so many query heads of a layer.
+        """Return (δ, S) of each of so many query heads of a layer.
 
         >>> PositionalHeads(10_000, offsets=(0, 1)).heads(3)
         [(0.0, 8.0), (1.0, 8.0), (0.0, 0.0)]
@@ -287,7 +288,7 @@ class PositionalHeads(Scheme):
         return [(offsets[h % len(offsets)], sharpness[h % len(sharpness)]) for h in range(count)]
 
     def every_offset(self) -> set[tuple[float, ...]]:
-        """The offsets of all heads in all layers, one number per axis."""
+        """Return the offsets of all heads in all layers, one number per axis."""
         rows = _rows(self.offsets, self.axes)
         return {at if isinstance(at, tuple) else (at,) for row in rows for at in row}
 

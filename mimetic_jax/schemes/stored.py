@@ -29,7 +29,7 @@ def to_dict(scheme: Scheme) -> dict[str, Any]:
     Example:
         >>> from mimetic_jax.schemes import SinCos
         >>> to_dict(SinCos(scale=2.0))
-        {'scheme': 'SinCos', 'scale': 2.0, 'temperature': 10000.0, 'axes': 2}
+        {'scheme': 'SinCos', 'scale': 2.0, 'temperature': 10000.0, 'axes': 2, 'class_token': 0.0}
 
     Raises:
         InputError: if a field is a function or traced.

@@ -56,7 +56,8 @@ def aim(maps: Array, targets: Array) -> Aim:
 
 
 def own_targets(maps: Array, grid: tuple[int, int]) -> Array:
-    """The offset at which most rows of a head have their largest weight, as targets [H, N, N].
+    """Return the offset at which most rows of a head have their largest weight, as targets [H, N,
+    N].
 
     Maps are [..., H, N, N], of a grid of N = h·w tokens.
 
@@ -100,7 +101,7 @@ class LayerAim(Layer):
 
 
 def from_positions(layer: LayerPairs, position: Array, grid: tuple[int, int]) -> LayerAim | None:
-    """Where a layer looks by positions alone: X is the position table [N, D], normalized.
+    """Return where a layer looks by positions alone: X is the position table [N, D], normalized.
 
     None without query and key, of another width, or with more than `LARGEST` positions.
     """
@@ -115,7 +116,8 @@ def from_positions(layer: LayerPairs, position: Array, grid: tuple[int, int]) ->
 
 
 def aims_table(layers: Sequence[LayerAim], of: str = "positions alone") -> str:
-    """A line per layer, its heads averaged, and a note on those that hardly attend to an offset."""
+    """Return a line per layer, its heads averaged, and a note on those that hardly attend to an
+    offset."""
     rows = [
         ("layer", "rows at their head's offset", "weight there", "tokens that a row attends to")
     ]

@@ -116,7 +116,7 @@ class Check(Listing[LayerCheck]):
         return "\n".join(tables)
 
     def outside_of_noise(self) -> tuple[int, int]:
-        """How many products of attention are aligned with ±I, and how many there are."""
+        """Count the products of attention that are aligned with ±I, and all of them."""
         clear = [
             abs(alignment) > _CLEAR * layer.noise
             for layer in self
@@ -155,7 +155,7 @@ class Check(Listing[LayerCheck]):
         return "\n".join(lines)
 
     def plot(self, beside: Check | None = None) -> Any:
-        """A figure of the alignments by layer, a point for each head; needs matplotlib.
+        """Return a figure of the alignments by layer, a point for each head; needs matplotlib.
 
         Args:
             beside: another check of the same layers, drawn as rings: the kernels alone, or before
@@ -177,7 +177,7 @@ class Check(Listing[LayerCheck]):
         )
 
     def plot_heads(self) -> Any:
-        """A figure of the distances at which heads look, by layer and head: `positional`.
+        """Return a figure of the distances at which heads look, by layer and head: `positional`.
 
         Returns:
             A matplotlib figure, as `plot`.
@@ -208,7 +208,7 @@ def check(
     rotary: Turning | None = None,
     **options: Unpack[TreeOptions],
 ) -> Check:
-    """How closely the products of a tree's layers are aligned with the identity.
+    """Measure how closely the products of a tree's layers are aligned with the identity.
 
     The alignment of a product B [D, D] is its cosine with the identity,
 

@@ -115,7 +115,7 @@ class Fit(Listing[LayerFit]):
         return "\n".join(lines)
 
     def table(self) -> str:
-        """A line per layer: α, β and ρ with standard errors, and residuals of the pairs."""
+        """Return a line per layer: α, β and ρ with standard errors, and residuals of the pairs."""
         head = ["layer", *(f"{n}_{p}" for p in _PAIRS.values() for n in ("α", "β", "residual"))]
         rows = [[*head, "ρ_mlp"]]
         for layer in self:
@@ -209,7 +209,7 @@ def fit(
     rotary: Turning | None = None,
     **options: Unpack[TreeOptions],
 ) -> Fit:
-    """The initialization that trained weights look like, layer by layer.
+    """Estimate the initialization that trained weights look like, layer by layer.
 
     `Mimetic(α, β)` gives W_Q W_Kᵀ = the best rank-K approximation of αZ + βI per head, and
     W_V W_out = αZ + βI per layer. Here α and β come from two numbers per product B, the mean of its

@@ -55,7 +55,7 @@ class Pair:
             raise InputError("its weights are not finite")
 
     def scaled(self, left: np.ndarray | None, right: np.ndarray | None) -> Pair:
-        """The factors, their D rows multiplied by [D] numbers; None leaves a factor as it is."""
+        """Multiply the D rows of the factors by [D] numbers; None leaves a factor as it is."""
         scaled_left, scaled_right = (
             factor if numbers is None else factor * numbers[:, None]
             for factor, numbers in ((self.left, left), (self.right, right))
@@ -113,7 +113,8 @@ class LayerPairs(LayerNorms):
 
 
 def layer_pairs(tree: Tree, every: Iterable[View], *, effective: bool) -> Iterator[LayerPairs]:
-    """The pairs of every layer that has one, sorted by path; each is read when it is asked for.
+    """Yield the pairs of every layer that has one, sorted by path; each is read when it is asked
+    for.
 
     If `effective`, factors are multiplied by the gain of the norm before the layer and the scale
     after it, if the tree's rules know them.
@@ -200,7 +201,7 @@ def _scales(kind: str, block: Block, widths: set[int]) -> dict[str, np.ndarray]:
 
 
 def values(block: Block, role: str) -> np.ndarray:
-    """The array of a role in float64."""
+    """Return the array of a role in float64."""
     array = block[role]
     if isinstance(array, jax.core.Tracer):
         raise InputError(f"{role} has no values yet: read them outside of jit, vmap and grad")

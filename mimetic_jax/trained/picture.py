@@ -47,7 +47,7 @@ def alignments_figure(
     beside: Points,
     beside_label: str,
 ) -> Any:
-    """The alignments of each layer, a panel per product, and rings for those of another check."""
+    """Draw the alignments of each layer, a panel per product, with rings for another check."""
     depth = np.arange(len(noise_L))
     # One above the other, so that the words can be read on a phone too.
     figure = _picture(4.8, 0.9 + 1.9 * len(points))
@@ -68,7 +68,7 @@ def alignments_figure(
 
 
 def heads_figure(layers: Sequence[LayerHeads]) -> Any:
-    """The distance of each head, a column per layer and a row per head."""
+    """Draw the distance of each head, a column per layer and a row per head."""
     if not layers:
         raise InputError("no distances were read: give check(params, rotary=base)")
     if any(isinstance(offset, tuple) for layer in layers for offset in layer.offsets):

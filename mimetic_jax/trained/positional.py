@@ -134,7 +134,7 @@ def as_rotary(given: object) -> Rotary:
 def positional_heads(
     layer: LayerPairs, rotary: Rotary, mean_D: np.ndarray | None = None
 ) -> LayerHeads | None:
-    """Where the heads of a layer look by their constant parts; None without query and key.
+    """Return where the heads of a layer look by their constant parts; None without query and key.
 
     These are the biases of query and key; without biases yuW_Q and yuW_K of the direction u that
     query and key read most, and value and MLP least, y² a fifth of the energy D,
@@ -214,7 +214,8 @@ def _normalized(
 
 
 def heads_table(layers: Sequence[LayerHeads]) -> str:
-    """A line per layer and a sentence: the distance of each head, and the largest S among them."""
+    """Return a line per layer and a sentence: the distance of each head, and the largest S among
+    them."""
     directions = any(layer.channel is not None for layer in layers)
     known = any(layer.energy is not None for layer in layers)
     columns = {
@@ -258,7 +259,7 @@ def heads_table(layers: Sequence[LayerHeads]) -> str:
 
 
 def fitted(layers: Sequence[LayerHeads], rotary: Rotary) -> PositionalHeads:
-    """The scheme with the distances and sharpness of these layers, by relative depth.
+    """Return the scheme with the distances and sharpness of these layers, by relative depth.
 
     Heads without a constant part, or one that is negative at its peak, get none.
     """
@@ -283,8 +284,8 @@ def fitted(layers: Sequence[LayerHeads], rotary: Rotary) -> PositionalHeads:
 
 
 def stands_out(layer: LayerPairs) -> bool:
-    """Whether a head's biases add more than ½ to logits, or query and key read one direction far
-    more than all others."""
+    """Tell whether a head's biases add more than ½ to logits, or query and key read one direction
+    far more than all others."""
     if layer.biases is not None:
         query_H, key_H = (np.linalg.norm(bias, axis=1) for bias in layer.biases)
         return bool((query_H * key_H).max() > math.sqrt(layer.biases[0].shape[1]) / 2)

@@ -56,7 +56,7 @@ def check_key(key: object) -> None:
 
 
 def number(name: str, value: Any, within: Range) -> Any:
-    """A finite number in a range, as a float; a traced number as it is.
+    """Return a finite number in a range, as a float; a traced number as it is.
 
     >>> number("alpha", -1, NOT_NEGATIVE)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -104,7 +104,7 @@ def check_room(*shapes: Sequence[int]) -> None:
 
 
 def check_dtype(dtype: Any, name: str) -> Any:
-    """The dtype, after a check that it holds weights: floating point numbers of both signs.
+    """Return the dtype, after a check that it holds weights: floating point numbers of both signs.
 
     >>> check_dtype("int32", "dtype")
     Traceback (most recent call last):
@@ -121,7 +121,7 @@ def check_dtype(dtype: Any, name: str) -> Any:
 
 
 def in_dtype(name: str, array: Any, dtype: Any) -> Any:
-    """An array in a dtype of `check_dtype`, after a check that it holds the values.
+    """Return an array in a dtype of `check_dtype`, after a check that it holds the values.
 
     >>> in_dtype("out", np.array([1e5]), "float16")
     Traceback (most recent call last):
@@ -136,7 +136,7 @@ def in_dtype(name: str, array: Any, dtype: Any) -> Any:
 
 
 def is_finite(array: Any) -> bool:
-    """Whether an array has finite real numbers alone, as far as this process can see them."""
+    """Tell whether an array has finite real numbers alone, as far as this process can see them."""
     if isinstance(array, jax.core.Tracer) or not is_here(array):
         return True
     try:
@@ -147,7 +147,7 @@ def is_finite(array: Any) -> bool:
 
 
 def is_here(array: Any) -> bool:
-    """Whether this process has all of a concrete array."""
+    """Tell whether this process has all of a concrete array."""
     return not isinstance(array, jax.Array) or (
         array.is_fully_addressable or array.is_fully_replicated
     )

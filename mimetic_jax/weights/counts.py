@@ -43,7 +43,7 @@ _GROWTH = 1e8  # of a direction in a round, of which float32 still has its diffe
 def cooccurrence(
     tokens: Any, vocab: int, window: int = 5, contexts: int | None = None
 ) -> csr_array:
-    """How often tokens stand near each other in a text; near counts more.
+    """Count how often tokens stand near each other in a text; near counts more.
 
     C[i, j] = Σ_{d=1..w} (1/d) · how often token j stands d tokens after or before token i.
 
@@ -81,7 +81,7 @@ def symmetric(half: csr_array) -> csr_array:
 
 
 def half_counts(tokens: Any, vocab: int, window: int, contexts: int | None = None) -> csr_array:
-    """The upper triangle of C of `cooccurrence`, with half of its diagonal."""
+    """Return the upper triangle of C of `cooccurrence`, with half of its diagonal."""
     import scipy.sparse  # takes 0.1 s: only where it is needed
 
     window, vocab = (

@@ -137,7 +137,8 @@ def haar_basis(normal: Array) -> Array:
 
 
 def own_axes(basis: np.ndarray) -> np.ndarray:
-    """The rotation W [R, R] of orthonormal columns V [N, R] to axes that no eigensolver has chosen.
+    """Return the rotation W [R, R] of orthonormal columns V [N, R] to axes that no eigensolver has
+    chosen.
 
     V W is a function of the space of V alone: signs of eigenvectors, and axes among equal
     eigenvalues, depend on the processor.

@@ -41,7 +41,7 @@ _NEAREST = ((0, 0), (-1, 0), (0, 1), (0, -1), (1, 0), (-1, -1), (-1, 1), (1, -1)
 
 
 def offsets(kernel_size: int, num: int) -> np.ndarray:
-    """The first offsets (row, column) of a filter, from its center outwards, [num, 2].
+    """Return the first offsets (row, column) of a filter, from its center outwards, [num, 2].
 
     Size 3 has the order of the released code, where larger sizes continue by distance from the
     center, row by row at equal distance. With more heads than offsets the list repeats.
@@ -73,7 +73,7 @@ def random_offsets(key: jax.Array, kernel_size: int, num: int) -> jax.Array:
 
 
 def impulse_matrices(grid: tuple[int, int], shifts: Array) -> Array:
-    """The zero-padded convolutions with an impulse at each offset, as matrices [H, N, N].
+    """Return the zero-padded convolutions with an impulse at each offset, as matrices [H, N, N].
 
     T_i[(r, q), (r+m, q+n)] = 1 for offset i = (m, n) if the target is inside the grid of N = h·w
     tokens: Structured Initialization for Vision Transformers, eqs. 2 and 8.

@@ -14,7 +14,7 @@ from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, check_key, number
 
 
 def mean_shift(kernel: jax.Array, b: float = 0.5) -> jax.Array:
-    """The first kernel of an MLP with one number added to all its entries.
+    """Return the first kernel of an MLP with one number added to all its entries.
 
     W₁ + b s 1 1ᵀ, s the standard deviation of the entries of W₁: b = 0.5 means half a standard
     deviation (the paper states no value, and sweeps both signs).
@@ -49,7 +49,7 @@ def mean_shift(kernel: jax.Array, b: float = 0.5) -> jax.Array:
 
 
 def mean_shift_per_input(key: jax.Array, kernel: jax.Array, sigma: float = 0.5) -> jax.Array:
-    """The first kernel of an MLP with one random number added per input, equal for all units.
+    """Draw the first kernel of an MLP with one random number added per input, equal for all units.
 
     W₁ + b 1ᵀ, b_n ~ N(0, (σ s)²), s the standard deviation of the entries of W₁: σ = 0.5 means
     half a standard deviation. The mean over all inputs stays near zero; unlike `mean_shift` this

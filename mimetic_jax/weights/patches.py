@@ -31,14 +31,14 @@ CIFAR-10, each channel normalized."""
 
 
 def cosines(size: int) -> np.ndarray:
-    """The orthonormal basis of cosines (DCT-II), a column per frequency in half waves."""
+    """Return the orthonormal basis of cosines (DCT-II), a column per frequency in half waves."""
     pixels = np.arange(size)
     waves = np.cos(np.pi * (pixels[:, None] + 0.5) * pixels / size)
     return waves / np.linalg.norm(waves, axis=0)
 
 
 def patch_covariance(images: Any, patch: int) -> np.ndarray:
-    """The covariance of the patches of images, Σ [P, P] in float64, P = p² C.
+    """Return the covariance of the patches of images, Σ [P, P] in float64, P = p² C.
 
     Args:
         images: [B, h, w, C] as the model gets them, normalized: sides that p doesn't divide lose
@@ -86,7 +86,7 @@ def patch_covariance(images: Any, patch: int) -> np.ndarray:
 
 
 def natural_covariance(patch: int, channels: int = 3) -> np.ndarray:
-    """The covariance of patches of natural images, without images: Σ [P, P], P = p² C.
+    """Return the covariance of patches of natural images, without images: Σ [P, P], P = p² C.
 
     Cosines of the frequency f = (f_y, f_x), in half waves per patch, have the variance
     s_c / (f₀² + |f|²), f₀ = 0.75; s are the shares of luminance and two opponent colors.
@@ -120,7 +120,7 @@ def natural_covariance(patch: int, channels: int = 3) -> np.ndarray:
 
 
 def whitened(key: jax.Array, covariance: np.ndarray, dim: int, *, share: float = 0.2) -> jax.Array:
-    """A patch embedding that whitens a share of the principal components of patches, or all.
+    """Draw a patch embedding that whitens a share of the principal components of patches, or all.
 
     W = V diag(g) Q with Σ = V diag(λ) Vᵀ and g_i = λ_i^-½ / (1 + (λ_c / λ_i)²). In the outputs the
     component i has the variance (1 + (λ_c / λ_i)²)⁻²: 1 if λ_i is far above λ_c, ¼ at λ_c, next to
@@ -180,7 +180,7 @@ def whitened(key: jax.Array, covariance: np.ndarray, dim: int, *, share: float =
 
 
 def square(covariance: Any) -> np.ndarray:
-    """A covariance in float64, after a check of its shape [P, P]."""
+    """Return a covariance in float64, after a check of its shape [P, P]."""
     covariance = _real("the covariance", covariance)
     if covariance.ndim != 2 or not 0 < covariance.shape[0] == covariance.shape[1]:
         raise InputError(f"a covariance of shape {covariance.shape} is not a square [P, P]")

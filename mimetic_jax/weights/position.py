@@ -15,7 +15,7 @@ TEMPERATURE = Range(1e-12, 1e12)
 
 
 def square_grid(count: int) -> tuple[int, int] | None:
-    """The sides of a square grid of so many positions, if there is one.
+    """Return the sides of a square grid of so many positions, if there is one.
 
     >>> square_grid(16), square_grid(17)
     ((4, 4), None)

@@ -43,7 +43,7 @@ class Rotary:
 
     @classmethod
     def of_layers(cls, config: ModelConfig) -> tuple[Rotary | None, ...]:
-        """Those of a model's layers in turn, None for a layer without positions.
+        """Return the positions of a model's layers in turn, None for a layer without any.
 
         One if all have the same, none if the configuration doesn't say it.
         """
@@ -53,7 +53,7 @@ class Rotary:
         )
 
     def rates(self, head_dim: int) -> np.ndarray:
-        """The rates of the pairs of K columns, [F, a] in float64.
+        """Return the rates of the pairs of K columns, [F, a] in float64.
 
         Raises:
             InputError: as `rotary_rates`, of the columns that turn.
@@ -63,11 +63,12 @@ class Rotary:
             return np.asarray(rates, np.float64)
 
     def fast(self, head_dim: int, slowest: float) -> np.ndarray:
-        """Which of the pairs of K columns turn by at least so much per token, [F]."""
+        """Return which of the pairs of K columns turn by at least so much per token, [F]."""
         return np.asarray(np.abs(self.rates(head_dim)).max(axis=1) >= slowest)
 
     def places(self, head_dim: int) -> tuple[np.ndarray, np.ndarray]:
-        """The columns of the real and of the imaginary part of each pair as a complex number, [F].
+        """Return the columns of the real and of the imaginary part of each pair as a complex
+        number, [F].
 
         >>> [part.tolist() for part in Rotary(100.0).places(4)]
         [[0, 1], [2, 3]]

@@ -12,7 +12,7 @@ _POINTS, _ANGLES = 257, 129
 
 
 def apparent_constants(alpha: float, beta: float, fraction: float) -> tuple[float, float]:
-    """The noise and the mean diagonal of the best approximation of αZ + βI with rank ρD.
+    """Return the noise and the mean diagonal of the best approximation of αZ + βI with rank ρD.
 
     A matrix B is measured by its mean diagonal t = tr B / D and its noise ν = √(‖B‖² / D − t²),
     which is √D times the standard deviation of its entries around t I. At full rank
@@ -49,7 +49,7 @@ def apparent_constants(alpha: float, beta: float, fraction: float) -> tuple[floa
 
 
 def actual_constants(noise: float, diagonal: float, fraction: float) -> tuple[float, float]:
-    """The inverse of `apparent_constants`: α and β from what the truncated matrix shows.
+    """Return the inverse of `apparent_constants`: α and β from what the truncated matrix shows.
 
     Both functions are homogeneous: c times the matrix has c times the constants. So for each
     fraction there is one curve to invert, of the ratio of noise to diagonal over that of α to β,
@@ -71,7 +71,8 @@ def actual_constants(noise: float, diagonal: float, fraction: float) -> tuple[fl
 
 
 def expected_singular_values(alpha: float, beta: float, dim: int, rank: int) -> np.ndarray:
-    """The K largest singular values of αZ + βI, as expected for large D: their quantiles, [K].
+    """Return the K largest singular values of αZ + βI, as expected for large D: their quantiles,
+    [K].
 
     >>> expected_singular_values(0.7, 0.7, dim=192, rank=64)[[0, -1]].round(1).tolist()
     [1.8, 1.1]

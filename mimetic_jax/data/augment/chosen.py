@@ -20,7 +20,7 @@ def where_chosen(
     *arguments: Any,
     share: float,
 ) -> jax.Array:
-    """`operation(image, *arguments)` if it is chosen, else the image.
+    """Return `operation(image, *arguments)` if it is chosen, else the image.
 
     Under `vmap` a `lax.cond` computes both branches for every image. This is a loop over those that
     are chosen: on CPUs and TPUs one after the other. A GPU, which waits for each turn of a loop,

@@ -15,7 +15,7 @@ from mimetic_jax.data.augment.geometry import inside
 
 
 def invert(levels: jax.Array) -> jax.Array:
-    """`255 - level`, as `ImageOps.invert`."""
+    """Return `255 - level`, as `ImageOps.invert`."""
     return 255 - levels
 
 
@@ -46,7 +46,7 @@ def brightness(levels: jax.Array, factor: jax.Array | float) -> jax.Array:
 
 
 def grayscale(image: jax.Array) -> jax.Array:
-    """The luma ⌊(19595 R + 38470 G + 7471 B) / 65536 + 1/2⌋ in every channel, as `convert("L")`."""
+    """Set every channel to the luma ⌊(19595 R + 38470 G + 7471 B) / 65536 + 1/2⌋, as Pillow."""
     if image.shape[-1] not in (1, 3):
         raise InputError(f"{image.shape[-1]} channels are neither gray (1) nor color (3)")
     if image.shape[-1] == 1:
@@ -58,13 +58,13 @@ def grayscale(image: jax.Array) -> jax.Array:
 
 
 def mean_gray(image: jax.Array) -> jax.Array:
-    """The rounded mean luma of at most four million pixels, as `ImageEnhance.Contrast` has it."""
+    """Average the luma of at most four million pixels, as `ImageEnhance.Contrast` does."""
     gray = grayscale(image)[..., 0].astype(jnp.int32)
     return ((2 * gray.sum() + gray.size) // (2 * gray.size)).astype(jnp.float32)
 
 
 def smooth(image: jax.Array) -> jax.Array:
-    """A 3×3 mean with weight 5 at the center, as `ImageFilter.SMOOTH`.
+    """Take a 3×3 mean with weight 5 at the center, as `ImageFilter.SMOOTH`.
 
     The outermost pixels are unchanged.
     """
@@ -77,5 +77,5 @@ def smooth(image: jax.Array) -> jax.Array:
 
 
 def blend(start: jax.Array, end: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """`start + factor · (end - start)`, truncated and clipped as `Image.blend` does."""
+    """Return `start + factor · (end - start)`, truncated and clipped as `Image.blend` does."""
     return jnp.floor(jnp.clip(start + factor * (end - start), 0, 255))

@@ -25,7 +25,7 @@ def flip(key: jax.Array, image: jax.Array) -> jax.Array:
 
 
 def pad_crop(key: jax.Array, image: jax.Array, padding: int) -> jax.Array:
-    """A random window of the image's own size, after padding with black on each side."""
+    """Draw a random window of the image's own size, after padding with black on each side."""
     padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))
     top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1)
     # Under vmap a slice is faster than a gather by row and column, or a sum over offsets.
@@ -97,7 +97,7 @@ def resized_crop(
     scale: tuple[float, ...],
     interpolation: str,
 ) -> jax.Array:
-    """A box of random area, shape and position, resized: torchvision's `RandomResizedCrop`.
+    """Resize a box of random area, shape and position: torchvision's `RandomResizedCrop`.
 
     Pillow's `crop(box).resize(size)` with its antialiasing, within two levels: pixels outside the
     box have no influence. Levels are of any dtype, which the result has too.
@@ -123,7 +123,8 @@ def resize(
 
 
 def central_view(images: jax.Array, size: int, fraction: float) -> jax.Array:
-    """The view [..., s, s, C] for evaluation: the center of images resized to ⌊s / fraction⌋.
+    """Return the view [..., s, s, C] for evaluation: the center of images resized to ⌊s /
+    fraction⌋.
 
     The pixels of torchvision's Resize of the shorter side, bicubic, and CenterCrop on Pillow's
     images, within two levels: the last digit of a float32 may decide a rounding. A fraction of
@@ -141,7 +142,7 @@ def central_view(images: jax.Array, size: int, fraction: float) -> jax.Array:
 
 
 def identity() -> jax.Array:
-    """The matrix that keeps every pixel in place, for `affine`."""
+    """Return the matrix that keeps every pixel in place, for `affine`."""
     return _matrix(1, 0, 0, 0, 1, 0)
 
 

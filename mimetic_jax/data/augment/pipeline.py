@@ -90,7 +90,7 @@ def augment_batch(
     smoothing: float = 0.0,
     over_devices: Callable[[Callable[..., jax.Array]], Callable[..., jax.Array]] = lambda one: one,
 ) -> tuple[jax.Array, jax.Array]:
-    """The batch of a step: augmented by a key per example, normalized, and mixed.
+    """Augment the batch of a step by a key per example, normalize and mix it.
 
     The key is that of all steps. By `over_devices` each device augments its own images, by a
     function of (keys, images). Targets are [B, classes].
@@ -110,13 +110,13 @@ def augment_batch(
 
 
 def example_keys(key: jax.Array, step: jax.Array | int, batch: int) -> jax.Array:
-    """One key per example of a step, [B]: `fold_in(fold_in(key, step), i)`."""
+    """Return one key per example of a step, [B]: `fold_in(fold_in(key, step), i)`."""
     step_key = jax.random.fold_in(key, step)
     return jax.vmap(lambda index: jax.random.fold_in(step_key, index))(jnp.arange(batch))
 
 
 def normalize(images: jax.Array, mean: Sequence[float], std: Sequence[float]) -> jax.Array:
-    """`(images / 255 - mean) / std`, channel by channel, of uint8 [..., h, w, C]; white is 1."""
+    """Compute `(images / 255 - mean) / std` by channel, of uint8 [..., h, w, C]; white is 1."""
     scaled = images.astype(jnp.float32) / 255
     return (scaled - jnp.asarray(mean, jnp.float32)) / jnp.asarray(std, jnp.float32)
 

@@ -107,7 +107,7 @@ def rand_augment(
 def torchvision_arguments(
     magnitude: int, sign: Number, height: int, width: int
 ) -> dict[str, Number]:
-    """The arguments of torchvision's RandAugment for each of its operations, in its order.
+    """Return the arguments of torchvision's RandAugment for each of its operations, in its order.
 
     The magnitude is a bin of 0..30; the sign is 1 or −1 and may be traced.
     """
@@ -133,7 +133,7 @@ def torchvision_arguments(
 
 
 def timm_arguments(level: Number, sign: Number, height: int, width: int) -> dict[str, Number]:
-    """The arguments of timm's increasing operations at a level of 0..10, in its order."""
+    """Return the arguments of timm's increasing operations at a level of 0..10, in its order."""
     factor = jnp.maximum(1 + sign * (level * 0.09), 0.1)
     return {
         "autocontrast": 0.0,
@@ -155,7 +155,7 @@ def timm_arguments(level: Number, sign: Number, height: int, width: int) -> dict
 
 
 def kentaroy_arguments(magnitude: int, sign: Number) -> dict[str, Number]:
-    """The arguments of kentaroy47's operations at a magnitude of 0..30, in its order."""
+    """Return the arguments of kentaroy47's operations at a magnitude of 0..30, in its order."""
     part = magnitude / (BINS - 1)
     factor = part * 1.8 + 0.1
     return {

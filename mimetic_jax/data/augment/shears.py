@@ -34,7 +34,8 @@ def sampled(
     interpolation: str,
     cubic: jax.Array | bool,
 ) -> jax.Array:
-    """The levels of an image at positions that an affine map gives; arbitrary outside the image.
+    """Return the levels of an image at positions that an affine map gives; arbitrary outside the
+    image.
 
     Args:
         matrix: a, b, c, d, e, f of `geometry.affine`: a rotation of up to 30 degrees, a shear of up
@@ -129,7 +130,7 @@ def _rolled(canvas: jax.Array, shifts: jax.Array, axis: int) -> jax.Array:
 
 
 def interpolating(distance: jax.Array, cubic: jax.Array | bool, a: float) -> jax.Array:
-    """The linear kernel max(0, 1 - |x|), or Keys' cubic with slope a at 1.
+    """Return the linear kernel max(0, 1 - |x|), or Keys' cubic with slope a at 1.
 
     |x| < 1: (a + 2) |x|³ - (a + 3) |x|² + 1; |x| < 2: a (|x|³ - 5 |x|² + 8 |x| - 4)
 

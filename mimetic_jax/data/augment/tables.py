@@ -18,7 +18,7 @@ DIGITS = 16
 
 
 def histogram(image: jax.Array) -> jax.Array:
-    """The number of pixels at each level, per channel, int32 [C, 256]."""
+    """Return the number of pixels at each level, per channel, int32 [C, 256]."""
     channels = image.shape[-1]
 
     def scattered() -> jax.Array:
@@ -55,7 +55,7 @@ def apply_table(image: jax.Array, table: jax.Array) -> jax.Array:
 
 
 def autocontrast_table(counts: jax.Array) -> jax.Array:
-    """The table [C, 256] of `autocontrast`, from counts of `histogram`.
+    """Return the table [C, 256] of `autocontrast`, from counts of `histogram`.
 
     ⌊255 (level - lowest) / (highest - lowest)⌋
     """
@@ -69,7 +69,7 @@ def autocontrast_table(counts: jax.Array) -> jax.Array:
 
 
 def equalize_table(counts: jax.Array) -> jax.Array:
-    """The table [C, 256] of `equalize`, from counts of `histogram`.
+    """Return the table [C, 256] of `equalize`, from counts of `histogram`.
 
     ⌊(pixels below + step / 2) / step⌋, where step is 1/255 of the number of pixels below the
     highest level of the channel.

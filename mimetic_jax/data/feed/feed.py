@@ -49,7 +49,7 @@ class Feed:
         return self
 
     def place(self, dataset: Any) -> Any:
-        """The data set where training and testing want it."""
+        """Return the data set where training and testing want it."""
         raise NotImplementedError
 
     def session(self, data: Any, key: jax.Array, first_step: int, steps: int) -> Session:
@@ -57,11 +57,11 @@ class Feed:
         raise NotImplementedError
 
     def shapes(self) -> Any:
-        """Shapes and shardings of a session's arrays, to compile with; without data."""
+        """Return shapes and shardings of a session's arrays, to compile with; without data."""
         raise NotImplementedError
 
     def begin(self, arrays: Any, key: jax.Array, step: jax.Array) -> Any:
-        """What the steps of one dispatch share, such as the order of an epoch; traced."""
+        """Return what the steps of one dispatch share, such as the order of an epoch; traced."""
         return None
 
     def examples(self, arrays: Any, shared: Any, step: jax.Array) -> Examples:
@@ -69,11 +69,11 @@ class Feed:
         return arrays
 
     def test(self, test_sums: TestSums, variables: Any, data: Any) -> dict[str, Any]:
-        """The sums over the whole test set, on the host."""
+        """Return the sums over the whole test set, on the host."""
         raise NotImplementedError
 
     def sample(self, data: Any, count: int) -> jax.Array:
-        """The first test examples, as they are stored; fewer if there are fewer."""
+        """Return the first test examples, as they are stored; fewer if there are fewer."""
         raise NotImplementedError
 
     def data_bytes(self) -> int:
@@ -104,11 +104,11 @@ class HeldFeed(Feed):
             yield data.train
 
     def test_examples(self, test: Any, numbers: jax.Array) -> Examples:
-        """The examples of a test set of these numbers; traced."""
+        """Return the examples of a test set of these numbers; traced."""
         raise NotImplementedError
 
     def over_batches(self, of_batch: Callable[..., Sums], *batches: jax.Array) -> Sums:
-        """Sums over the batches of a test set, numbers of examples and weights; traced."""
+        """Return sums over the batches of a test set, numbers of examples and weights; traced."""
 
         def add(total: Sums, batch: tuple[jax.Array, ...]) -> tuple[Sums, None]:
             return jax.tree.map(jnp.add, total, of_batch(*batch)), None
@@ -142,7 +142,8 @@ class HeldFeed(Feed):
 
 
 def place(array: Any, sharding: NamedSharding, kind: Any = None) -> jax.Array:
-    """A host array that every process holds whole, as one global array; of another kind if given.
+    """Return a host array that every process holds whole, as one global array; of another kind if
+    given.
 
     Each shard is converted by itself, and copied only if it must be: a memory map may stay one.
     """
@@ -156,7 +157,7 @@ def place(array: Any, sharding: NamedSharding, kind: Any = None) -> jax.Array:
 def labeled_images(
     count: int, image_shape: tuple[int, ...], sharding: NamedSharding
 ) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-    """Shapes of images with their labels."""
+    """Return shapes of images with their labels."""
     return (
         jax.ShapeDtypeStruct((count, *image_shape), jnp.uint8, sharding=sharding),
         jax.ShapeDtypeStruct((count,), jnp.int32, sharding=sharding),

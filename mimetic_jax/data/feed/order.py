@@ -15,15 +15,15 @@ import numpy as np
 
 
 def epoch_order(key: jax.Array, epoch: jax.Array | int, num_examples: int) -> jax.Array:
-    """The order of the examples in one epoch: `permutation(fold_in(key, epoch), N)`."""
+    """Return the order of the examples in one epoch: `permutation(fold_in(key, epoch), N)`."""
     return jax.random.permutation(jax.random.fold_in(key, epoch), num_examples).astype(jnp.int32)
 
 
 def orders_of_dispatch(
     key: jax.Array, step: jax.Array, num_examples: int, steps_per_epoch: int, max_dispatch: int
 ) -> tuple[jax.Array, jax.Array]:
-    """The orders [E, N] of the epochs that a dispatch from a step on can touch, and the first of
-    these epochs."""
+    """Return the orders [E, N] of the epochs that a dispatch from a step on can touch, and the
+    first of these epochs."""
     first_epoch = step // steps_per_epoch
     epochs = first_epoch + jnp.arange(max_dispatch // steps_per_epoch + 2)
     return jax.vmap(lambda epoch: epoch_order(key, epoch, num_examples))(epochs), first_epoch
@@ -53,7 +53,7 @@ class TrainOrder:
         self._order = order
 
     def index(self, step: int, row: int) -> int:
-        """The example in one row of one step."""
+        """Return the example in one row of one step."""
         epoch, position = divmod(step, self.steps_per_epoch)
         place = (position * self.batch + int(self._spread[row])) // self.repeats
         # Threads that decode meet at an epoch's first example: one of them computes the order.

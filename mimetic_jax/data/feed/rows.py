@@ -63,7 +63,7 @@ class TokenRows(HeldFeed):
         return jax.ShapeDtypeStruct(rows, self._kind, sharding=self._batched)
 
     def begin(self, arrays: jax.Array, key: jax.Array, step: jax.Array) -> Any:
-        """The orders of the windows as of images, with the key of where the first one starts."""
+        """Return orders of the windows, with the key of where the first one starts."""
         if not self._shuffled:
             return None
         windows = self.steps_per_epoch
@@ -98,9 +98,9 @@ class TokenRows(HeldFeed):
         return np.dtype(self._kind).itemsize * tokens
 
     def test_examples(self, test: jax.Array, numbers: jax.Array) -> Examples:
-        """The windows that start at these tokens."""
+        """Return the windows that start at these tokens."""
         return windows_at(test, numbers, self.length)
 
     def over_batches(self, of_batch: Callable[..., Sums], *batches: jax.Array) -> Sums:
-        """Sums of each batch of windows, [S]."""
+        """Return sums of each batch of windows, [S]."""
         return jax.lax.map(lambda batch: of_batch(*batch), batches)

@@ -88,7 +88,7 @@ class StreamedImages(Feed):
         return jnp.asarray(_stacked(examples)[0])
 
     def data_bytes(self) -> int:
-        """Of two batches: the one in use and the next."""
+        """Count the bytes of two batches: the one in use and the next."""
         shape = (self.batch, self.view.size**2 * 3 + 4)
         return 2 * int(np.prod(self._batched.shard_shape(shape)))
 
@@ -134,7 +134,7 @@ def batches(
 def train_example(
     source: ImageSource, order: TrainOrder, view: CropSpec, crops: int, step: int, row: int
 ) -> Example:
-    """A random crop of the image in one row of a step's global batch, and its label."""
+    """Return a random crop of the image in one row of a step's global batch, and its label."""
     index = order.index(step, row)
     data, label = source.read(index)
     pixels = train_view(view, data, crop_rng(crops, step, row), source.name(index))
@@ -142,7 +142,7 @@ def train_example(
 
 
 def eval_example(source: ImageSource, view: CropSpec, batch: int, step: int, row: int) -> Example:
-    """The center of an image, in the source's order, its label and its weight.
+    """Return the center of an image, in the source's order, its label and its weight.
 
     Rows beyond the last image are black, with weight 0.
     """
@@ -160,7 +160,7 @@ def crop_seed(key: jax.Array) -> int:
 
 
 def crop_rng(seed: int, step: int, row: int) -> np.random.Generator:
-    """The generator of the random crop in one row of one step's global batch.
+    """Return the generator of the random crop in one row of one step's global batch.
 
     Philox counts from (step, row), so that threads draw in any order; a JAX key per image would
     cost more than the crop.

@@ -15,7 +15,7 @@ from mimetic_jax.base.extras import need
 
 
 def find(root: Path, name: str) -> Path | None:
-    """The newest `root/name/VERSION` that TFDS finished writing, or None."""
+    """Return the newest `root/name/VERSION` that TFDS finished writing, or None."""
     if not os.path.isdir(root / name):  # Path.is_dir and glob raise for what can't be a path
         return None
     prepared = (root / name).glob("[0-9]*.[0-9]*.[0-9]*/dataset_info.json")

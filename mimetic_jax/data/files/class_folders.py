@@ -117,7 +117,7 @@ class ClassFolders:
             self.splits[split] = [(file, label) for file, label in images if file not in dropped]
 
     def source(self, split: str) -> FileSource:
-        """The images of a split. A class has the same number in every split."""
+        """Return the images of a split. A class has the same number in every split."""
         if split not in self.splits:
             raise InputError(
                 f"{self.path} has no images of split {split!r}, only of: "
@@ -162,7 +162,7 @@ def _is_image(file: str) -> bool:
 
 
 def composed(name: str) -> str:
-    """A name for comparing: macOS writes "é" as two characters, other systems as one."""
+    """Return a name for comparing: macOS writes "é" as two characters, other systems as one."""
     return unicodedata.normalize("NFC", name)
 
 

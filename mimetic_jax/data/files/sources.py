@@ -36,7 +36,7 @@ class ImageSource(Protocol):
     def __len__(self) -> int: ...
 
     def name(self, index: int) -> str:
-        """The name of image `index` in errors."""
+        """Return the name of image `index` in errors."""
         ...
 
     def read(self, index: int) -> tuple[bytes, int]:
@@ -44,7 +44,7 @@ class ImageSource(Protocol):
         ...
 
     def outline(self) -> bytes:
-        """What is known of all images without reading them, such as their labels."""
+        """Return what is known of all images without reading them, such as their labels."""
         ...
 
 

@@ -77,7 +77,7 @@ def host_crop(
 def train_view(
     view: CropSpec, data: bytes, rng: np.random.Generator, name: str = "image"
 ) -> np.ndarray:
-    """A random crop, resized to a square: uint8 [s, s, 3].
+    """Crop an image at random, and resize it to a square: uint8 [s, s, 3].
 
     A box that shrinks by more than a tenth is averaged over areas, whatever the interpolation, so
     there is no aliasing; one that shrinks in one direction and grows in the other, as 300x220
@@ -117,7 +117,7 @@ def _resize(pixels: np.ndarray, size: int, cubic: bool) -> np.ndarray:
 
 
 def eval_view(view: CropSpec, data: bytes, name: str = "image") -> np.ndarray:
-    """The center crop, uint8 [s, s, 3]: the shorter side is resized to floor(s / fraction).
+    """Crop the center, uint8 [s, s, 3], after the shorter side is resized to floor(s / fraction).
 
     The pixels of torchvision's Resize, bicubic, and CenterCrop on Pillow images, bit for bit:
     published accuracies depend on them.
@@ -209,7 +209,7 @@ def _may_turn(segment: bytes) -> bool:
 
 @functools.cache
 def opencv() -> Any:
-    """The module cv2, with its thread pool off."""
+    """Return the module cv2, with its thread pool off."""
     import cv2
 
     cv2.setNumThreads(1)
@@ -246,7 +246,7 @@ def check_image(data: bytes, name: str) -> None:
 
 
 def color(data: bytes) -> str:
-    """The color that becomes RGB, "gray" or "CMYK"; "" for others, and for damaged images."""
+    """Name the color that becomes RGB, "gray" or "CMYK"; "" for others and damaged images."""
     with contextlib.suppress(InputError), _opened(data, "") as file:
         gray = file.mode.startswith(("1", "L", "I", "F"))
         return "gray" if gray else "CMYK" if file.mode == "CMYK" else ""

@@ -72,19 +72,20 @@ class _Parts:
     """Parts of a data set's training images, held in memory or on disk."""
 
     def labels(self) -> np.ndarray:
-        """Of the training images, int32 [N]."""
+        """Return the labels of the training images, int32 [N]."""
         raise NotImplementedError
 
     def chosen(self, train: np.ndarray, test: np.ndarray | None = None) -> Self:
-        """The data set with these of its training examples, and others of them to test on."""
+        """Select training examples, and optionally others of them to test on."""
         raise NotImplementedError
 
     def part(self, subset: float) -> Self:
-        """The data set with a fraction of each class to train on, and all of its test images."""
+        """Select a fraction of each class to train on; all test images stay."""
         return self if subset == 1 else self.chosen(balanced(self.labels(), subset))
 
     def held_out(self, share: float) -> Self:
-        """The data set that tests on a share of each class of its training images, for choosing.
+        """Return the data set that tests on a share of each class of its training images, for
+        choosing.
 
         The test images, on which what is chosen will be tested, are left out.
         """
@@ -95,7 +96,8 @@ class _Parts:
         return self.chosen(np.setdiff1d(np.arange(len(labels)), tested), tested)
 
     def of_seed(self, seed: int, count: int, held_out: float = 0.0) -> Self:
-        """The data set with `count` training images of a seed's own, balanced over the classes.
+        """Return the data set with `count` training images of a seed's own, balanced over the
+        classes.
 
         Seeds share none, and a share of each class is in no part: `held_out` or `HELD_OUT`. With
         `held_out` these are tested on, for choosing.
@@ -253,7 +255,7 @@ class StreamedDataset(_Parts):
 
 
 def info_of(dataset: ImageDataset) -> DatasetInfo:
-    """What is known of arrays of one's own: sizes, and the mean and spread of colors."""
+    """Return what is known of arrays of one's own: sizes, and the mean and spread of colors."""
     levels, counted = np.arange(256), _level_counts(dataset.train_images)
     shares = counted / counted.sum(axis=1, keepdims=True)
     mean = shares @ levels

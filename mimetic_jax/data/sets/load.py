@@ -68,7 +68,8 @@ def describe_own(
     size: int,
     dataset: ImageDataset | StreamedDataset | None = None,
 ) -> DatasetInfo:
-    """What is known of one's own images without decoding one: their number and their classes.
+    """Return what is known of one's own images without decoding one: their number and their
+    classes.
 
     Takes what `load_own` takes, and the images if they are loaded; otherwise files are listed.
     """

@@ -30,7 +30,8 @@ def read_digits() -> tuple[Split, Split]:
 
 
 def read_arrays(path: Path, info: DatasetInfo) -> tuple[Split, Split]:
-    """The arrays of both splits in a file of `data.download`: train_images, train_labels, test_….
+    """Return the arrays of both splits in a file of `data.download`: train_images, train_labels,
+    test_….
 
     There may be fewer images than were published.
     """

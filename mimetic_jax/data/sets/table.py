@@ -130,7 +130,7 @@ _KNOWN = {
 
 
 def describe(name: str, data_dir: str | None = None) -> DatasetInfo:
-    """The shape and size of a data set, from its name alone: no file is opened."""
+    """Return the shape and size of a data set, from its name alone: no file is opened."""
     if name not in _KNOWN:
         raise unknown("data set", name, _KNOWN)
     if _KNOWN[name].included:
@@ -139,5 +139,5 @@ def describe(name: str, data_dir: str | None = None) -> DatasetInfo:
 
 
 def names() -> tuple[str, ...]:
-    """The names that `describe` knows."""
+    """Return the names that `describe` knows."""
     return tuple(_KNOWN)

@@ -69,7 +69,7 @@ def encoded(name: str, texts: Sequence[str], vocabulary: int = 0) -> Corpus:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """A text in pieces that together have the tokens of the whole."""
+    """Yield a text in pieces that together have the tokens of the whole."""
     start = 0
     while start < len(text):
         cut = _CUT.search(text, start + _PIECE)

@@ -59,7 +59,7 @@ def describe(
     corpus: Corpus | None = None,
     vocabulary: int = 0,
 ) -> TextInfo:
-    """The size of a text: as loaded, or else as published, from its name alone.
+    """Return the size of a text: as loaded, or else as published, from its name alone.
 
     "python_docs", of which each version of Python has its own text, and a text of one's own are
     loaded for it.
@@ -86,7 +86,7 @@ def describe(
 
 
 def names() -> tuple[str, ...]:
-    """The published texts that `load_text` knows."""
+    """Return the published texts that `load_text` knows."""
     return (*_KNOWN, _PYTHON_DOCS)
 
 

@@ -83,7 +83,7 @@ class Corpus:
                 raise InputError(f"the {split} text of {self.name} is empty")
 
     def part(self, subset: float) -> Self:
-        """A text that trains on the first share of the training tokens."""
+        """Return a text that trains on the first share of the training tokens."""
         return dataclasses.replace(self, train=self.train[: round(subset * len(self.train))])
 
     def fingerprint(self) -> str:
@@ -95,7 +95,7 @@ class Corpus:
         return digest.hexdigest()[:16]
 
     def scored_bytes(self, tokens: np.ndarray) -> int:
-        """The bytes of all tokens but the first, which nothing precedes; 0 if not known."""
+        """Return the bytes of all tokens but the first, which nothing precedes; 0 if not known."""
         if self.level != "bpe":
             return 0
         sizes = np.array([len(symbol) for symbol in self.vocabulary])
@@ -103,7 +103,7 @@ class Corpus:
 
 
 def starts(size: int) -> tuple[float, float]:
-    """Where the validation and the test part of a text begin: it has none of its own.
+    """Return where the validation and the test part of a text begin: it has none of its own.
 
     >>> starts(1000), starts(10_000_000)
     ((900.0, 950.0), (9800000, 9900000))
@@ -124,7 +124,7 @@ def add_tokens(digest: Any, tokens: np.ndarray) -> None:
 def corpus_of(
     name: str, texts: Sequence[Iterator[str]], level: str, *, published: bool = False
 ) -> Corpus:
-    """The training, validation and test text, in parts that end at a line end, as tokens.
+    """Return the training, validation and test text, in parts that end at a line end, as tokens.
 
     The vocabulary of characters is all of them, in order of their first appearance. That of words
     is the training text's, other words are "<unk>", and a line ends with "<eos>". Words that occur

@@ -21,7 +21,7 @@ def batchify(tokens: np.ndarray, batch: int) -> np.ndarray:
 def train_windows(
     num_tokens: int, batch: int, length: int, valid: int, shuffled: bool = False
 ) -> tuple[int, int]:
-    """The number of windows in an epoch, which start `valid` tokens apart in the rows of
+    """Return the number of windows in an epoch, which start `valid` tokens apart in the rows of
     `batchify`, and how many tokens later the first may start.
 
     Shuffled windows are full ones, as many as leave room to start up to at least `valid` - 1 tokens
