@@ -10,9 +10,11 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from configs import arms as known_arms
 from launch import forest
 from launch import tables as shown
 from launch.results import ResultStore
+from mimetic_jax import schemes
 from mimetic_jax.base.errors import InputError
 from papers import FIGURES, TABLES, rows_of
 
@@ -197,3 +199,30 @@ def test_closing_a_table_keeps_its_page(results, tmp_path, monkeypatch):
     assert "`python launch/reproduce.py attention/table1 --row=1 --data_dir=DIR`" in about
     with pytest.raises(InputError, match="has no results"):
         shown.close("attention/table3", results)
+
+
+def recommended() -> list[tuple[str, str]]:
+    """The calls in a column "Use", with their page."""
+    found = []
+    for page in ("README.md", "docs/recommended.md"):
+        _, _, below = (ROOT / page).read_text().partition("| You train | Use |")
+        for line in below.partition("\n\n")[0].splitlines()[2:]:
+            cell = line.split("|")[2].strip()
+            found += [(page, cell.strip("`"))] if cell.startswith("`") else []
+    return found
+
+
+@pytest.mark.parametrize(("page", "call"), recommended())
+def test_what_is_recommended_was_trained(page, call):
+    """An arm with these schemes has results, open or closed."""
+    scheme = eval(call, {**vars(schemes), "base": 10_000})  # of our own pages
+    scheme = scheme if isinstance(scheme, tuple) else (scheme,)
+    every = (known_arms.vision(), known_arms.few_images(), known_arms.language())
+    every += (known_arms.first_layer(), known_arms.positional())
+    names = {name for group in every for name, arm in group.items() if arm == scheme}
+    assert names, f"{page}: no arm is {call}"
+    lines = (path.read_text() for path in (ROOT / "results").rglob("*.jsonl"))
+    closed = (path.read_text() for path in (ROOT / "results/closed").rglob("*.md"))
+    trained = set(re.findall(r'"arm": "(\w+)"', "".join(lines)))
+    trained |= set(re.findall(r"^\| [^|]+ \| (\w+) +\|", "".join(closed), re.MULTILINE))
+    assert names & trained, f"{page}: {call} is {names}, of which nothing was trained"
