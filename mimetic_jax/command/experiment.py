@@ -184,7 +184,7 @@ def _compile(config: ConfigDict, name: str) -> None:
 
 
 def usage() -> str:
-    """The flags of main.py, and the configurations that come with the package."""
+    """Return the flags of main.py, and the configurations that come with the package."""
     return f"{usage_of.of_main()}\n\nconfigurations:\n{shipped.listing()}"
 
 
