@@ -107,6 +107,8 @@ def main(argv: Sequence[str]) -> None:
 
     comparison = Comparison(config, progress.say, on_metrics=on_metrics)
     if _MODE.value == "plan":
+        if not target:
+            timing.check_images(comparison)
         print(describe(comparison, target), flush=True)
         time = on_target(comparison, target) if target else timing.estimate(comparison, _shorter())
         print(f"\n{time}")
