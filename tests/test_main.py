@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from mimetic_jax.command import experiment
+from tests.images import class_folders
 
 ROOT = pathlib.Path(__file__).parent.parent
 DIGITS = "--config=configs/digits_vit.py"
@@ -46,6 +47,17 @@ def test_bad_input_is_one_line(arguments, words, tmp_path, main, capsys):
     said = capsys.readouterr()
     assert_refused(ended.value.code, said.out, said.err, words)
     assert not (tmp_path / "workdir").exists()
+
+
+def test_a_plan_names_broken_images_before_anything_else(tmp_path, main, capsys):
+    class_folders(tmp_path / "images", 20, "a", "b")
+    broken = next((tmp_path / "images" / "a").iterdir())
+    broken.write_bytes(broken.read_bytes()[:40])
+    config = "--config=configs/images.py:size=8,patch=4,width=8,depth=1,heads=2,batch=8"
+    with pytest.raises(SystemExit) as ended:
+        main(config, f"--config.data.dir={tmp_path / 'images'}", "--mode=plan")
+    said = capsys.readouterr()
+    assert_refused(ended.value.code, said.out, said.err, f"{broken} can't be decoded")
 
 
 def test_the_advice_for_rules_can_be_typed(main, capsys):

@@ -49,10 +49,8 @@ def estimate(comparison: Comparison, shorter: str = "") -> str:
         UnreadableImages: as `train` would.
     """
     try:
-        comparison.arms.load_data()
+        _read(comparison)
         arms = list(comparison.arms.values())
-        for source in {arm.source for arm in arms if not arm.program.feed.resident}:
-            source.fingerprint  # noqa: B018 - checks images that stream, as training does first
         costs = {mark: _costs(arm) for mark, arm in {id(arm.program): arm for arm in arms}.items()}
     except UnreadableImages:
         raise
@@ -76,6 +74,23 @@ def estimate(comparison: Comparison, shorter: str = "") -> str:
         said = [f"at least {said[0]}", f"each further learning rate of an arm: about {further}"]
     said += [shorter] if shorter and seconds > _LONG else []
     return paragraph(f"time: {'; '.join(said)}", "      ")
+
+
+def check_images(comparison: Comparison) -> None:
+    """Raise UnreadableImages as `train` would; what else the data lacks `estimate` says."""
+    try:
+        _read(comparison)
+    except UnreadableImages:
+        raise
+    except InputError:
+        return
+
+
+def _read(comparison: Comparison) -> None:
+    """Read the data, once, and check images that stream, as training does first."""
+    comparison.arms.load_data()
+    for source in {x.source for x in comparison.arms.values() if not x.program.feed.resident}:
+        source.fingerprint  # noqa: B018 - checks them
 
 
 def _costs(arm: Arm) -> tuple[float, float]:

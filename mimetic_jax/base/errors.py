@@ -29,7 +29,7 @@ def blaming(name: str) -> Iterator[None]:
 
 
 def error_text(error: BaseException) -> str:
-    """What an error of another library says, in one line, its type first.
+    """Return what an error of another library says, in one line, its type first.
 
     >>> error_text(ValueError("truncated"))
     'ValueError: truncated'
@@ -40,7 +40,8 @@ def error_text(error: BaseException) -> str:
 
 
 def innermost(error: BaseException) -> str:
-    """The message of the innermost InputError that led to an error, else its own, in one line."""
+    """Return the message of the innermost InputError that led to an error, else its own, in one
+    line."""
     message, link = " ".join(str(error).split()), error.__cause__ or error.__context__
     while link is not None:
         message = str(link) if isinstance(link, InputError) else message

@@ -52,7 +52,7 @@ def _installed(module: str) -> bool:
 
 
 def advice(extra: str) -> str:
-    """The command that adds an extra to this package, from where it was installed."""
+    """Return the command that adds an extra to this package, from where it was installed."""
     package = pathlib.Path(__file__).resolve().parents[1]
     if (checkout := package.parent / "pyproject.toml").is_file():
         return f"pip install -e '{checkout.parent}[{extra}]'"

@@ -19,7 +19,7 @@ from mimetic_jax.base.errors import InputError, check_no_pointer, error_text
 
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The tensors of a `.npz` or `.safetensors` file, by their names there; see `mapped`."""
+    """Return the tensors of a `.npz` or `.safetensors` file, by their names there; see `mapped`."""
     path = os.fspath(path)
     if not path.endswith(".npz"):
         return mapped(path)
@@ -41,7 +41,8 @@ def _read_npz(path: str) -> dict[str, np.ndarray]:
 
 
 def mapped(path: str | os.PathLike[str], mode: Literal["r", "r+"] = "r") -> dict[str, np.ndarray]:
-    """The tensors of a `.safetensors` file as a memory map, so that none is read before it is used.
+    """Return the tensors of a `.safetensors` file as a memory map, so that none is read before it
+    is used.
 
     The file may be the `.index.json` of a checkpoint in several files beside it. With mode "r+"
     arrays can be written, in the file itself. A file may hold tensors that the index assigns to

@@ -100,13 +100,13 @@ def check_fields(instance: Any) -> None:
 
 @functools.cache
 def field_types(of: Hashable) -> dict[str, Any]:
-    """The annotations of a dataclass's fields, by name, ranges included."""
+    """Return the annotations of a dataclass's fields, by name, ranges included."""
     hints = typing.get_type_hints(of, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(of)}  # type: ignore[arg-type]
 
 
 def converted(name: str, annotation: Any, value: Any) -> Any:
-    """A value in the plain form of its declared type.
+    """Return a value in the plain form of its declared type.
 
     >>> converted("rate", float, np.float32(0.5)), converted("sides", tuple[int, int], [3, 3])
     (0.5, (3, 3))
@@ -121,7 +121,7 @@ def converted(name: str, annotation: Any, value: Any) -> Any:
 
 
 def from_json(of: type[T], data: Any, where: str, *, unknown_fields: bool = False) -> T:
-    """A dataclass from what JSON holds of it, every field checked by its declared type.
+    """Return a dataclass from what JSON holds of it, every field checked by its declared type.
 
     `where` it is from starts every error message. Fields that the class lacks are an error, unless
     `unknown_fields`.
@@ -184,7 +184,7 @@ def _described_apart(annotation: Any) -> list[str]:
 
 
 def shown(value: object) -> str:
-    """A value in a message: its repr in one line of at most 80 characters."""
+    """Return a value in a message: its repr in one line of at most 80 characters."""
     try:
         return " ".join(repr(value).split())[:80]
     except Exception:  # the repr of a user's class, or of a deleted array

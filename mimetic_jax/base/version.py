@@ -11,7 +11,7 @@ __version__ = "0.3.0"
 
 @functools.cache
 def source_version() -> str:
-    """The version plus eight hexadecimal digits that change with any line of the package.
+    """Return the version plus eight hexadecimal digits that change with any line of the package.
 
     >>> source_version().startswith(__version__ + "+")
     True

@@ -24,7 +24,7 @@ def set_field(config: ConfigDict, flag: str) -> None:
 
 
 def parse_field(config: ConfigDict, flag: str) -> tuple[str, Any]:
-    """The name of the field that a flag sets, such as "optimizer.warmup", and its value.
+    """Return the name of the field that a flag sets, such as "optimizer.warmup", and its value.
 
     Without =VALUE a switch is true.
     """
@@ -108,7 +108,7 @@ def _type_of(config: ConfigDict, path: Sequence[str]) -> Any:
 
 
 def parse_seeds(flag: str, text: str) -> tuple[int, ...]:
-    """The seeds that a flag gives.
+    """Return the seeds that a flag gives.
 
     They are numbers and ranges with commas between, or a `range` or a tuple as Python writes them.
     """

@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def translate(argv: Sequence[str], modes: Sequence[str]) -> list[str]:
-    """The flags of `main.py` for COMMAND, one of the modes, CONFIG and flags.
+    """Return the flags of `main.py` for COMMAND, one of the modes, CONFIG and flags.
 
     >>> translate(["plan", "mine.py:width=96", "--data-dir=DIR"], ("train", "plan"))
     ['--mode=plan', '--config=mine.py:width=96', '--config.data.dir=DIR']

@@ -107,6 +107,8 @@ def main(argv: Sequence[str]) -> None:
 
     comparison = Comparison(config, progress.say, on_metrics=on_metrics)
     if _MODE.value == "plan":
+        if not target:
+            timing.check_images(comparison)
         print(describe(comparison, target), flush=True)
         time = on_target(comparison, target) if target else timing.estimate(comparison, _shorter())
         print(f"\n{time}")
@@ -184,7 +186,7 @@ def _compile(config: ConfigDict, name: str) -> None:
 
 
 def usage() -> str:
-    """The flags of main.py, and the configurations that come with the package."""
+    """Return the flags of main.py, and the configurations that come with the package."""
     return f"{usage_of.of_main()}\n\nconfigurations:\n{shipped.listing()}"
 
 

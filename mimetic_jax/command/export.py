@@ -20,7 +20,7 @@ from mimetic_jax.train.store.runs import Run
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The arguments of `mimetic export`."""
+    """Return the arguments of `mimetic export`."""
     parser = argparse.ArgumentParser("mimetic export", description=main.__doc__)
     parser.add_argument("workdir", metavar="WORKDIR", help="a folder or gs://BUCKET/…")
     parser.add_argument("arm", metavar="ARM", help="an arm of the workdir, such as mimetic")

@@ -18,7 +18,7 @@ from mimetic_jax.schemes.base import REGISTRY, as_tuple
 
 
 def parse_scheme(text: str) -> Scheme | tuple[Scheme, ...]:
-    """The scheme of an expression; case and underscores don't matter.
+    """Return the scheme of an expression; case and underscores don't matter.
 
     >>> parse_scheme("NormMatched(Mimetic(beta_qk=0.5))").like.beta_qk
     0.5
@@ -49,7 +49,7 @@ def _imported(module: str, name: str) -> Any:
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """The rules of an expression, as errors and docs write it.
+    """Return the rules of an expression, as errors and docs write it.
 
     >>> [rule.path for rule in parse_rules('attention_rules(fused="to_qkv", out="to_out")')][:2]
     ['to_qkv/kernel', 'to_out/kernel']

@@ -49,7 +49,7 @@ _SHOWN_BY_CHECK = {"query", "query_bias", "value"}
 
 
 def rewrite_parser() -> argparse.ArgumentParser:
-    """The arguments of `mimetic rewrite`."""
+    """Return the arguments of `mimetic rewrite`."""
     parser = _parser("rewrite", rewrite_file.__doc__)
     parser.add_argument(
         "out", metavar="OUT", help="a new file of the same kind; a new folder for an .index.json"
@@ -152,7 +152,7 @@ def _check_fresh(file: str, tensors: Mapping[str, Any], described: Mapping[str, 
 
 
 def check_parser() -> argparse.ArgumentParser:
-    """The arguments of `mimetic check`."""
+    """Return the arguments of `mimetic check`."""
     parser = _parser("check", check_file.__doc__)
     parser.add_argument(
         "--bare",
@@ -185,7 +185,7 @@ def check_file(argv: Sequence[str]) -> None:
 
 
 def fit_parser() -> argparse.ArgumentParser:
-    """The arguments of `mimetic fit`."""
+    """Return the arguments of `mimetic fit`."""
     parser = _parser("fit", fit_file.__doc__)
     parser.add_argument(
         "--out",
@@ -208,7 +208,7 @@ def fit_file(argv: Sequence[str]) -> None:
 
 
 def read(path: str) -> Mapping[str, np.ndarray]:
-    """The tensors of a file by name; a memory map if the file allows it."""
+    """Return the tensors of a file by name; a memory map if the file allows it."""
     if not os.path.exists(path):
         raise InputError(f"no such file: {path}")
     if path.removesuffix(_INDEX).endswith(_PICKLED):

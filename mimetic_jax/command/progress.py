@@ -38,7 +38,7 @@ class Progress:
         tqdm.write(line)
 
     def moved(self, run: Run, line: Mapping[str, Any]) -> None:
-        """A run has recorded a line; for `Comparison`."""
+        """Take a line that a run has recorded; for `Comparison`."""
         if self._bar is not None and run in self._taken:  # others of its group may go on, too
             self._bar.set_description_str(str(run), refresh=False)
             if "loss" in line:
@@ -89,7 +89,7 @@ class Events:
         self._writers: dict[Run, Any] = {}
 
     def written(self, run: Run, line: Mapping[str, Any]) -> None:
-        """A run has recorded a line; for `Comparison`."""
+        """Take a line that a run has recorded; for `Comparison`."""
         from tensorboardX import SummaryWriter
 
         lines: Sequence[Mapping[str, Any]] = [line]

@@ -24,18 +24,19 @@ _PACKAGE = pathlib.Path(__file__).parent.parent
 
 
 def folder() -> pathlib.Path:
-    """The folder of the configurations: of a checkout, or the copy inside an installed package."""
+    """Return the folder of the configurations: of a checkout, or the copy inside an installed
+    package."""
     copy = _PACKAGE / "shipped" / "configs"
     return copy if copy.is_dir() else _PACKAGE.parent / "configs"
 
 
 def names() -> list[str]:
-    """The names of all configurations, without their shared parts."""
+    """Return the names of all configurations, without their shared parts."""
     return list(_titles())
 
 
 def path_of(name: str) -> pathlib.Path:
-    """The file of a configuration: a name of `names`, or a path to a user's file."""
+    """Return the file of a configuration: a name of `names`, or a path to a user's file."""
     if name.endswith(".py"):
         return pathlib.Path(name)
     if not (known := names()):
@@ -47,7 +48,7 @@ def path_of(name: str) -> pathlib.Path:
 
 
 def load(config: str) -> ConfigDict:
-    """A configuration by its name and arguments, to change and to give to a `Comparison`.
+    """Return a configuration by its name and arguments, to change and to give to a `Comparison`.
 
     >>> load("digits_vit:width=32").model.width
     32
@@ -67,7 +68,8 @@ def load(config: str) -> ConfigDict:
 
 
 def module_of(file: pathlib.Path) -> ModuleType:
-    """The module of a config file, which can import the shared parts as `configs.default`."""
+    """Return the module of a config file, which can import the shared parts as
+    `configs.default`."""
     if not file.is_file():
         raise InputError(f"there is no config file {str(file)!r}")
     spec = importlib.util.spec_from_file_location(str(file), file)
@@ -82,7 +84,7 @@ def module_of(file: pathlib.Path) -> ModuleType:
 
 
 def configuration(module: ModuleType, arguments: Mapping[str, Any]) -> ConfigDict:
-    """What the `get_config` of a config file returns for some arguments."""
+    """Return what the `get_config` of a config file returns for some arguments."""
     with _reading(module):
         return module.get_config(**arguments)
 
@@ -139,7 +141,7 @@ def _taken_out() -> dict[str, ModuleType]:
 
 
 def arguments_of(module: ModuleType) -> dict[str, Any]:
-    """The arguments of `get_config`, with their defaults."""
+    """Return the arguments of `get_config`, with their defaults."""
     signature = inspect.signature(module.get_config)
     return {
         name: "" if parameter.default is parameter.empty else parameter.default
@@ -149,7 +151,7 @@ def arguments_of(module: ModuleType) -> dict[str, Any]:
 
 
 def values_of(config: str, *names: str) -> dict[str, Any]:
-    """The values of those of some arguments that NAME:ARGUMENT=VALUE,... has.
+    """Return the values of those of some arguments that NAME:ARGUMENT=VALUE,... has.
 
     >>> values_of("digits_vit:width=64", "epochs", "width")
     {'width': 64}
@@ -161,7 +163,7 @@ def values_of(config: str, *names: str) -> dict[str, Any]:
 
 
 def parsed(module: ModuleType, text: str) -> dict[str, Any]:
-    """The arguments of `--config=FILE.py:NAME=VALUE,...`, typed like their defaults.
+    """Return the arguments of `--config=FILE.py:NAME=VALUE,...`, typed like their defaults.
 
     The first one may be without its name. Names in a tuple are joined by "+".
 
@@ -189,7 +191,7 @@ def parsed(module: ModuleType, text: str) -> dict[str, Any]:
 
 
 def explained(file: pathlib.Path) -> str:
-    """What a configuration trains, and its arguments with their defaults."""
+    """Return what a configuration trains, and its arguments with their defaults."""
     module = module_of(file)
     title = (module.__doc__ or "").strip().partition("\n")[0]
     defaults = arguments_of(module).items()
@@ -200,13 +202,13 @@ def explained(file: pathlib.Path) -> str:
 
 
 def listing() -> str:
-    """A line or two for each configuration: its name and what it trains."""
+    """Return a line or two for each configuration: its name and what it trains."""
     rows = [(f"  {name}", title) for name, title in _titles().items()]
     return "\n".join(aligned(rows, wrapped=1) if rows else [])
 
 
 def in_full(flag: str) -> str:
-    """A flag as it is declared: with underscores, or as the field that it is short for.
+    """Return a flag as it is declared: with underscores, or as the field that it is short for.
 
     >>> in_full("--data-dir=DIR"), in_full("--num-processes=2"), in_full("--config.batch=8")
     ('--config.data.dir=DIR', '--num_processes=2', '--config.batch=8')
@@ -222,7 +224,7 @@ _SHORT = {"--data_dir": "--config.data.dir", "--rates": "--config.rates"}
 
 
 def separated(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words of a command line that set no field, and those that do, each with its value.
+    """Return the words of a command line that set no field, and those that do, each with its value.
 
     >>> separated(["main.py", "--config=mine.py", "--config.seeds", "0-3", "--config.batch=8"])
     (['main.py', '--config=mine.py'], ['--config.seeds=0-3', '--config.batch=8'])

@@ -86,7 +86,7 @@ FLAGS: Sequence[Flag] = (
 
 
 def flag(name: str) -> Flag:
-    """The flag that is written --NAME.
+    """Return the flag that is written --NAME.
 
     >>> flag("target").commands
     ('plan', 'compile')
@@ -95,7 +95,7 @@ def flag(name: str) -> Flag:
 
 
 def of_experiment(command: str) -> str:
-    """The help of a command that takes a configuration.
+    """Return the help of a command that takes a configuration.
 
     >>> print(of_experiment("compile").splitlines()[0])
     usage: mimetic compile CONFIG[:ARGUMENT=VALUE,…] [FLAGS]
@@ -121,7 +121,7 @@ def of_experiment(command: str) -> str:
 
 
 def of_main() -> str:
-    """The help of main.py, which takes the command as --mode."""
+    """Return the help of main.py, which takes the command as --mode."""
     modes = "; ".join(f"{name}: {what.rstrip('.').lower()}" for name, what in EXPERIMENTS.items())
     lines = [
         *_entry("--config=CONFIG", "a name that `mimetic configs` lists, or FILE.py; arguments"),
@@ -146,7 +146,8 @@ def _entry(name: str, meaning: str) -> Iterator[str]:
 
 
 def page(parsers: Sequence[argparse.ArgumentParser]) -> Iterator[str]:
-    """The lines of docs/commands.md: a section for each command, of experiments and of parsers."""
+    """Yield the lines of docs/commands.md: a section for each command, of experiments and of
+    parsers."""
     yield from ("## Commands with a configuration", "", "| command | what it does |", "|---|---|")
     yield from (f"| `mimetic {command} CONFIG` | {what} |" for command, what in EXPERIMENTS.items())
     yield from ("", "| flag | of | meaning |", "|---|---|---|")

@@ -48,11 +48,12 @@ class ArmData:
         return self._loaded
 
     def of_seed(self, seed: int) -> Any:
-        """What a seed trains and tests on."""
+        """Return what a seed trains and tests on."""
         return self._task.of_seed(self._config, self.load(), seed)
 
     def placed(self, feed: Feed, seed: int) -> Any:
-        """What a seed trains and tests on, where a feed wants it; placed at the first call."""
+        """Return what a seed trains and tests on, where a feed wants it; placed at the first
+        call."""
         if self._config.data.get("per_seed") and seed != self._seed:
             self._placed, self._seed = {}, seed  # one seed's at a time
         if feed.placement not in self._placed:
@@ -93,7 +94,7 @@ class Arm:
         return configs.peak_rate(self.config)
 
     def on_device(self, seed: int | None = None) -> Any:
-        """A seed's data where the arm's program wants it; defaults to the first seed's."""
+        """Return a seed's data where the arm's program wants it; defaults to the first seed's."""
         return self.source.placed(self.program.feed, self.config.seeds[0] if seed is None else seed)
 
 

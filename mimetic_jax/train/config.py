@@ -24,7 +24,7 @@ ALONE = "run"
 
 
 def arms_of(config: ConfigDict) -> dict[str, ConfigDict]:
-    """The configuration of each arm: that of the comparison with the arm's overrides."""
+    """Return the configuration of each arm: that of the comparison with the arm's overrides."""
     if not config.arms:
         schemes.as_tuple(tuple(config.scheme))
         return {ALONE: config}
@@ -108,7 +108,8 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
 
 
 def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedule:
-    """The learning rate of a configuration, as a function of its `peak_rate` and the step."""
+    """Return the learning rate of a configuration, as a function of its `peak_rate` and the
+    step."""
     rates = config.optimizer
     return make_schedule(
         rates.schedule,
@@ -122,13 +123,13 @@ def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedul
 
 
 def peak_rate(config: ConfigDict) -> float:
-    """The highest learning rate of a configuration, of its own batch."""
+    """Return the highest learning rate of a configuration, of its own batch."""
     rates = config.optimizer
     return scaled_rate(rates.learning_rate, config.batch, rates.base_batch, rates.scaling)
 
 
 def to_json(config: ConfigDict) -> dict[str, Any]:
-    """The configuration as plain data, schemes written out.
+    """Return the configuration as plain data, schemes written out.
 
     If JAX's own setting of the precision of products isn't the default, it is a field more.
     """
@@ -139,7 +140,7 @@ def to_json(config: ConfigDict) -> dict[str, Any]:
 
 
 def from_json(config_json: Mapping[str, Any]) -> ConfigDict:
-    """The configuration that `to_json` recorded.
+    """Return the configuration that `to_json` recorded.
 
     >>> from mimetic_jax.train.schema import default
     >>> to_json(from_json(to_json(default()))) == to_json(default())
@@ -161,7 +162,8 @@ def _of_plain(value: Any) -> Any:
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
-    """The first difference on which results depend, or None: what the one has trained continues.
+    """Return the first difference on which results depend, or None: what the one has trained
+    continues.
 
     Arms that both have must agree. A field that only one of them has, as of another version,
     differs unless it is off there.

@@ -56,13 +56,13 @@ MODEL_RANGES = {
 
 
 def field(default: Any, help: str, within: Range | None = None, affects: Any = None) -> Any:
-    """A field of a section; its default is the section's."""
+    """Return a field of a section; its default is the section's."""
     metadata = {"help": help, "within": within, "affects": affects}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def section(of: type) -> Any:
-    """A section of a configuration: the fields of a class."""
+    """Return a section of a configuration: the fields of a class."""
     return dataclasses.field(default=None, metadata={"section": of})
 
 

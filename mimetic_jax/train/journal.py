@@ -81,7 +81,8 @@ class Journal:
         self.keep_lines(step)
 
     def saved(self) -> dict[str, Any]:
-        """`Saved` as JSON holds it; the lines that it relies on are on disk when this returns."""
+        """Return `Saved` as JSON holds it; the lines that it relies on are on disk when this
+        returns."""
         if is_first():
             for run in self.runs:
                 files.sync(run.metrics.path)
@@ -114,7 +115,8 @@ class Journal:
         return wrong
 
     def lost(self) -> dict[Run, str]:
-        """The runs whose loss isn't finite any more, which the group's lanes go on without."""
+        """Return the runs whose loss isn't finite any more, which the group's lanes go on
+        without."""
         return {
             run: f"the loss was no longer finite before step {self.step}"
             for run, finite in zip(self.runs, self.finite, strict=True)

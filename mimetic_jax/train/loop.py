@@ -87,7 +87,7 @@ def evaluation_every(config: Mapping[str, float], steps_per_epoch: int) -> int:
 
 
 def next_due(step: int, end: int, cadences: Iterable[int]) -> int:
-    """The next step at which something with one of these cadences is due, or the last.
+    """Return the next step at which something with one of these cadences is due, or the last.
 
     >>> next_due(7, 100, (10, 4, 0))
     8

@@ -31,7 +31,7 @@ def make_optimizer(
     rate_rules: Rules = (),
     roles: Sequence[Rule] | None = None,
 ) -> optax.GradientTransformation:
-    """An optimizer by name, whose updates are those of a learning rate of 1: times η_t they move p.
+    """Make an optimizer by name, with updates of a learning rate of 1: times η_t they move p.
 
     - "adamw": p ← p − η_t · r(p) · (Adam(clip(g)) + λ · d(p) · p).
     - "adam": the same without weight decay.

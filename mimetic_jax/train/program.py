@@ -93,7 +93,7 @@ class Program:
         self.by_runs: dict[int, Any] = {}
 
     def draw(self, seed: int) -> dict[str, Any]:
-        """The model's variables by its own initialization."""
+        """Draw the model's variables by its own initialization."""
         return self._draw(stream(seed, "init"))
 
     def initial_state(
@@ -103,7 +103,7 @@ class Program:
         variables: dict[str, Any] | None = None,
         **statistics: Any,
     ) -> TrainState:
-        """The state before the first step of a run; the model draws missing variables.
+        """Return the state before the first step of a run; the model draws missing variables.
         `statistics` is what the scheme takes from the training data, of `Task.data_statistics`."""
         variables = self.draw(seed) if variables is None else variables
         key, grid = stream(seed, "scheme"), self.task.grid()
@@ -114,7 +114,7 @@ class Program:
         return state.replace(step=place(np.zeros((), np.int32), self._everywhere))
 
     def state_of(self, variables: dict[str, Any], init_optimizer: Any = None) -> TrainState:
-        """The state before the first step, of the model's variables; may be traced."""
+        """Return the state before the first step, of the model's variables; may be traced."""
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=variables["params"],
@@ -124,24 +124,24 @@ class Program:
         )
 
     def plan(self, scheme: Scheme | tuple[Scheme, ...]) -> Plan:
-        """What a scheme writes of the model's parameters; computes nothing."""
+        """List what a scheme writes of the model's parameters; computes nothing."""
         statistics = self.task.data_statistics(as_tuple(scheme))
         return plan(
             self.shapes.params, scheme, **self.rewrite_options, grid=self.task.grid(), **statistics
         )
 
     def keys(self, seeds: Sequence[int]) -> tuple[jax.Array, jax.Array]:
-        """The keys of data and dropout that `run_steps` is called with, of one seed."""
+        """Return the keys of data and dropout that `run_steps` is called with, of one seed."""
         (seed,) = seeds
         return stream(seed, "data"), stream(seed, "dropout")
 
     def stack(self, states: Iterable[TrainState]) -> TrainState:
-        """The states of as many runs as this trains, as one: of a single run, its own."""
+        """Return the states of as many runs as this trains, as one: of a single run, its own."""
         (state,) = states
         return state
 
     def unstack(self, states: TrainState) -> list[TrainState]:
-        """The inverse of `stack`."""
+        """Undo `stack`."""
         return [states]
 
     def run_steps(
@@ -152,12 +152,12 @@ class Program:
         count: int,
         rates: np.ndarray,
     ) -> tuple[TrainState, Metrics]:
-        """`count` ≤ max_dispatch steps from the states of `stack`, which are gone afterwards, at
-        the rates [1, 2] of `Journal`; metrics [max_dispatch]."""
+        """Take `count` ≤ max_dispatch steps from the states of `stack`, which are gone afterwards,
+        at the rates [1, 2] of `Journal`; metrics [max_dispatch]."""
         return self.compiled_dispatch(states, arrays, *keys, jnp.int32(count), rates[0])
 
     def evaluate(self, variables: Any, data: Any) -> list[Evaluation]:
-        """A test of each run: means over the test set, every example counted once."""
+        """Test each run: means over the test set, every example counted once."""
         return [self.task.evaluation(self.feed.test(self.task.sums, variables, data))]
 
     @functools.cached_property
@@ -194,7 +194,7 @@ class Program:
         count: jax.Array,
         rates: jax.Array,
     ) -> tuple[TrainState, Metrics]:
-        """`count` ≤ max_dispatch steps in one dispatch; metrics [max_dispatch], NaN beyond count.
+        """Take `count` ≤ max_dispatch steps in a dispatch; metrics [max_dispatch], NaN beyond.
 
         The count is traced: chunks of any length share one compilation. So are the rates: the
         highest of the schedule, and its factor.

@@ -207,8 +207,8 @@ def goodness(run: Record) -> float:
 
 
 def ladder(config: ConfigDict) -> Ladder:
-    """The ladder of a comparison, with a seed that it doesn't compare; if there is one rate for
-    all, its arms try none first."""
+    """Return the ladder of a comparison, with a seed that it doesn't compare; if there is one rate
+    for all, its arms try none first."""
     rates = tuple(sorted(set(config.rates)))
     first = 0 if config.data.get("per_seed") else _FIRST_SEED  # parts of images are few
     unused = next(seed for seed in itertools.count(first) if seed not in config.seeds)

@@ -49,11 +49,11 @@ class Score:
     digits: int = 2
 
     def curve(self, evaluations: Evaluations) -> list[tuple[int, float]]:
-        """(step, score) of each evaluation."""
+        """Return (step, score) of each evaluation."""
         return [(step, self.scale * values[self.name]) for step, values in evaluations]
 
     def counted(self, evaluations: Evaluations) -> Mapping[str, float]:
-        """The evaluation that counts for a run.
+        """Return the evaluation that counts for a run.
 
         >>> BITS.counted([(0, {"bpc": 4, "test_bpc": 5}), (9, {"bpc": 3, "test_bpc": 6})])
         {'bpc': 3, 'test_bpc': 6}
@@ -163,7 +163,7 @@ class Record(Origin, Trained):
     def of(
         cls, score: Score, evaluations: Evaluations, origin: Origin, trained: Trained, **fields: Any
     ) -> Record:
-        """The record of a run with these evaluations.
+        """Return the record of a run with these evaluations.
 
         >>> last = (10, {"accuracy": 0.5, "loss": 1.0})
         >>> Record.of(ACCURACY, [last], Origin(), Trained(arm="default", seed=0)).value
@@ -182,11 +182,11 @@ class Record(Origin, Trained):
 
     @classmethod
     def lost(cls, score: Score, origin: Origin, trained: Trained) -> Record:
-        """The record of a trial that diverged."""
+        """Return the record of a trial that diverged."""
         return cls(score=score.name, value=0.0, diverged=True, **_origin_fields(origin, trained))
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON holds it.
+        """Return the record as JSON holds it.
 
         >>> record = Record(arm="default", seed=0, score="accuracy", value=93.8)
         >>> Record.from_json(record.to_json(), "here") == record
@@ -196,7 +196,7 @@ class Record(Origin, Trained):
 
     @classmethod
     def from_json(cls, data: Any, where: str) -> Self:
-        """The record of parsed JSON; unknown fields are ignored, and errors start with `where`."""
+        """Read the record of parsed JSON; ignores unknown fields, and errors start with `where`."""
         return from_json(cls, data, where, unknown_fields=True)
 
 
@@ -207,8 +207,8 @@ def _origin_fields(origin: Origin, trained: Trained) -> dict[str, Any]:
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of this code, with "-dirty" if the code differs, or "-unknown" if git doesn't say
-    it in time; None without git."""
+    """Return the commit of this code, with "-dirty" if the code differs, or "-unknown" if git
+    doesn't say it in time; None without git."""
     if not (head := _git("rev-parse", "HEAD")):
         return None
     changed = _git("status", "--porcelain", "--", *_CODE)

@@ -31,7 +31,8 @@ class Results:
 
     @classmethod
     def of(cls, workdir: AnyPath, claim: Claim) -> Results:
-        """The results of a workdir, of the arms and seeds of a claim on it, all on its data."""
+        """Return the results of a workdir, of the arms and seeds of a claim on it, all on its
+        data."""
         results, chosen = [], (workdir / rates.FOLDER).exists()
         for arm, config in recorded_arms(claim.config).items():
             runs: dict[int, Record] = {}
@@ -54,7 +55,7 @@ class Results:
         return str(self)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """A dictionary per run of what its `Record` has, and the paths of its files.
+        """Return a dictionary per run of what its `Record` has, and the paths of its files.
 
         For `pandas.DataFrame`, `polars.DataFrame` and the like: every value is a number, a text or
         None. The curve is left out, `arms[NAME].runs[SEED].curve` has it.
@@ -79,7 +80,7 @@ class Results:
 
 
 def table(results: Sequence[ArmResult]) -> str:
-    """A Markdown table of compared results, n in every row, and `remarks`.
+    """Return a Markdown table of compared results, n in every row, and `remarks`.
 
     >>> run = Record(arm="default", seed=0, score="accuracy", value=61.5, seconds=3)
     >>> print(table([ArmResult("default", {0: run})]))
@@ -91,7 +92,7 @@ def table(results: Sequence[ArmResult]) -> str:
 
 
 def grid(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
-    """The lines of a table of results, its head first."""
+    """Return the lines of a table of results, its head first."""
     if not results:
         return []
     head = ("arm", results[0].score.label, "n", *COMPARED, "train s")
@@ -103,13 +104,13 @@ def grid(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
 
 
 def trimmed(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
-    """The lines of a table, whose rows may end early, without columns that have no cell."""
+    """Return the lines of a table, whose rows may end early, without columns that have no cell."""
     columns = itertools.zip_longest(head, *rows, fillvalue="")
     return list(zip(*(column for column in columns if any(column[1:])), strict=True))
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """A table with its columns aligned, from its head on."""
+    """Return a table with its columns aligned, from its head on."""
     if not lines:
         return "no finished run yet"
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
@@ -119,7 +120,8 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 
 
 def remarks(results: Sequence[ArmResult]) -> list[str]:
-    """What stands below a table: which spread its intervals have, and which gains it can show."""
+    """Return what stands below a table: which spread its intervals have, and which gains it can
+    show."""
     rule = spread_rule(results)
     lines = (rule and f"{rule[0]} ({rule[1]}).", results and _shows(results))
     return [line for line in lines if line]

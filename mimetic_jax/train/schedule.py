@@ -31,7 +31,7 @@ def make_schedule(
     cooldown: int = 0,
     steps_per_epoch: int = 1,
 ) -> Schedule:
-    """A schedule by name, as a function of its highest rate, `peak`, and the step.
+    """Return a schedule by name, as a function of its highest rate, `peak`, and the step.
 
     - "constant": `peak`, after a linear warm-up.
     - "cosine": linear from `warmup_from` to `peak`, then half a cosine to `final`.
@@ -120,7 +120,7 @@ def scaled_rate(rate: float, batch: int, base_batch: int, rule: Scaling = "linea
 
 
 def plateau_scale(losses: Sequence[float], rule: Plateau) -> float:
-    """The factor of the learning rate after some evaluations, from their losses alone.
+    """Return the factor of the learning rate after some evaluations, from their losses alone.
 
     - "halve": ½ more whenever, after the fifth, a loss isn't below the largest of the five before.
     - "tenth": ⅒ more whenever, after the fifth, a loss is above the largest of the three before.

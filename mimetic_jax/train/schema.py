@@ -57,7 +57,8 @@ class Field:
 
 @functools.cache
 def schema(task: str, model: str = "") -> dict[str, Field]:
-    """The fields of a task, by name, with those of its default model unless another is given.
+    """Return the fields of a task, by name, with those of its default model unless another is
+    given.
 
     >>> schema("images")["optimizer.warmup"].help
     'steps of rising rate; or give warmup_epochs'
@@ -104,7 +105,7 @@ def default(task: str = "images") -> ConfigDict:
 
 
 def model(name: str, **values: Any) -> ConfigDict:
-    """`config.model` for one of our models, or for "package.module:Class".
+    """Return `config.model` for one of our models, or for "package.module:Class".
 
     It holds the fields of the module with the defaults of its class, so that each can be set by
     `--config.model.FIELD=VALUE`. The trainer fills in what the data decides: classes, vocabulary.
@@ -161,7 +162,7 @@ def check_declared(config: ConfigDict) -> None:
 
 
 def affecting(config_json: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The fields on which "data", "program" or "result" depend, by name.
+    """Return the fields on which "data", "program" or "result" depend, by name.
 
     A field that isn't declared, such as one of another version, affects programs and results.
     """
@@ -174,7 +175,7 @@ def affecting(config_json: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def documented(owner: Any) -> dict[str, str]:
-    """What a docstring, of a class or a function, says of fields under Args or Attributes.
+    """Return what a docstring, of a class or a function, says of fields under Args or Attributes.
 
     >>> from mimetic_jax.data import Mixing
     >>> documented(Mixing)["mixup"]

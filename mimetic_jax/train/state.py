@@ -30,7 +30,7 @@ class TrainState(flax.struct.PyTreeNode):
 
 
 def stream(seed: int | jax.Array, name: str) -> jax.Array:
-    """The key of one purpose of a seed: "init", "scheme", "data" or "dropout".
+    """Return the key of one purpose of a seed: "init", "scheme", "data" or "dropout".
 
     Streams don't depend on the arm: arms of a seed share what their schemes don't touch, the
     order of the data and its augmentation, which is what makes a comparison paired.
@@ -42,10 +42,10 @@ def stream(seed: int | jax.Array, name: str) -> jax.Array:
 
 
 def order_key(data_key: jax.Array) -> jax.Array:
-    """The key of the order of the examples, from that of the stream "data"."""
+    """Return the key of the order of the examples, from that of the stream "data"."""
     return jax.random.fold_in(data_key, 0)
 
 
 def augmentation_key(data_key: jax.Array) -> jax.Array:
-    """The key of augmentation on the device, from that of the stream "data"."""
+    """Return the key of augmentation on the device, from that of the stream "data"."""
     return jax.random.fold_in(data_key, 1)

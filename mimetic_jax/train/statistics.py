@@ -85,7 +85,8 @@ class Spread:
 
 
 def pooled_spread(arms: Iterable[Mapping[int, float]]) -> Spread | None:
-    """The spread of several arms' runs, from the scores of each by seed; None if nothing tells it.
+    """Return the spread of several arms' runs, from the scores of each by seed; None if nothing
+    tells it.
 
     The residual of scores = arm + seed, by least squares:
 
@@ -114,7 +115,7 @@ def pooled_spread(arms: Iterable[Mapping[int, float]]) -> Spread | None:
 
 
 def brown_forsythe(arms: Iterable[Mapping[int, float]]) -> float | None:
-    """The p-value of arms that spread alike; None for fewer than three with ENOUGH seeds.
+    """Return the p-value of arms that spread alike; None for fewer than three with ENOUGH seeds.
 
     What seeds share goes first: each score loses the median of its seed. An analysis of variance
     then compares the distances |eᵢ − median(e)| of each arm, without the smallest, which says
@@ -141,7 +142,7 @@ def brown_forsythe(arms: Iterable[Mapping[int, float]]) -> float | None:
 
 
 def table_spread(arms: Iterable[Mapping[int, float]]) -> tuple[float | None, Spread | None]:
-    """The p of `brown_forsythe`, and the `pooled_spread` of all arms of a table.
+    """Return the p of `brown_forsythe`, and the `pooled_spread` of all arms of a table.
 
     That is None if the test rejects it or can't be made: each pair of arms then has its own.
 
@@ -161,7 +162,7 @@ def paired_difference(
     spread: Spread | None = None,
     choice: float = 0.0,
 ) -> Difference:
-    """The difference of two lists of scores, pair by pair.
+    """Return the difference of two lists of scores, pair by pair.
 
     The interval is Student's t, with s of `spread` or else of the pairs, if there are ENOUGH, and
     with the variance c that the `choice` of the test examples gives the difference. That has no
@@ -201,7 +202,7 @@ _OF_INDEPENDENT = 0.25
 
 
 def by_choice(shares: Sequence[float], images: int) -> float:
-    """The variance of a difference of two shares by the choice of the images that both are of.
+    """Estimate the variance of a difference of two shares by the choice of the images.
 
     Of shares p and q of N images that are classified rightly, each the mean over seeds, at most
 
@@ -242,7 +243,7 @@ def holm(differences: Sequence[Difference | None]) -> list[Difference | None]:
 
 
 def smallest_gain(sd: float, n: int, arms: int = 2, choice: float = 0.0) -> float:
-    """The smallest gain that n seeds of two arms show with 90% power, by `paired_difference`.
+    """Find the smallest gain that n seeds of two arms show with 90% power, by `paired_difference`.
 
     With runs of standard deviation σ and a variance c by the `choice` of the test examples, the
     mean difference has the normal distribution of mean g and variance 2 σ²/n + c, and s²/σ² of a
@@ -291,7 +292,8 @@ def visible(
     tests: int = 0,
     share: float = 0.5,
 ) -> str:
-    """The gains that runs with this standard deviation show, and that more seeds or examples would.
+    """Return the gains that runs with this standard deviation show, and that more seeds or examples
+    would.
 
     It is None before there are any runs. What the choice of the test images does, of which a share
     is classified rightly (`by_choice`), no number of seeds undoes.

@@ -21,7 +21,7 @@ def make_train_step(
     optimizer: optax.GradientTransformation,
     ema: float = 0.0,
 ) -> TrainStep:
-    """The step (state, batch, dropout key, rate) → (state, metrics): pure, so it `vmap`s.
+    """Return the step (state, batch, dropout key, rate) → (state, metrics): pure, so it `vmap`s.
 
     The rate, a number that may be traced, multiplies the optimizer's updates. Metrics are those of
     the loss and the `grad_norm` before clipping.

@@ -20,7 +20,7 @@ from mimetic_jax.train.tasks.task import Evaluation
 
 
 def together(program: Program, runs: int) -> Program | Together:
-    """The program of so many runs at once; of one run, itself."""
+    """Return the program of so many runs at once; of one run, itself."""
     if runs > 1 and runs not in program.by_runs:
         program.by_runs[runs] = Together(program, runs)
     return program.by_runs.get(runs, program)
@@ -57,14 +57,14 @@ class Together:
         return data, dropout
 
     def stack(self, states: Iterable[TrainState]) -> TrainState:
-        """The states of the runs, as one."""
+        """Return the states of the runs, as one."""
         every = [jax.device_get(state) for state in states]
         return jax.tree.map(
             lambda leaf, *leaves: place(np.stack(leaves), leaf.sharding), self.shapes, *every
         )
 
     def unstack(self, states: TrainState) -> list[TrainState]:
-        """The state of each run."""
+        """Return the state of each run."""
         return [
             jax.tree.map(
                 lambda leaf, shape, run=run: jax.device_put(leaf[run], shape.sharding),

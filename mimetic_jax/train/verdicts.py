@@ -87,7 +87,7 @@ class ArmResult:
         return f"{self.mean:{form}}" + (f" ± {self.sd:{form}}" if self.sd is not None else "")
 
     def compared(self) -> tuple[str, ...]:
-        """Its cells of the columns `COMPARED`."""
+        """Return its cells of the columns `COMPARED`."""
         differences, form = self.differences, f".{self.score.digits}f"
         deltas = (
             f"{differences[name]:{form}}" if name in differences else "" for name in BASELINES
@@ -112,8 +112,8 @@ class ArmResult:
         return arms | {kind: f"{before}{self.arm}" for kind, before in CONTROLS.items()}
 
     def versus(self, other: ArmResult, spread: Spread | None) -> Difference | None:
-        """The difference to another arm, by the spread of a table, if its arms have one, and the
-        choice of the test images; None without a seed that both have."""
+        """Return the difference to another arm, by the spread of a table, if its arms have one, and
+        the choice of the test images; None without a seed that both have."""
         if self.arm == other.arm:
             return None
         shared = sorted(self.reached.keys() & other.reached.keys())
@@ -185,7 +185,7 @@ _BY = {SCATTERED: "improvement by locality", PERMUTED: "improvement by alignment
 
 
 def verdict(differences: Mapping[str, Difference], higher: bool) -> str:
-    """What the differences of an arm from `BASELINES` say of it, in the words of docs/results.md.
+    """Judge an arm by its differences from `BASELINES`, in the words of docs/results.md.
 
     A control with fewer than ENOUGH seeds counts as not trained.
 
@@ -222,13 +222,13 @@ def verdict(differences: Mapping[str, Difference], higher: bool) -> str:
 
 
 def controls_of(results: Iterable[ArmResult]) -> list[str]:
-    """The arms that are controls of others."""
+    """Return the arms that are controls of others."""
     arms = [result.arm for result in results]
     return sorted({f"{kind}{arm}" for kind in CONTROLS.values() for arm in arms} & set(arms))
 
 
 def conclusions(results: Sequence[ArmResult]) -> Iterator[str]:
-    """A line for each arm that is compared, and no control: its verdict and its differences.
+    """Yield a line for each arm that is compared, and no control: its verdict and its differences.
 
     If all arms have one learning rate, that is the last line: another may suit an arm better.
     """

@@ -183,7 +183,8 @@ def _binary(path: Path, vocabulary: int) -> np.ndarray:
     if not vocabulary:
         raise InputError(
             f"{path} has no header that tells how wide its ids are. If they have 16 bits, pass the "
-            f"size of their vocabulary (vocab=50257 for GPT-2). {_SAVE}"
+            "size of their vocabulary (vocab=50257 for GPT-2). Otherwise save them with np.save, "
+            "as .npy."
         )
     if vocabulary > 2**16:
         raise InputError(

@@ -27,7 +27,7 @@ def make_mesh(
     *,
     devices: Sequence[jax.Device] | None = None,
 ) -> Mesh:
-    """A mesh of three axes.
+    """Return a mesh of three axes.
 
     "data" holds replicas, "fsdp" shards parameters that are gathered where they are used, "tensor"
     shards heads and hidden units, each of which is computed on one device. A size of −1 of "data"
@@ -53,7 +53,7 @@ def make_mesh(
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Sequence[tuple[str, Placement]]) -> Any:
-    """A NamedSharding for each leaf, by the first rule that matches its path, else replicated.
+    """Make a NamedSharding for each leaf, by the first rule that matches its path, or replicate.
 
     A rule's placement is "replicate"; "fsdp", which shards the largest dimension that the axis
     divides and replicates the leaf if there is none; or a tuple with an axis name or None for

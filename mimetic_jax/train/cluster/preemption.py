@@ -99,7 +99,7 @@ def _answering() -> Iterator[None]:
 
 
 def should_stop() -> bool:
-    """Whether to save and stop now; the same answer in every process.
+    """Tell whether to save and stop now; the same answer in every process.
 
     Every process must call it equally often: calls are counted, since steps start again with each
     run.

@@ -47,12 +47,12 @@ def join(
 
 
 def is_first() -> bool:
-    """Whether this process writes files and prints: process 0 does."""
+    """Tell whether this process writes files and prints: process 0 does."""
     return jax.process_index() == 0
 
 
 def agreed(value: bool) -> bool:
-    """The value of process 0, on every process."""
+    """Return the value of process 0, on every process."""
     if jax.process_count() == 1:
         return value
     return bool(multihost_utils.broadcast_one_to_all(np.int32(value)))

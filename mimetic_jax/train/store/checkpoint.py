@@ -43,7 +43,7 @@ class Checkpoints:
             )
 
     def restore(self, shapes: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
-        """The newest checkpoint and its record; None without any checkpoint.
+        """Return the newest checkpoint and its record; None without any checkpoint.
 
         One that can't be restored is an error: a run never goes back or starts over by itself.
         """
@@ -55,7 +55,7 @@ class Checkpoints:
             return restored.state, restored.record
 
     def variables(self, step: int) -> dict[str, Any]:
-        """The model's variables of a checkpoint, on one device."""
+        """Return the model's variables of a checkpoint, on one device."""
         where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         with self._restoring(step), ocp.StandardCheckpointer() as reader:
             folder = self._path / str(step) / "state"
@@ -67,14 +67,14 @@ class Checkpoints:
             return state.variables
 
     def record(self, step: int) -> dict[str, Any]:
-        """The record of a checkpoint, whose state isn't read."""
+        """Return the record of a checkpoint, whose state isn't read."""
         with self._restoring(step):
             items = ocp.args.Composite(record=ocp.args.JsonRestore())
             record: dict[str, Any] = self._manager.restore(step, args=items).record
             return record
 
     def steps(self) -> list[int]:
-        """The steps of complete checkpoints, oldest first."""
+        """Return the steps of complete checkpoints, oldest first."""
         return sorted(self._manager.all_steps())
 
     def wait(self) -> None:

@@ -61,7 +61,7 @@ class Claim:
 
     @classmethod
     def read(cls, workdir: AnyPath) -> Claim | None:
-        """The claim of a workdir; None if it has none."""
+        """Return the claim of a workdir; None if it has none."""
         path = workdir / "config.json"
         if not path.exists():
             return None
@@ -76,7 +76,7 @@ class Claim:
 
     @classmethod
     def of(cls, workdir: AnyPath) -> Claim:
-        """The claim of a workdir that must have one."""
+        """Return the claim of a workdir that must have one."""
         if (claim := cls.read(workdir)) is None:
             raise InputError(f"nothing was trained in {workdir}: it has no config.json")
         return claim

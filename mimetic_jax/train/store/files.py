@@ -31,7 +31,8 @@ AnyPath: TypeAlias = pathlib.Path | epath.Path
 
 
 def path_of(path: str | os.PathLike[str]) -> AnyPath:
-    """The path of a workdir, which is a local folder, "~" being that of the user, or `gs://…`."""
+    """Return the path of a workdir, which is a local folder, "~" being that of the user, or
+    `gs://…`."""
     if isinstance(path, pathlib.Path | epath.Path):
         return path
     if isinstance(path, os.PathLike):
@@ -43,12 +44,12 @@ def path_of(path: str | os.PathLike[str]) -> AnyPath:
 
 
 def names(folder: AnyPath) -> list[str]:
-    """The names in a folder, sorted; none if it is missing."""
+    """Return the names in a folder, sorted; none if it is missing."""
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
 def read(path: AnyPath) -> bytes:
-    """The content of a file."""
+    """Return the content of a file."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -113,7 +114,7 @@ def sync(path: AnyPath) -> None:
 
 
 def damaged(path: AnyPath, reason: str) -> InputError:
-    """The error for a file of a workdir that can't be read."""
+    """Return the error for a file of a workdir that can't be read."""
     return InputError(f"{path} is damaged ({reason}): restore it, or move it away")
 
 
@@ -124,7 +125,7 @@ class Lines:
         self.path = path
 
     def read(self) -> list[dict[str, Any]]:
-        """All records; the end of the file without a line end is what a kill left of a line.
+        """Return all records; the end of the file without a line end is what a kill left of a line.
 
         Another line that isn't a record is an error. What comes after it may be a finished run, so
         nothing goes on and nothing is written.
@@ -203,7 +204,7 @@ def in_turn(folder: AnyPath) -> Iterator[None]:
 
 
 def in_bucket(path: AnyPath) -> bool:
-    """Whether it is an object, which is written whole and can't be locked."""
+    """Tell whether it is an object, which is written whole and can't be locked."""
     return "://" in str(path)
 
 

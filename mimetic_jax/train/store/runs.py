@@ -60,12 +60,12 @@ class Run:
         return Lines(self.folder / "metrics.jsonl")
 
     def finished(self) -> bool:
-        """Whether its metrics end in a record."""
+        """Tell whether its metrics end in a record."""
         lines = self.metrics.read()
         return bool(lines) and "record" in lines[-1]
 
     def record(self) -> Record | None:
-        """The run's record, if it is finished."""
+        """Return the run's record, if it is finished."""
         if not self.finished():
             return None
         where = str(self.metrics.path)

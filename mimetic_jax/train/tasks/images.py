@@ -60,7 +60,7 @@ class ImageTask(Task):
 
     @classmethod
     def describe(cls, config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
-        """The data set as the configuration uses it: as published, or as loaded."""
+        """Return the data set as the configuration uses it: as published, or as loaded."""
         own = config.data.name in datasets.OWN_SIDES
         if dataset is not None and not own and config.data.name not in datasets.names():
             info = datasets.info_of(dataset)
@@ -97,7 +97,7 @@ class ImageTask(Task):
 
     @classmethod
     def load(cls, config: ConfigDict, given: Any = None) -> Any:
-        """The data set of a configuration, resident or streamed; or an `ImageDataset` given.
+        """Return the data set of a configuration, resident or streamed; or an `ImageDataset` given.
 
         With `data.held_out` the test images are a part of the training images; with
         `data.per_seed` it is the whole set, of which `of_seed` takes parts.
@@ -109,14 +109,14 @@ class ImageTask(Task):
 
     @classmethod
     def of_seed(cls, config: ConfigDict, dataset: Any, seed: int) -> Any:
-        """The data set, or a seed's own part of it."""
+        """Return the data set, or a seed's own part of it."""
         if config.data.per_seed:
             return dataset.of_seed(seed, config.data.per_seed, config.data.held_out)
         return dataset
 
     @classmethod
     def build(cls, config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh) -> tuple[Self, Feed]:
-        """The task, and the feed of resident images or of streamed ones."""
+        """Return the task, and the feed of resident images or of streamed ones."""
         if config.batch > info.num_train:
             raise InputError(
                 f"batch {config.batch} is larger than the {info.num_train} train images"
@@ -174,8 +174,8 @@ class ImageTask(Task):
     def data_statistics(
         self, schemes: Iterable[Scheme], load: Callable[[], Any] | None = None
     ) -> dict[str, Any]:
-        """The covariance of the patches of training images, as the model gets them: of up to 10,000
-        of them at 64 pixels, fewer of larger ones.
+        """Return the covariance of the patches of training images, as the model gets them: of up to
+        10,000 of them at 64 pixels, fewer of larger ones.
 
         Images that stream from disk have none: `Whitened` then takes that of natural images.
         """
@@ -199,7 +199,7 @@ class ImageTask(Task):
         return value, ({"loss": value, "accuracy": right.mean()}, model_state)
 
     def sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
-        """`correct` and `count` as int32, exact for any number, and `loss`."""
+        """Return `correct` and `count` as int32, exact for any number, and `loss`."""
         images, labels = examples
         logits, _ = self.outputs(variables, self.view(images))
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)

@@ -65,30 +65,31 @@ class Task:
 
     @classmethod
     def describe(cls, config: ConfigDict, dataset: Any = None) -> Any:
-        """What is known of the data set of a configuration, as published or as loaded."""
+        """Describe the data set of a configuration, as published or as loaded."""
         raise NotImplementedError
 
     @classmethod
     def load(cls, config: ConfigDict, given: Any = None) -> Any:
-        """The data set, or what is given instead; its `fingerprint()` differs if examples do."""
+        """Return the data set, or what is given instead; its `fingerprint()` differs if examples
+        do."""
         raise NotImplementedError
 
     @classmethod
     def of_seed(cls, config: ConfigDict, dataset: Any, seed: int) -> Any:
-        """What a seed trains and tests on, of the data set that was loaded."""
+        """Return what a seed trains and tests on, of the data set that was loaded."""
         return dataset
 
     @classmethod
     def build(cls, config: ConfigDict, info: Any, mesh: Mesh) -> tuple[Self, Feed]:
-        """The task and the feed that belong together."""
+        """Return the task and the feed that belong together."""
         raise NotImplementedError
 
     def counts(self) -> dict[str, int]:
-        """Numbers of what it trains on, which a run's `Record` has."""
+        """Return numbers of what it trains on, which a run's `Record` has."""
         return {}
 
     def prepare(self, key: jax.Array, step: jax.Array, examples: Examples) -> Any:
-        """The batch that `loss` takes; if it is augmented, by one key per step and example."""
+        """Make the batch that `loss` takes; if it is augmented, by a key per step and example."""
         return examples
 
     def loss(
@@ -98,23 +99,23 @@ class Task:
         raise NotImplementedError
 
     def sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
-        """Sums over test examples, each counted by its weight, and the `count` of them."""
+        """Return sums over test examples, each counted by its weight, and the `count` of them."""
         raise NotImplementedError
 
     def evaluation(self, sums: dict[str, Any]) -> Evaluation:
-        """The means that `sums` over the test set give."""
+        """Return the means that `sums` over the test set give."""
         raise NotImplementedError
 
     def batch_shapes(self) -> Any:
-        """Shapes of a batch as `prepare` returns it."""
+        """Return shapes of a batch as `prepare` returns it."""
         raise NotImplementedError
 
     def progress(self, means: dict[str, float]) -> str:
-        """The loss's metrics in words."""
+        """Return the loss's metrics in words."""
         raise NotImplementedError
 
     def init(self, key: jax.Array) -> dict[str, Any]:
-        """The model's variables, by its own initialization; its output must fit the loss."""
+        """Return the model's variables, by its own initialization; its output must fit the loss."""
         name, shape = self.model.name, (1, *self.input_shape)
         try:
             variables, output = self.model.init(key, jnp.zeros(shape, self._input_dtype))
@@ -158,18 +159,18 @@ class Task:
                         )
 
     def grid(self) -> tuple[int, int] | None:
-        """(h, w) of the patches, if the model has a grid."""
+        """Return (h, w) of the patches, if the model has a grid."""
         return self.model.grid(self.input_shape)
 
     def data_statistics(
         self, schemes: Iterable[Scheme], load: Callable[[], Any] | None = None
     ) -> dict[str, Any]:
-        """What schemes take from the training data, as arguments of `rewrite`: `load` gives the
-        data, if it is needed; without it a stand-in, for `plan`."""
+        """Return what schemes take from the training data, as arguments of `rewrite`: `load` gives
+        the data, if it is needed; without it a stand-in, for `plan`."""
         return {}
 
     def unrolled(self) -> Self:
-        """The same arithmetic on one device without a loop over layers, for counting it."""
+        """Return the same arithmetic on one device without a loop over layers, for counting it."""
         task = copy.copy(self)
         task.model, task._mesh = self.model.with_fields(scan=False), None
         return task
@@ -177,7 +178,7 @@ class Task:
     def outputs(
         self, variables: Any, inputs: jax.Array, key: jax.Array | None = None
     ) -> tuple[Any, Any]:
-        """The model's outputs and new state; with a key for dropout in training."""
+        """Return the model's outputs and new state; with a key for dropout in training."""
         if self._mesh is None:
             return self.model(variables, inputs, key)
         with sharded_activations(self._mesh):

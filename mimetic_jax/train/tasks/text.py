@@ -48,7 +48,7 @@ class TextTask(Task):
 
     @classmethod
     def describe(cls, config: ConfigDict, dataset: texts.Corpus | None = None) -> texts.TextInfo:
-        """The text of a configuration: as published, or as loaded; a user's text as it is."""
+        """Describe the text of a configuration: as published, or as loaded; a user's as it is."""
         data = config.data
         info = texts.describe(data.name, data.dir, dataset, data.vocabulary)
         if info.vocabulary == 1:
@@ -59,14 +59,14 @@ class TextTask(Task):
 
     @classmethod
     def load(cls, config: ConfigDict, given: Any = None) -> texts.Corpus:
-        """The text of a configuration."""
+        """Return the text of a configuration."""
         data = config.data
         text = texts.load_text(data.name, data.dir, data.vocabulary)
         return text.part(data.subset)
 
     @classmethod
     def build(cls, config: ConfigDict, info: texts.TextInfo, mesh: Mesh) -> tuple[Self, TokenRows]:
-        """The task, and the feed of the text's windows."""
+        """Return the task, and the feed of the text's windows."""
         feed = TokenRows(
             info,
             config.batch,
@@ -82,7 +82,7 @@ class TextTask(Task):
     def data_statistics(
         self, schemes: Iterable[Scheme], load: Callable[[], texts.Corpus] | None = None
     ) -> dict[str, Any]:
-        """The counts of tokens near each other in the training text."""
+        """Return the counts of tokens near each other in the training text."""
         if (how := counted_for(schemes)) is None:
             return {}
         if load is None:
@@ -102,7 +102,7 @@ class TextTask(Task):
         return value, ({"loss": value}, model_state)
 
     def sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
-        """The summed `loss`, and the `count` of targets as int32."""
+        """Return the summed `loss`, and the `count` of targets as int32."""
         inputs, targets = examples
         output, _ = self.outputs(variables, inputs)
         losses = self._losses(variables["params"], output, targets)
