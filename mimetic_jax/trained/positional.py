@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
+import scipy.special
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import aligned
@@ -45,6 +46,9 @@ class LayerHeads(Layer):
             `PositionalHeads` uses. Without biases it is that of the mean of what random tokens make
             the layer read, or, if the rules don't describe the embedding and all layers, of a
             constant fifth of the energy; SmolLM2's layers have half to two thirds.
+        weights: for each head the weight at its offset in a row of attention that sees all offsets
+            that are looked at, by constant parts alone.
+        tokens: to how many tokens such a row attends: exp of its entropy.
         channel: without biases, the channel that leads the constant direction; else None.
         share: its share of the direction, u_c².
         runner_up: the second eigenvalue over the first: near 1, no direction stands out.
@@ -55,6 +59,8 @@ class LayerHeads(Layer):
 
     offsets: tuple[Any, ...]
     sharpness: tuple[float, ...]
+    weights: tuple[float, ...] = ()
+    tokens: tuple[float, ...] = ()
     channel: int | None = None
     share: float = 0.0
     runner_up: float = 0.0
@@ -168,9 +174,14 @@ def positional_heads(
         return tuple(map(float, at_peak_HxF.sum(axis=1)))
 
     sharpness = heights(products_HxF)
+    reached_HxN = curves_HxN
     if layer.biases is None and mean_D is not None:
         about["assumed"] = sharpness
-        sharpness = heights(_products(layer, pair, rotary, mean_D))
+        products_HxF = _products(layer, pair, rotary, mean_D)
+        sharpness, reached_HxN = heights(products_HxF), (products_HxF @ waves_FxN).real
+    rows_HxN = scipy.special.softmax(reached_HxN, axis=1)
+    about["weights"] = tuple(map(float, rows_HxN[np.arange(len(peaks)), peaks]))
+    about["tokens"] = tuple(map(float, np.exp(scipy.special.entr(rows_HxN).sum(axis=1))))
     where = [tuple(map(float, offsets[at])) for at in peaks]
     distances = tuple(
         (at if rotary.axes > 1 else at[0]) if size >= VISIBLE else None
@@ -218,6 +229,7 @@ def heads_table(layers: Sequence[LayerHeads]) -> str:
     them."""
     directions = any(layer.channel is not None for layer in layers)
     known = any(layer.energy is not None for layer in layers)
+    axes = 2 if any(isinstance(at, tuple) for layer in layers for at in layer.offsets) else 1
     columns = {
         "layer": [layer.name for layer in layers],
         "constant channel": [f"{x.channel}, {x.share:.0%}" for x in layers if directions],
@@ -225,6 +237,8 @@ def heads_table(layers: Sequence[LayerHeads]) -> str:
         "distance by head": [" ".join(map(_shown, layer.offsets)) for layer in layers],
         "energy": ["" if x.energy is None else f"{x.energy:.1%}" for x in layers if known],
         "S": [f"{max(layer.sharpness):.2g}" for layer in layers],
+        "weight there": [_mean(layer, layer.weights, ".2f") for layer in layers],
+        f"tokens of {len(_offsets(axes))}": [_mean(layer, layer.tokens, ".0f") for layer in layers],
     }
     shown = {name: cells for name, cells in columns.items() if cells}
     rows = [tuple(shown), *zip(*shown.values(), strict=True)]
@@ -330,6 +344,13 @@ def _offsets(axes: int) -> np.ndarray:
         return np.arange(LENGTH, dtype=float)[:, None]
     reach = np.arange(-LENGTH // 8, LENGTH // 8 + 1, dtype=float)
     return np.stack(np.meshgrid(reach, reach, indexing="ij"), axis=-1).reshape(-1, 2)
+
+
+def _mean(layer: LayerHeads, numbers: Sequence[float], form: str) -> str:
+    """The mean of the heads with a constant part; "" if there are none."""
+    pairs = zip(layer.offsets, numbers, strict=True)
+    own = [number for offset, number in pairs if offset is not None]
+    return format(np.mean(own), form) if own else ""
 
 
 def _shown(offset: float | tuple[float, ...] | None) -> str:

@@ -7,6 +7,7 @@ import pytest
 from mimetic_jax import InputError, Rule, attention_rules, check, fit, plan, rewrite, schemes, zoo
 from mimetic_jax.command import files
 from mimetic_jax.models.gpt import GPT, RULES
+from mimetic_jax.models.position import rotated
 from mimetic_jax.models.vit import ViT
 from mimetic_jax.schemes import PositionalHeads
 from mimetic_jax.trained.pairs import layer_pairs
@@ -47,6 +48,25 @@ def test_fit_is_the_inverse(scheme, fields):
     hint = "fit reads if it is given the base"
     assert hint in str(fit(params, rules=RULES))
     assert hint not in str(fit(gpt(**fields), rules=RULES))
+
+
+def test_weights_are_those_of_biases_that_turn():
+    """In the last row of 64 tokens, as the model turns them."""
+    scheme = PositionalHeads(10_000, offsets=(0, 5, 2, 1), sharpness=(2.0, 6.0, 12.0))
+    params = rewrite(KEY, gpt(), scheme, rules=RULES)
+    for number, layer in enumerate(check(params, rules=RULES, rotary=10_000).positional):
+        attention = params[f"block_{number}"]["attention"]
+        places = np.arange(64.0)[:, None]
+        query, key = (
+            rotated(np.tile(attention[name]["bias"], (1, 64, 1, 1)), places, 10_000.0)[0]
+            for name in ("query", "key")
+        )
+        logits = np.einsum("hk,mhk->hm", query[-1], key) / query.shape[-1] ** 0.5
+        row = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        at = [row[head, 63 - distance] for head, distance in enumerate((0, 5, 2, 1))]
+        np.testing.assert_allclose(layer.weights, at, rtol=1e-3)
+        tokens = np.exp(-(row * np.log(row)).sum(axis=1))
+        np.testing.assert_allclose(layer.tokens, tokens, rtol=1e-3)
 
 
 def test_neighbors_that_turn_in_half_of_the_columns():
@@ -130,7 +150,7 @@ def test_the_command_prints_distances(tmp_path, capsys):
     printed = capsys.readouterr().out
     files.check_file([out, "--heads=2", "--rotary-base=100"])
     for lines in (printed.splitlines(), capsys.readouterr().out.splitlines()):
-        assert any(line.split()[-3:] == ["2", "-", "8"] for line in lines)
+        assert any(line.split()[-5:-2] == ["2", "-", "8"] for line in lines)
         assert "1 of 2 heads have no constant part (-)" in lines
     files.fit_file([out, "--heads=2", "--rotary-base=100"])
     assert "PositionalHeads(base=100.0, offsets=((2.0, 0.0),)" in capsys.readouterr().out
