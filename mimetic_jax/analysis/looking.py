@@ -72,10 +72,15 @@ def _makes_maps(arm: Arm) -> bool:
 
 def _aims(comparison: Comparison, arm: Arm) -> Iterator[tuple[int, tuple[Aim | None, Aim | None]]]:
     """Number of a layer, and its aims by positions alone and in a batch."""
-    network = Snapshot(arm, "initial", initial(comparison, arm).variables)
+    try:
+        network = Snapshot(arm, "initial", initial(comparison, arm).variables)
+    except InputError:  # its scheme takes statistics of data that isn't here
+        return
     params = jax.device_get(network.variables["params"])
     alone = [layer.aim for layer in check(params, **arm.program.rewrite_options).aims]
     batch = _of_batch(network) if arm.source.loaded else []
+    if batch and len(alone) != len(batch):  # layers of which only one of the two knows
+        alone = []
     depth = max(len(alone), len(batch))
     for layer in sorted({1, (depth + 1) // 2, depth}) if depth else ():
         yield layer, (alone[layer - 1] if alone else None, batch[layer - 1] if batch else None)

@@ -77,3 +77,10 @@ def test_heads_of_a_text_look_back(tmp_path):
     found = table(said)
     assert found["positional"][0] > 80 > found["norm_matched_positional"][0]
     assert found["positional"][2] < found["norm_matched_positional"][2] < 24
+
+
+def test_arms_that_need_data_that_is_not_here_are_left_out(tmp_path):
+    config = text.get_config("word", width=64, depth=1, heads=4, length=24, init=("counts_half",))
+    config.data.dir = str(tmp_path / "nothing")
+    config.data.name = "ptb_word"  # whose sizes are known
+    assert looking.describe(quiet(config)) == ""
