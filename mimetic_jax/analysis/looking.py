@@ -14,12 +14,15 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import aligned, paragraph
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.trained.aim import MOST, Aim, aim, own_targets
+from mimetic_jax.trained.aim import LARGEST, MOST, Aim, aim, own_targets
 from mimetic_jax.trained.check import check
 from mimetic_jax.weights.position import square_grid
 
 EXAMPLES = 8
 """Test examples of the batch."""
+
+_ROOM = 2**20
+"""Weights of a head in all maps of the batch: fewer examples have long sequences."""
 
 MOST_PARAMETERS = 30_000_000
 """Larger models aren't initialized to look at them."""
@@ -87,14 +90,19 @@ def _aims(comparison: Comparison, arm: Arm) -> Iterator[tuple[int, tuple[Aim | N
 
 
 def _of_batch(network: Snapshot) -> list[Aim]:
-    """By layer, averaged over examples; empty if no map can be read."""
+    """By layer, averaged over examples; empty if no map can be read, or of too many tokens."""
+    task = network.arm.program.task
+    count = math.prod(task.grid() or task.input_shape[:1])
+    if count > LARGEST:
+        return []
+    inputs = network.inputs(max(1, min(EXAMPLES, _ROOM // count**2)))
     try:
-        (maps,) = maps_by_example(network.model, network.variables, [network.inputs(EXAMPLES)])
-    except InputError:  # of a model of one's own, say
+        (maps,) = maps_by_example(network.model, network.variables, [inputs])
+    except Exception:  # a user's module may raise anything, and the plan is whole without it
         return []
     found = []
     for layer in maps:
-        patches, grid = _patches(layer, network.arm.program.task.grid())
+        patches, grid = _patches(layer, task.grid())
         each = aim(patches, own_targets(patches, grid))
         found.append(Aim(*(x.mean(axis=0) for x in (each.hits, each.weights, each.tokens))))
     return found
