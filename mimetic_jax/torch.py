@@ -120,7 +120,7 @@ def _check_apart(tensors: Mapping[str, torch.Tensor], planned: Plan) -> None:
         if device == before[0] and start < before[2] and pair & written and not tied:
             raise InputError(
                 f"{before[3]} and {name} share their memory, so that one draw would overwrite the "
-                "other: give each weights of its own by tensor.clone()"
+                "other; pass each weights of its own by tensor.clone()"
             )
         if device != before[0] or stop > before[2]:
             before = span

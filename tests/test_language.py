@@ -17,7 +17,7 @@ DOCUMENTS = [
 CODE = [
     path
     for path in sorted((ROOT / "mimetic_jax").rglob("*.py"))
-    if not {"tree", "rules", "zoo"} & {*path.parts}
+    if not {"tree", "rules", "zoo", "model_config.py"} & {*path.parts}
 ]
 
 PHRASES = {
@@ -110,11 +110,11 @@ def messages(path: pathlib.Path) -> Iterator[tuple[int, str]]:
 def test_messages_are_in_plain_english(path):
     # The calls that a message prints are code.
     code = re.compile(r"`[^`]+`|--?[\w-]+=\S+|\w+=\S+|\w+\([^()]*\)")
-    found = [
-        f"{path.name}:{line}: {fault}"
-        for line, text in messages(path)
-        for fault in faults(code.sub("C", text))
-    ]
+    found = []
+    for line, message in messages(path):
+        text = code.sub("C", message)
+        wrong = [*faults(text), *re.findall(r"(?:[;:.,] |^)[Gg]ive .{,9}", text)]  # write "pass"
+        found += [f"{path.name}:{line}: {fault}" for fault in wrong]
     assert found == []
 
 

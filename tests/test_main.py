@@ -35,10 +35,10 @@ def main(monkeypatch, own_flags):
         ([DIGITS, "--mode=plan", "--tensorboard=DIR"], "--tensorboard is for train, not for plan"),
         ([DIGITS, "--mode=plan", "--what=curves"], "--what is for analyze, not for plan"),
         ([DIGITS, "--mode=analyze", "--what=product"], "'product'; did you mean 'products'?"),
-        ([], "give a config"),
-        (["--config="], "--config is empty: give a path"),
+        ([], "pass a configuration"),
+        (["--config="], "--config is empty; pass a path"),
         (["--config", "--mode=train"], "unknown configuration '--mode=train'"),
-        ([DIGITS, "--workdir="], "--workdir is empty: give a path"),
+        ([DIGITS, "--workdir="], "--workdir is empty; pass a path"),
     ],
 )
 def test_bad_input_is_one_line(arguments, words, tmp_path, main, capsys):

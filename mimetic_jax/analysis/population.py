@@ -97,7 +97,7 @@ def numbers(averages: np.ndarray) -> Numbers:
     """
     members, size = averages.shape
     if members < 2:
-        raise InputError(f"a population of {members} network(s) has no covariance: give at least 2")
+        raise InputError(f"a population of {members} network(s) has no covariance; pass at least 2")
     average, spread = averages.mean(0), np.cov(averages, rowvar=False) / members
     means = averages[:, -2:]
     crossed = np.outer(means.sum(0), means.sum(0)) - means.T @ means

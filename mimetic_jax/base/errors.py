@@ -54,10 +54,10 @@ def check_given(name: str, path: str | None) -> None:
 
     >>> check_given("--workdir", "")
     Traceback (most recent call last):
-    mimetic_jax.base.errors.InputError: --workdir is empty: give a path
+    mimetic_jax.base.errors.InputError: --workdir is empty; pass a path
     """
     if path is not None and not path.strip():
-        raise InputError(f"{name} is empty: give a path")
+        raise InputError(f"{name} is empty; pass a path")
     if path is not None and "\0" in path:
         raise InputError(f"{name} {path!r} has a NUL character, which no path has")
 

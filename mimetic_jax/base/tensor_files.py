@@ -109,7 +109,7 @@ def _check_alone(path: str) -> None:
         count = sum(bool(re.fullmatch(rf"{start}\d+{end}", other)) for other in beside)
         give = "one in which they are joined"
     if count > 1:
-        raise InputError(f"{path} is one of {count} files of a checkpoint: give {give}")
+        raise InputError(f"{path} is one of {count} files of a checkpoint; pass {give}")
 
 
 def _check_whole(file: str) -> None:

@@ -118,7 +118,7 @@ def parse_seeds(flag: str, text: str) -> tuple[int, ...]:
         parts = [_of_part(part) for part in text.strip("()[] ").removesuffix(",").split(",")]
     if not all(parts) or max(map(max, parts)) >= 2**32:
         raise InputError(
-            f"{flag}={text[:200]}: give 0-7, range(8) or 0,1,2, all below 2^32; 8 is seed 8 alone"
+            f"{flag}={text[:200]}; pass 0-7, range(8) or 0,1,2, all below 2^32; 8 is seed 8 alone"
         )
     seeds = [seed for part in parts for seed in part]
     if len(set(seeds)) < len(seeds):

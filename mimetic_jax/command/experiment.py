@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> None:
     if others and _MODE.value != "fields":
         raise InputError(f"unexpected argument {others[0]!r}: flags start with --")
     if _CONFIG.value is None:
-        raise InputError("give a config: --config=configs/digits_vit.py")
+        raise InputError("pass a configuration: --config=configs/digits_vit.py")
     check_given("--config", _CONFIG.value)
     check_given("--workdir", _WORKDIR.value)
     check_given("--tensorboard", _TENSORBOARD.value)
@@ -148,7 +148,7 @@ def _shorter() -> str:
     )
     smaller = ",".join(f"{name}={value}" for name, value in sizes.items())
     by = f"smaller arguments than {smaller}, " if smaller else ""
-    return f"to shorten it, give {by}fewer arms (init=NAME+NAME) or seeds (--config.seeds=0)"
+    return f"to shorten it, pass {by}fewer arms (init=NAME+NAME) or seeds (--config.seeds=0)"
 
 
 def _report(comparison: Comparison, workdir: AnyPath, results: Results) -> None:

@@ -310,11 +310,11 @@ def _write(file: str, out: str, key: jax.Array, scheme: Any, given: Mapping[str,
 def _check_new(file: str, out: str) -> None:
     """Raise InputError unless OUT is free and has the name of a file like the one that is read."""
     if os.path.lexists(out):
-        raise InputError(f"{out} exists: give a new name")
+        raise InputError(f"{out} exists; pass a new name")
     check_output("OUT", out)
     kind = next((suffix for suffix in (".npz", ".safetensors") if file.endswith(suffix)), "")
     if not out.endswith(kind):
-        raise InputError(f"{out} is a copy of {file}: give a name that ends in {kind}")
+        raise InputError(f"{out} is a copy of {file}; pass a name that ends in {kind}")
 
 
 @contextlib.contextmanager
@@ -327,7 +327,7 @@ def _beside(out: str) -> Iterator[str]:
         try:  # a rename would replace what appeared meanwhile
             os.mkdir(out) if os.path.isdir(unfinished) else open(out, "xb").close()
         except FileExistsError:
-            raise InputError(f"{out} appeared meanwhile: give a new name") from None
+            raise InputError(f"{out} appeared meanwhile; pass a new name") from None
         os.replace(unfinished, out)
 
 

@@ -20,6 +20,6 @@ def check_output(name: str, path: str | None, *suffixes: str) -> None:
     if suffixes and not path.endswith(suffixes):
         raise InputError(f"{name} {path}: the file's name must end in {' or '.join(suffixes)}")
     if os.path.isdir(path):
-        raise InputError(f"{name} {path} is a folder: give the name of a file")
+        raise InputError(f"{name} {path} is a folder; pass the name of a file")
     if not os.path.isdir(folder := os.path.dirname(os.path.abspath(path))):
         raise InputError(f"{name} {path}: there is no folder {folder}")

@@ -33,7 +33,7 @@ def local_path(path: str) -> Path:
         if address[1] == "gs":
             bucket, _, below = path[address.end() :].partition("/")
             how = (
-                f"data are read from folders: mount it, as by gcsfuse {bucket} DIR, and give "
+                f"data are read from folders: mount it, as by gcsfuse {bucket} DIR, and pass "
                 f"{pathlib.PurePosixPath('DIR', below)}"
             )
         raise InputError(f"{path} is not on a local disk: {how}")

@@ -99,7 +99,7 @@ def resolve_model(model: Any) -> tuple[Definition, dict[str, Any]]:
     name = type(model).__name__
     if isinstance(model, _nnx("Module")):
         raise InputError(
-            f"an NNX module doesn't keep its arguments: give the class {name}, or "
+            f"an NNX module doesn't keep its arguments; pass the class {name}, or "
             f"functools.partial({name}, …)"
         )
     raise InputError(f"a model of type {name} is not a Linen module or a class of modules")

@@ -279,7 +279,7 @@ def named_if_traced(scheme: Scheme) -> Iterator[None]:
         if not traced:
             raise
         raise InputError(
-            f"{type(scheme).__name__}.{traced[0]} can't be traced by jit or vmap: give a number"
+            f"{type(scheme).__name__}.{traced[0]} can't be traced by jit or vmap; pass a number"
         ) from error
 
 
@@ -415,7 +415,7 @@ def as_tuple(scheme: Scheme | Sequence[Scheme]) -> tuple[Scheme, ...]:
             raise InputError(f"{part.__name__} is not a scheme: call it, {part.__name__}()")
         if not isinstance(part, Scheme):
             raise InputError(
-                f"{shown(part)} is not a scheme: give one such as Mimetic(), or a tuple or list of "
+                f"{shown(part)} is not a scheme; pass one such as Mimetic(), or a tuple or list of "
                 "several, none inside another"
             )
     return several

@@ -189,7 +189,7 @@ class Whitened(Scheme):
         rows, columns, channels, _ = block.shapes["patch"]
         return (
             f"Whitened whitens {which} components of patches of {rows} x {columns} x {channels} of "
-            "natural images: give covariance=weights.patch_covariance(images, patch), of images as "
+            "natural images; pass covariance=weights.patch_covariance(images, patch), of images as "
             "the model gets them, normalized, for those of your images"
         )
 

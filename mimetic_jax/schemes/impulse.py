@@ -285,7 +285,7 @@ class ImpulseMixing(Scheme):
         if math.prod(grid) != count:
             raise InputError(
                 f"token_in {(count, hidden)} mixes {count} tokens, which are not a grid of "
-                f"{grid[0]}x{grid[1]}: give grid=(h, w)"
+                f"{grid[0]}x{grid[1]}; pass grid=(h, w)"
             )
         if hidden % count:
             raise InputError(

@@ -176,7 +176,7 @@ class PositionalHeads(Scheme):
     def validate(self) -> None:
         if self.base is None:
             raise InputError(
-                "base is missing: give the base of the model's rotary positions, rope_theta in its "
+                "base is missing; pass the base of the model's rotary positions, rope_theta in its "
                 "configuration, such as 10000; no weight shows it"
             )
         if not self.offsets or self.sharpness == ():

@@ -204,7 +204,7 @@ class Layers(_Wrapper):
     def validate(self) -> None:
         if not self.first < self.last:
             raise InputError(
-                f"first {self.first} and last {self.last} are not a range: give fractions of depth "
+                f"first {self.first} and last {self.last} are not a range; pass fractions of depth "
                 "with first below last, such as 0.5 and 1 for the second half of the layers"
             )
 

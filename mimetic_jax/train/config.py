@@ -69,11 +69,11 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
         raise InputError(f"seeds {tuple(config.seeds)} must be different numbers, at least one")
     if bool(config.epochs) == bool(config.steps):
         raise InputError(
-            f"give epochs or steps, not epochs {config.epochs} and steps {config.steps}"
+            f"set epochs or steps, not epochs {config.epochs} and steps {config.steps}"
         )
     steps = config.steps or round(config.epochs * per_epoch)
     if steps < 1:
-        raise InputError(f"epochs {config.epochs} at batch {config.batch} give no step")
+        raise InputError(f"epochs {config.epochs} at batch {config.batch} make no step")
     if steps not in STEPS:
         raise InputError(f"epochs {config.epochs} are {steps:,} steps, more than {STEPS.high:,}")
     if config.batch % devices:
@@ -84,7 +84,7 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
         steps_given, epochs_given = config[section][field], config[section][f"{field}_epochs"]
         if steps_given and epochs_given:
             raise InputError(
-                f"give {section}.{field} ({steps_given} steps) or {field}_epochs ({epochs_given}), "
+                f"set {section}.{field} ({steps_given} steps) or {field}_epochs ({epochs_given}), "
                 "not both"
             )
     schedule_of(config, steps, per_epoch)

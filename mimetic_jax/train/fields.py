@@ -1,6 +1,6 @@
 """Every field of a configuration, declared once: type, default, meaning, range, what it affects.
 
-    warmup: int = field(0, "steps of rising rate; or give warmup_epochs", STEPS)
+    warmup: int = field(0, "steps of rising rate; or set warmup_epochs", STEPS)
 
 All else that is known of a field is derived from here by `schema`. The fields of a model, of the
 augmentation and of mixing are those of their classes.
@@ -140,8 +140,8 @@ class Optimizer(Section):
     base_batch: int = field(0, "batch that learning_rate is for; 0: this one", NOT_NEGATIVE, START)
     scaling: Scaling = field("linear", "of learning_rate from base_batch to batch", None, START)
     schedule: ScheduleName = field("cosine", "learning rate over the steps")
-    warmup: int = field(0, "steps of rising rate; or give warmup_epochs", STEPS)
-    warmup_epochs: float = field(0.0, "the same in epochs; or give warmup", EPOCHS)
+    warmup: int = field(0, "steps of rising rate; or set warmup_epochs", STEPS)
+    warmup_epochs: float = field(0.0, "the same in epochs; or set warmup", EPOCHS)
     warmup_from: float = field(0.0, "learning rate of the first step", NOT_NEGATIVE)
     final: float = field(0.0, "learning rate where a cosine ends", NOT_NEGATIVE)
     plateau: Literal["", Plateau] = field("", "rule that lowers the rate by the validation loss")
@@ -176,8 +176,8 @@ class Evaluations(Section):
     """`config.eval`."""
 
     batch: int = field(500, "test examples at once", AT_ONCE)
-    every: int = field(0, "steps, or give every_epochs; 0: only at the start and the end", STEPS)
-    every_epochs: float = field(0.0, "epochs, or give every", EPOCHS)
+    every: int = field(0, "steps, or set every_epochs; 0: only at the start and the end", STEPS)
+    every_epochs: float = field(0.0, "epochs, or set every", EPOCHS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,8 +209,8 @@ class Fields(OfComparison):
     task: Literal["images", "text"] = field("images", "what is trained", affects=DATA)
     scheme: Any = field((), "schemes applied to the model's own draw, left to right", None, START)
     batch: int = field(128, "examples per step, divisible by the devices", AT_ONCE)
-    epochs: float = field(0.0, "of training; or give steps", EPOCHS)
-    steps: int = field(0, "of training; or give epochs", STEPS)
+    epochs: float = field(0.0, "of training; or set steps", EPOCHS)
+    steps: int = field(0, "of training; or set epochs", STEPS)
     label_smoothing: float = field(0.0, "share of the label that all classes get equally", DECAY)
     ema: float = field(0.0, "decay of the moving average, which is tested too; 0: none", DECAY)
     init_from: str | None = field(None, "run or file to start from", affects=START)

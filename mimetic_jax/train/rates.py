@@ -189,7 +189,7 @@ class Search:
         tried = self.tried(arm)
         if missing := [rate for rate in self.ladder.first if rate not in tried]:
             return f"{_listed(missing)} wasn't trained to its end"
-        return f"its loss was no longer finite at {_listed(tried)}; give lower ones"
+        return f"its loss was no longer finite at {_listed(tried)}; pass lower ones"
 
 
 def goodness(run: Record) -> float:
@@ -271,7 +271,7 @@ def trial(config: ConfigDict, wanted: Wanted, seeds: Sequence[int]) -> ConfigDic
     if config.data.get("held_out"):
         raise InputError(
             f"data.held_out {config.data.held_out} leaves no images to choose learning rates on: "
-            "give one rate, such as --rates=1e-3"
+            "pass one rate, such as --rates=1e-3"
         )
     ours = config.copy_and_resolve_references()
     ours.update(rates=(), seeds=tuple(seeds))

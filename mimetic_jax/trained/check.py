@@ -320,7 +320,7 @@ def _note(layers: Sequence[LayerCheck]) -> str:
     share = np.median([x.negative for x in layers] or [0.0])
     if share > _NEGATIVE:
         parts.append(
-            f"{share:.0%} of the gains' entries are not above 0: if the model adds 1 to them, give "
+            f"{share:.0%} of the gains' entries are not above 0: if the model adds 1 to them, pass "
             "rules with plus_one=True, such as zoo.PYTORCH_PLUS_ONE"
         )
     if any(x.post_norm for x in layers):

@@ -194,7 +194,7 @@ def _scales(kind: str, block: Block, widths: set[int]) -> dict[str, np.ndarray]:
                 raise InputError(f"its {role} has shape {shape}, but its products width {width}")
     if f"{kind}_gain" in known and not known[f"{kind}_gain"].any():
         raise InputError(
-            f"its {kind}_gain is 0 everywhere: if the model adds 1 to it, give rules with "
+            f"its {kind}_gain is 0 everywhere: if the model adds 1 to it, pass rules with "
             "plus_one=True, such as zoo.PYTORCH_PLUS_ONE"
         )
     return known

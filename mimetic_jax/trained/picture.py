@@ -70,7 +70,7 @@ def alignments_figure(
 def heads_figure(layers: Sequence[LayerHeads]) -> Any:
     """Draw the distance of each head, a column per layer and a row per head."""
     if not layers:
-        raise InputError("no distances were read: give check(params, rotary=base)")
+        raise InputError("no distances were read; pass check(params, rotary=base)")
     if any(isinstance(offset, tuple) for layer in layers for offset in layer.offsets):
         raise InputError("distances on a grid have no picture: see the table that check prints")
     # None becomes NaN, which has no color.

@@ -245,7 +245,7 @@ def attention_sizes(
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     dim, num_heads, num_kv_heads = counts(dim=dim, num_heads=num_heads, num_kv_heads=num_kv_heads)
     if head_dim is None and dim % num_heads:
-        raise InputError(f"num_heads {num_heads} does not divide dim {dim}: give head_dim")
+        raise InputError(f"num_heads {num_heads} does not divide dim {dim}; pass head_dim")
     (head_dim,) = counts(head_dim=dim // num_heads if head_dim is None else head_dim)
     if num_heads % num_kv_heads:
         raise InputError(f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}")

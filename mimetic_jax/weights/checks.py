@@ -108,7 +108,7 @@ def check_dtype(dtype: Any, name: str) -> Any:
 
     >>> check_dtype("int32", "dtype")
     Traceback (most recent call last):
-    mimetic_jax.base.errors.InputError: dtype int32 can't hold weights: give a floating point dtype
+    mimetic_jax.base.errors.InputError: dtype int32 can't hold weights; pass a floating point dtype
     """
     try:
         known = jnp.dtype(dtype)
@@ -116,7 +116,7 @@ def check_dtype(dtype: Any, name: str) -> Any:
     except (TypeError, ValueError):
         known, signed = dtype, False
     if not signed:
-        raise InputError(f"{name} {known} can't hold weights: give a floating point dtype")
+        raise InputError(f"{name} {known} can't hold weights; pass a floating point dtype")
     return known
 
 

@@ -125,7 +125,7 @@ def _text(tokens: Any) -> np.ndarray:
         array, given = np.empty((0, 0)), "lists of different lengths"
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InputError(
-            f"tokens are {given}: give the integers [N] of a text. Documents are joined, each with "
+            f"tokens are {given}; pass the integers [N] of a text. Documents are joined, each with "
             "an end token: np.concatenate([[*document, END] for document in documents])"
         )
     return array

@@ -165,7 +165,7 @@ def whitened(key: jax.Array, covariance: np.ndarray, dim: int, *, share: float =
     largest = variances[-1]
     if not 1e-30 < largest < 1e30 or variances[0] < -1e-6 * largest:
         raise InputError(
-            f"the covariance has variances from {variances[0]:.3g} to {largest:.3g}: give one of "
+            f"the covariance has variances from {variances[0]:.3g} to {largest:.3g}; pass one of "
             "weights.patch_covariance, of normalized images"
         )
     limit = 0 if share == 1 else variances[-math.ceil(share * len(variances))].clip(min=0)

@@ -91,10 +91,10 @@ def test_one_file_of_several_is_refused_with_the_index_beside_it(tmp_path, suffi
     """Half a model has layers without value and out."""
     shard = tmp_path / f"model-00001-of-00002.{suffix}"
     save_file(WHOLE, shard)
-    with pytest.raises(InputError, match=r"one of 2 files .*: give the .index.json that belongs"):
+    with pytest.raises(InputError, match=r"one of 2 files .*; pass the .index.json that belongs"):
         checkpoint_files(str(shard))
     index = indexed(tmp_path, {}, {})
-    with pytest.raises(InputError, match=re.escape(f"give {index}")):
+    with pytest.raises(InputError, match=re.escape(f"pass {index}")):
         checkpoint_files(str(shard))
     assert checkpoint_files(str(shard.rename(tmp_path / f"model-00001-of-00001.{suffix}")))
 
@@ -102,11 +102,11 @@ def test_one_file_of_several_is_refused_with_the_index_beside_it(tmp_path, suffi
 @pytest.mark.parametrize(
     ("name", "other", "words"),
     [
-        ("weights_1of4", "", "one of 4 files of a checkpoint: give the .index.json that belongs"),
-        ("consolidated.00", "consolidated.01", "one of 2 files .*: give one in which they are"),
+        ("weights_1of4", "", "one of 4 files of a checkpoint; pass the .index.json that belongs"),
+        ("consolidated.00", "consolidated.01", "one of 2 files .*; pass one in which they are"),
         ("mp_rank_00_states", "mp_rank_01_states", "one of 2 files of a checkpoint"),
         ("model-shard3", "model-shard4", "one of 2 files of a checkpoint"),
-        ("half_a", "half_b", "one of 2 files of a checkpoint: give .*/model.index.json"),
+        ("half_a", "half_b", "one of 2 files of a checkpoint; pass .*/model.index.json"),
         ("consolidated.00", "", ""),
         ("step_100", "step_200", ""),
         ("lora_rank8", "lora_rank16", ""),

@@ -114,7 +114,7 @@ def test_fields_are_read_from_words(words, field, value):
     [
         (["--config.batch"], "--config.batch has no value"),
         (["--config.batch=many"], "--config.batch must be an integer.*got 'many'$"),
-        (["--config.seeds", "3-1"], "--config.seeds=3-1: give 0-7"),
+        (["--config.seeds", "3-1"], "--config.seeds=3-1; pass 0-7"),
         (["--config.batch=2.5"], "--config.batch must be an integer.*got 2.5$"),
         (["--config.optimizer.no_decay=2"], "no_decay must be True or False.*got 2"),
         (["--config.optimizer.learning_rate=nan"], "learning_rate must be a number.*got 'nan'"),
@@ -148,7 +148,7 @@ def test_one_form_is_as_good_as_another():
     ],
 )
 def test_another_form_names_the_right_ones(text):
-    words = r"--seeds=.*: give 0-7, range\(8\) or 0,1,2, .*; 8 is seed 8 alone"
+    words = r"--seeds=.*; pass 0-7, range\(8\) or 0,1,2, .*; 8 is seed 8 alone"
     with pytest.raises(InputError, match=words):
         parse_seeds("--seeds", text)
 

@@ -79,7 +79,7 @@ def test_what_appears_meanwhile_is_left_alone(saved, tmp_path, monkeypatch):
         out.write_text("of another process")
 
     monkeypatch.setattr(files, "rewrite_in_place", write)
-    with pytest.raises(InputError, match=f"{out} appeared meanwhile: give a new name"):
+    with pytest.raises(InputError, match=f"{out} appeared meanwhile; pass a new name"):
         files.rewrite_file([str(saved), str(out), *FLAGS])
     assert out.read_text() == "of another process"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.safetensors", out.name]
@@ -227,7 +227,7 @@ def test_rules_and_schemes_by_their_expressions(parse, text, expected):
     ("arguments", "words"),
     [
         (["IN", "OUT", "--heads=5"], "num_heads 5 does not divide axis"),
-        (["IN", "IN", "--heads=4"], "in.safetensors exists: give a new name"),
+        (["IN", "IN", "--heads=4"], "in.safetensors exists; pass a new name"),
         (["nothing.safetensors", "OUT"], "no such file: nothing.safetensors"),
         (["IN", "nowhere/out.safetensors", "--heads=4"], "there is no folder"),
         (["IN", "OUT", "--scheme=Mimetik"], "unknown scheme 'Mimetik'.*did you mean 'Mimetic'"),
@@ -242,7 +242,7 @@ def test_rules_and_schemes_by_their_expressions(parse, text, expected):
         (["TAR", "OUT"], "a.pth.tar is a pickle"),
         (["BIN_INDEX", "OUT"], "model.bin.index.json is a pickle"),
         (["DEEP", "OUT"], "deep.safetensors is not a complete safetensors file"),
-        (["IN", "out.npz", "--heads=4"], r"out.npz is a copy of .*: give a name that ends in .saf"),
+        (["IN", "out.npz", "--heads=4"], r"out.npz is a copy of .*; pass a name that ends in .saf"),
         (["INDEX", "OUT"], "index.json can't be read as an index"),
         (["OUTSIDE", "OUT"], "which isn't a file beside it"),
     ],
@@ -272,7 +272,7 @@ def test_bad_input_is_one_line_and_writes_nothing(saved, tmp_path, arguments, wo
     ("command", "flags", "words"),
     [
         (files.check_file, ["--png=a.jpg"], "--png a.jpg: the file's name must end in .png"),
-        (files.check_file, ["--png="], "--png is empty: give a path"),
+        (files.check_file, ["--png="], "--png is empty; pass a path"),
         (files.check_file, ["--rotary-share=.5"], "--rotary-share and --rotary-pairs go with"),
         (files.fit_file, ["--out=none/a.json"], "--out none/a.json: there is no folder .*/none$"),
         (files.fit_file, ["--rotary-pairs=halves"], "--rotary-share and --rotary-pairs go with"),

@@ -647,7 +647,7 @@ def test_the_list_has_the_state_of_each_row(tmp_path):
         (["attention/table3", "--small"], "attention/table3 has no form that a CPU trains"),
         (["attention/figure3", "--small"], "attention/figure3 has no form that a CPU trains"),
         (["tests/tiny", "--seeds=1,1"], "--seeds=1,1 names a seed twice"),
-        *((["tests/tiny", f"--{x}="], f"--{x} is empty: give a path") for x in PATHS),
+        *((["tests/tiny", f"--{x}="], f"--{x} is empty; pass a path") for x in PATHS),
         (["tests/tiny", "--results=gs://b/r"], "results are files of this machine"),
         (["tests/tiny", "--arms=mimetik"], "did you mean 'mimetic'"),
         (["tests/tiny", "--share=8/8"], "--share=8/8 is not a share such as 0/8 or 7/8"),

@@ -81,7 +81,7 @@ def test_a_square_of_tokens_needs_no_grid():
     ("token_in", "token_out", "grid", "words"),
     [
         ((20, 80), (80, 20), (4, 4), r"token_in \(20, 80\) mixes 20 tokens, which are not"),
-        ((20, 80), (80, 20), None, r"which are not a grid of 4x4: give grid=\(h, w\)"),
+        ((20, 80), (80, 20), None, r"which are not a grid of 4x4; pass grid=\(h, w\)"),
         ((9, 22), (22, 9), None, "width 22 is not a multiple of the 9 tokens"),
         ((20, 80), (80, 8), None, r"token_out \(80, 8\) are not \[N, F\] and \[F, N\]"),
     ],

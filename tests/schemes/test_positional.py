@@ -208,7 +208,7 @@ def test_half_of_the_heads_look_unless_told_otherwise(heads):
 @pytest.mark.parametrize(
     ("base", "fields", "message"),
     [
-        (None, {}, "base is missing: give the base"),
+        (None, {}, "base is missing; pass the base"),
         (1.0, {}, "base must be a number.*got 1.0"),
         (100, {"offsets": ()}, "need at least one number"),
         (100, {"offsets": (0, (1, 2))}, "offsets"),

@@ -159,7 +159,7 @@ def own(**given):
         (lambda: Comparison("images"), "the config is a str, not a ConfigDict"),
         (lambda: comparison().train(None), "workdir None is not a path"),
         (own(data=dataclasses.replace(arrays(), num_classes=1, **ONE)), "dots has one class"),
-        (own(data=arrays("cifar10")), "cifar10 is a known data set: give yours another name"),
+        (own(data=arrays("cifar10")), "cifar10 is a known data set; pass yours another name"),
         (own(data=arrays().train_images), "is an ImageDataset, not a ndarray"),
         (own(model=local()), "Local can't be imported: define it at the top of a module"),
         (own(model=WithFunction(2, nn.relu)), "activation is .*, which no configuration can store"),

@@ -77,7 +77,7 @@ def test_another_config_is_refused_before_anything_is_written(tiny, workdir):
 def test_evaluate_gives_the_recorded_accuracy(tiny, workdir, tmp_path):
     last = evaluations(Run.of(workdir, "run", 0))[-1]
     comparison = quiet(tiny())
-    assert f"{100 * last['eval_accuracy']:5.2f} %" in comparison.evaluate(workdir)
+    assert f"{100 * last['eval_accuracy']:5.2f}%" in comparison.evaluate(workdir)
     assert "run seed 1: no checkpoint" in quiet(tiny(seeds=(0, 1))).evaluate(workdir)
     for call in (comparison.evaluate, comparison.table):
         with pytest.raises(InputError, match=r"nothing was trained in .*elsewhere"):

@@ -97,8 +97,8 @@ def test_images_that_have_no_covariance(images, patch, words):
         (lambda: weights.whitened(KEY, np.float64(2), 4), r"\(\) is not a square"),
         (lambda: weights.whitened(KEY, np.zeros((0, 0)), 4), r"\(0, 0\) is not a square"),
         (lambda: weights.whitened(KEY, np.zeros((2, 2)), 4), "all patches are equal"),
-        (lambda: weights.whitened(KEY, np.diag([1, -1]), 4), "variances from -1 to 1: give one"),
-        (lambda: weights.whitened(KEY, 1e300 * np.eye(2), 4), "to 1e\\+300: give one"),
+        (lambda: weights.whitened(KEY, np.diag([1, -1]), 4), "variances from -1 to 1; pass one"),
+        (lambda: weights.whitened(KEY, 1e300 * np.eye(2), 4), "to 1e\\+300; pass one"),
         (lambda: weights.whitened(KEY, 1j * np.eye(2), 4), "not an array of real numbers"),
         (
             lambda: weights.whitened(KEY, np.eye(2), 4, share=0),

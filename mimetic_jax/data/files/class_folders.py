@@ -178,7 +178,7 @@ def _has_splits(path: Path, folders: list[tuple[str, ...]]) -> bool:
     for parts in folders:
         if not splits and any(part.lower() in SPLITS for part in parts):
             raise InputError(
-                f"{path} has a split in another folder, {'/'.join(parts)}: give the folder that "
+                f"{path} has a split in another folder, {'/'.join(parts)}; pass the folder that "
                 "the splits are in, as SPLIT/CLASS/..."
             )
     return bool(splits)

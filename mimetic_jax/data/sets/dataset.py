@@ -173,7 +173,7 @@ class ImageDataset(_Parts):
         if height in (1, 3, 4) and channels > 4 and not self.any_channels:
             raise InputError(
                 f"{split} images of shape {images.shape} would be {channels} channels of height "
-                f"{height}: if the axes are (examples, channels, height, width), give "
+                f"{height}: if the axes are (examples, channels, height, width), pass "
                 "images.transpose(0, 2, 3, 1), else any_channels=True"
             )
         if labels.dtype != np.int32 or labels.shape != images.shape[:1]:

@@ -182,7 +182,7 @@ def _inode(file: Path) -> Hashable:
 def _folder(data_dir: str) -> Path:
     path = local_path(data_dir)
     if path.is_file():
-        raise InputError(f"{path} is a file: give a folder of images, unpacked if it is an archive")
+        raise InputError(f"{path} is a file; pass a folder of images, unpacked if it is an archive")
     return path
 
 

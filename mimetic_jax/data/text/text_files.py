@@ -195,7 +195,7 @@ def _divided(path: Path, texts: Mapping[Path, str]) -> tuple[list[str], list[str
         ends = text.count("\n")
         raise InputError(
             f"{path} can't be split at line ends: it has {len(text):,} characters and "
-            f"{ends:,} line ends; break it into lines, or give train.txt, valid.txt and test.txt"
+            f"{ends:,} line ends; break it into lines, or provide train.txt, valid.txt and test.txt"
         )
     return parts, []
 

@@ -64,7 +64,7 @@ def load(
         if len(held_out) == 1:
             notes.append(f"its {held_out[0]} tokens are validated and tested on")
     if not vocabulary:
-        notes.append(f"vocabulary {largest + 1:,}, the largest id + 1 (or give data.vocabulary)")
+        notes.append(f"vocabulary {largest + 1:,}, the largest id + 1 (or set data.vocabulary)")
     symbols = tuple(map(str, range(vocabulary or largest + 1)))
     notes.insert(0, describe_skipped({**(others or {}), **unread}))
     said = "; ".join(filter(None, notes))

@@ -27,7 +27,7 @@ def join(
     """
     by_hand = any(value is not None for value in (coordinator, num_processes, process_id))
     if automatic and by_hand:
-        raise InputError("give --distributed, or --coordinator and its two numbers, not both")
+        raise InputError("pass --distributed, or --coordinator and its two numbers, not both")
     if not automatic and not by_hand:
         return
     if by_hand:

@@ -76,7 +76,7 @@ class ImageTask(Task):
             )
         if (config.data.classes or info.num_classes) == 1:
             raise InputError(
-                f"{info.name} has one class, which leaves nothing to learn: give two or more (of a "
+                f"{info.name} has one class, which leaves nothing to learn; pass two or more (of a "
                 "folder, the one that has a folder per class)"
             )
         for name in ("mean", "std"):
@@ -224,7 +224,7 @@ class ImageTask(Task):
     def evaluation(self, sums: dict[str, Any]) -> Evaluation:
         count = max(int(sums["count"]), 1)
         accuracy, loss = int(sums["correct"]) / count, float(sums["loss"]) / count
-        shown = f"{self._tested} accuracy {100 * accuracy:5.2f} %  loss {loss:.4f}"
+        shown = f"{self._tested} accuracy {100 * accuracy:5.2f}%  loss {loss:.4f}"
         return Evaluation(
             {"accuracy": accuracy, "loss": loss}, count, f"{shown}  ({count:,} examples)"
         )
@@ -236,7 +236,7 @@ class ImageTask(Task):
         )
 
     def progress(self, means: dict[str, float]) -> str:
-        return f"loss {means['loss']:.4f}  accuracy {100 * means['accuracy']:5.1f} %"
+        return f"loss {means['loss']:.4f}  accuracy {100 * means['accuracy']:5.1f}%"
 
 
 def _device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> datasets.Augmentation:
@@ -271,7 +271,7 @@ def _sizes(config: ConfigDict, info: datasets.DatasetInfo) -> tuple[int, int]:
         if data.subset < 1:
             raise InputError(
                 f"data.per_seed {data.per_seed} and data.subset {data.subset} both choose what is "
-                "trained on: give one"
+                "trained on; pass one"
             )
         aside = data.held_out or datasets.HELD_OUT
         datasets.check_parts(info.num_train, config.seeds, data.per_seed, aside)
@@ -291,5 +291,5 @@ def _loaded(config: ConfigDict, given: Any) -> Any:
     if not isinstance(given, datasets.ImageDataset):
         raise InputError(f"data given as arrays is an ImageDataset, not a {type(given).__name__}")
     if given.name in (*datasets.names(), *datasets.OWN_SIDES):
-        raise InputError(f"{given.name} is a known data set: give yours another name")
+        raise InputError(f"{given.name} is a known data set; pass yours another name")
     return given

@@ -61,7 +61,7 @@ def test_channels_in_front_are_refused_with_the_transpose(shape):
     images = np.random.default_rng(0).integers(0, 256, (6, *shape), np.uint8)
     labels = np.array([0, 1, 2, 0, 1, 2], np.int32)
     given = ("mine", images, labels, images, labels, 3)
-    with pytest.raises(InputError, match=r"give images\.transpose\(0, 2, 3, 1\)"):
+    with pytest.raises(InputError, match=r"pass images\.transpose\(0, 2, 3, 1\)"):
         ImageDataset(*given)
     moved = images.transpose(0, 2, 3, 1)
     assert ImageDataset("mine", moved, labels, moved, labels, 3).image_shape[2] == shape[0]

@@ -154,7 +154,7 @@ def test_every_folder_is_searched(tmp_path, place):
 def test_a_file_is_unpacked_first(tmp_path):
     path = tmp_path / "pets.tar.gz"
     path.write_bytes(b"")
-    words = f"{path} is a file: give a folder of images, unpacked if it is an archive"
+    words = f"{path} is a file; pass a folder of images, unpacked if it is an archive"
     for load in (describe_own, load_own):
         refused(lambda load=load: load("folder", str(path), 0), words)
     refused(lambda: load_dataset("imagenet2012", str(path)), words)
@@ -207,7 +207,7 @@ def test_odd_paths_are_refused(read):
 
 def test_data_in_a_bucket_are_mounted():
     message = refused(lambda: load_own("folder", "gs://photos/birds/small", 0))
-    assert message.endswith("mount it, as by gcsfuse photos DIR, and give DIR/birds/small")
+    assert message.endswith("mount it, as by gcsfuse photos DIR, and pass DIR/birds/small")
 
 
 @pytest.mark.parametrize("version", ["1.0.0²", "1.0." + ".".join("1" * 120), "9.9.9"], ids=len)

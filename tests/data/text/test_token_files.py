@@ -62,7 +62,7 @@ def test_llm_c_in_several_files(tmp_path):
     (write(tmp_path, files) / "fineweb_train_3.bin").symlink_to(tmp_path / "fineweb_train_2.bin")
     corpus = load(tmp_path, 0)
     np.testing.assert_array_equal(corpus.train, np.concatenate([IDS + 1, IDS + 2]))
-    assert corpus.notes.endswith("vocabulary 1,049, the largest id + 1 (or give data.vocabulary)")
+    assert corpus.notes.endswith("vocabulary 1,049, the largest id + 1 (or set data.vocabulary)")
     np.testing.assert_array_equal(corpus.test, WIDE[:9])
     assert corpus.notes.startswith(
         "left out: 2 (other.bin: no split in its name; fineweb_train_3.bin of "

@@ -111,7 +111,7 @@ def test_a_full_disk_keeps_the_old_text(tmp_path, full_disk):
     ("text", "words"),
     [
         ("s3://bucket/folder", "is neither a local folder nor gs://"),
-        ("", "workdir is empty: give a path"),
+        ("", "workdir is empty; pass a path"),
         ("a\0b", "has a NUL character"),
     ],
 )
@@ -211,5 +211,5 @@ def test_what_file_systems_call_a_held_lock(tmp_path, flock_fails, number):
 def test_a_system_without_locks_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "fcntl", None)
     spec = importlib.util.spec_from_file_location("again", files.__file__)
-    with pytest.raises(ImportError, match=r"needs Linux or macOS, .* on Windows use WSL"):
+    with pytest.raises(ImportError, match=r"needs Linux or macOS, .* On Windows use WSL"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
