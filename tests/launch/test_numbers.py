@@ -56,9 +56,9 @@ OF_FILES = {
         )
     },
 }
-"""Numbers of trained.md, by section, that `mimetic check` reads from published weights.
+"""Numbers of trained.md, by section, that were read from published weights.
 
-The files are no part of the repository; results/notes/trained.md has their digests.
+The files are not in the repository; results/notes/trained.md has their digests.
 """
 
 
