@@ -23,11 +23,9 @@ from typing import Any
 
 from launch.results import ResultStore
 from launch.runner import load
+from mimetic_jax import zoo
 from mimetic_jax.analysis import report_page
 from mimetic_jax.base.errors import InputError, unknown
-from mimetic_jax.base.model_types import FOLDERS as TYPE_FOLDERS
-from mimetic_jax.base.model_types import TYPES as MODEL_TYPES
-from mimetic_jax.base.model_types import ModelType
 from mimetic_jax.base.table import paragraph
 from mimetic_jax.command import export, files, usage
 from mimetic_jax.data import download
@@ -36,6 +34,8 @@ from mimetic_jax.train.rates import format_rate
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.report import markdown, trimmed
 from mimetic_jax.train.verdicts import COMPARED, DEFAULT, spread_rule
+from mimetic_jax.zoo.model_types import TYPES as MODEL_TYPES
+from mimetic_jax.zoo.model_types import ModelType
 from papers import TABLES, rows_of
 from papers.record import Row, Table
 
@@ -162,61 +162,24 @@ def block(name: str, results: ResultStore) -> str:
 
 
 def _types() -> str:
-    """List what types of models do in attention: a row for types that are alike."""
-    alike: dict[tuple[str, ...], list[str]] = {}
+    """List the types of each family, and the fields of config.json that decide what they do."""
+    alike: dict[tuple[str, str], list[str]] = defaultdict(list)
     for kind, row in MODEL_TYPES.items():
-        folder = f" ({TYPE_FOLDERS[kind]})" if kind in TYPE_FOLDERS else ""
-        alike.setdefault(_cells(row), []).append(f"`{kind}`{folder}")
-    turning = [(", ".join(kinds), *cells) for cells, kinds in alike.items() if cells[0]]
-    without = (
-        ", ".join(kinds) + f" ({'; '.join(filter(None, cells))})" * any(cells)
-        for cells, kinds in alike.items()
-        if not cells[0]
-    )
-    text = (
-        f"Without rotary positions, or with those that no scheme describes: {'; '.join(without)}."
-    )
-    head = ("types", "pairs", "share", "base", "layers", "biases", "norms", "logits", "embedding")
-    lines = [(*head, "others"), ["---"] * (1 + len(head)), *turning]
-    return (
-        "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        + f"\n\n{paragraph(text, '', _WIDTH)}"
-    )
+        alike[zoo.name_of(row.family.rules), _deciding(row)].append(f"`{kind}`")
+    rows = [(f"`zoo.{family}`", ", ".join(x), fields) for (family, fields), x in alike.items()]
+    lines = [("family", "types", "what decides, and its default"), ["---"] * 3, *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _cells(row: ModelType) -> tuple[str, ...]:
-    """Fill a row of the table of types; the first cell is empty without rotary positions.
+def _deciding(row: ModelType) -> str:
+    """List the fields that a type reads with their defaults, and what no field says."""
 
-    A field of config.json follows the number that its absence means.
-    """
+    def text(value: Any) -> str:
+        return f"{value:,.9g}" if isinstance(value, float) else f"{value}".lower()
 
-    def stated(value: Any) -> str:
-        name, default = value if isinstance(value, tuple) else ("", value)
-        text = f"{default:,.0f}" if default > 1 else f"{default:g}"
-        if isinstance(default, bool):
-            text = "yes" if default else ""
-        return " ".join(filter(None, (text, f"`{name}`" if name else "")))
-
-    share = base = layers = ""
-    if row.pairs:
-        base = stated((row.base_field, row.base))
-        share = stated((row.share_field, row.share)) if row.share else "all"
-    if row.every:
-        layers = f"1 of {stated(row.every)} " + ("global" if row.local else "without positions")
-    if row.local:
-        layers += f", others {stated(row.local)}"
-    logits = row.logits if isinstance(row.logits, tuple) else [row.logits]
-    return (
-        (row.pairs or "") + ", back" * row.backward,
-        share,
-        base,
-        layers,
-        stated(row.biases),
-        f"{row.norms} `{row.normed[0]}`" if row.normed else row.norms,
-        ", ".join(map(stated, logits)),
-        "√D" if row.embedding is True else stated(row.embedding),
-        ", ".join(filter(None, (row.others, "gains 1 + w" * row.plus_one))),
-    )
+    fields = [f"`{name}` {text(value)}" for name, value in row.fields.items()]
+    always = {"biases of query and key": row.biases, "embedding times √D": row.embedding}
+    return ", ".join([*fields, *(what for what, holds in always.items() if holds)])
 
 
 def close(name: str, results: ResultStore) -> pathlib.Path:

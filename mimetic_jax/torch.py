@@ -13,14 +13,13 @@ import numpy as np
 
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, blaming, error_text
-from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.rules.rule import Rule, find_rule
 from mimetic_jax.schemes import PositionalHeads, Scheme, as_tuple
 from mimetic_jax.schemes.base import inside
-from mimetic_jax.tree.checks import check_described
 from mimetic_jax.tree.rewrite import Plan, rewrite_in_place
-from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.checks import check_key
+from mimetic_jax.zoo.family import Family
+from mimetic_jax.zoo.model_config import ModelConfig
 
 if TYPE_CHECKING:
     import torch
@@ -153,15 +152,18 @@ def _stated(
     except RuntimeError:  # of a parameter without values, which is refused later
         return {}
     options: dict[str, Any] = {}
-    if "rules" not in given and config and (by_type := zoo.rules_of_config(shapes, config)):
-        options["rules"] = by_type
+    if config and "rules" not in given:
+        options["rules"] = zoo.rules_of_config(shapes, config)
+    elif config and not isinstance(given["rules"], Family):
+        given["rules"] = zoo.with_config(given["rules"], config)
     if "num_heads" in given:
         return options
-    rules = given.get("rules") or options.get("rules") or zoo.rules_of(shapes)
+    family = given.get("rules") or options.get("rules") or zoo.family_of(shapes)
+    rules = family.rules if isinstance(family, Family) else family
     said: dict[tuple[str, Rule], tuple[int, int]] = {}
     for path in shapes:
         described = find_rule(path, rules, shapes.keys())
-        if described and described[0].roles and any(map(described[0].stored.flattens, "hg")):
+        if described and described[0].flat and not described[0].heads:
             parts = path.split(".")
             above = (modules.get(".".join(parts[:end])) for end in reversed(range(len(parts))))
             if numbers := next(filter(None, map(_numbers, above)), None):
@@ -176,10 +178,10 @@ def _stated(
     )
     if not said:
         return options
-    if not given.get("rules") and not options:
-        check_described(Tree(shapes))  # before these rules seem to be the caller's
     given.pop("rules", None)
-    return {"rules": (*each, *rules)}
+    every = (*each, *rules)
+    known = isinstance(family, Family)
+    return {"rules": dataclasses.replace(family, rules=every) if known else every}
 
 
 def _config(module: Any) -> ModelConfig | None:

@@ -14,11 +14,7 @@ DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-CODE = [
-    path
-    for path in sorted((ROOT / "mimetic_jax").rglob("*.py"))
-    if not {"tree", "rules", "zoo", "model_config.py"} & {*path.parts}
-]
+CODE = sorted((ROOT / "mimetic_jax").rglob("*.py"))
 
 PHRASES = {
     "a decimal without its 0": r"(?<![\w.)\]…])\.\d",

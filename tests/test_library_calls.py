@@ -63,7 +63,6 @@ def rule(**field):
         (lambda bad: rewrite(KEY, PARAMS, Mimetic(alpha_qk=bad)), NO_ALPHAS),
         (lambda bad: rule(path=bad), NO_EXPRESSIONS),
         (lambda bad: rule(within=bad), NO_EXPRESSIONS),
-        (lambda bad: rule(exclude=bad), NO_EXPRESSIONS),
         (lambda bad: rule(layout=bad), NO_LAYOUTS),
         (lambda bad: rewrite(KEY, PARAMS, Mimetic(), rules=bad), NO_RULES),
         (lambda bad: rewrite(KEY, TABLE, SinCos(), grid=bad), NO_GRIDS),

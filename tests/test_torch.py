@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError, attention_rules, check, rewrite
+from mimetic_jax import InputError, attention_rules, check, rewrite, zoo
 from mimetic_jax import torch as mimetic_torch
 from mimetic_jax.command import files
 from mimetic_jax.schemes import Mimetic, Permuted, ZeroOut
@@ -71,7 +71,7 @@ def test_a_module_gets_what_the_dictionary_of_its_parameters_gets(scheme):
     module = Module()
     before = {name: array.copy() for name, array in mimetic_torch.arrays_of(module).items()}
     planned = mimetic_torch.initialize(module, KEY, scheme, num_heads=H)
-    assert planned.table == "PYTORCH"
+    assert planned.table == "COMMON"
     expected = rewrite(KEY, before, scheme, num_heads=H)
     for name, parameter in module.parameters.items():
         np.testing.assert_array_equal(parameter.values, expected[name], err_msg=name)
@@ -91,9 +91,8 @@ def holder(**attributes):
 )
 def test_heads_are_read_from_modules_that_say_them(modules):
     said, given = Module(**modules), Module()
-    for module in (said, given):  # a layer that is left out, and has no number
-        module.parameters["blocks.0.xca.qkv.weight"] = Parameter(np.ones((3 * D, D), np.float32))
-        module.parameters["blocks.0.xca.temperature"] = Parameter(np.ones((H, 1, 1), np.float32))
+    for module in (said, given):  # cross-attention is left out, and has no number
+        module.parameters["cross_attn.qkv.weight"] = Parameter(np.ones((3 * D, D), np.float32))
     expected = mimetic_torch.initialize(given, KEY, Mimetic(), num_heads=H)
     assert mimetic_torch.initialize(said, KEY, Mimetic()) == expected
     for name, parameter in said.parameters.items():
@@ -120,33 +119,57 @@ def test_heads_that_differ_between_layers_are_those_of_each():
         assert products.min() > 0.7 * products.mean() > 0.1
 
 
-@pytest.mark.parametrize(
-    ("multi_query", "rows", "layout"),
-    [(False, 3 * D, "(h three k) d"), (True, D + 2 * D // H, "((h+2g) k) d")],
-)
-def test_the_type_of_a_model_tells_what_names_do_not(multi_query, rows, layout):
-    """GPTBigCode has nanoGPT's names, and other orders of heads."""
-    config = {"model_type": "gpt_bigcode", "n_head": H, "multi_query": multi_query}
-    heads = holder(num_heads=H, kv_heads=1 if multi_query else H)
-    root = holder(config=holder(to_dict=lambda: config, model_type="gpt_bigcode"))
-    module = Module(**{"": root, "blocks__0__attn": heads})
-    shapes = {"c_attn.weight": (rows, D), "c_attn.bias": (rows,), "c_proj.weight": (D, D)}
+def with_config(config, shapes, **modules):
+    """A module of Hugging Face, whose configuration says its type, with kernels of ones."""
+    root = holder(config=holder(to_dict=lambda: config, model_type=config["model_type"]))
+    module = Module(**{"": root}, **modules)
     module.parameters = {
-        f"blocks.0.attn.{name}": Parameter(np.ones(shape, np.float32))
-        for name, shape in shapes.items()
+        name: Parameter(np.ones(shape, np.float32)) for name, shape in shapes.items()
     }
-    planned = mimetic_torch.initialize(module, KEY, Mimetic())
-    assert {write.layout for write in planned if write.role == "query"} == {layout}
+    return module
+
+
+def test_the_type_of_a_model_tells_what_names_do_not():
+    """GPTBigCode has GPT-2's names, and one head after the other."""
+    layer = "h.0.attn"
+    shapes = {f"{layer}.c_attn.weight": (D, 3 * D), f"{layer}.c_proj.weight": (D, D)}
+    module = with_config({"model_type": "gpt2", "n_head": H}, shapes)
+    assert mimetic_torch.initialize(module, KEY, Mimetic()).table == "GPT2"
+    module = with_config({"model_type": "gpt_bigcode", "n_head": H}, shapes)
+    with pytest.raises(InputError, match="model_type 'gpt_bigcode', which the table of types"):
+        mimetic_torch.initialize(module, KEY, Mimetic())
+
+
+@pytest.mark.parametrize("by_hand", [{}, {"rules": zoo.TABLES["BART"]}])
+def test_encoder_and_decoder_have_heads_of_their_own(by_hand):
+    """By the configuration; modules say the same."""
+    sides = {"encoder": 2 * H, "decoder": H}
+    config = {f"{side}_attention_heads": heads for side, heads in sides.items()}
+    attention = {f"{side}.layers.0.self_attn": heads for side, heads in sides.items()}
+    shapes = {
+        f"{path}.{name}_proj.weight": (D, D)
+        for path in attention
+        for name in ("q", "k", "v", "out")
+    }
+    shapes |= {f"{side}.layernorm_embedding.weight": (D,) for side in sides}
+    module = with_config({"model_type": "bart"} | config, shapes)
+    mimetic_torch.initialize(module, KEY, Mimetic(), **by_hand)
+    for path, heads in attention.items():
+        alone = {name: np.ones(shape, np.float32) for name, shape in shapes.items() if path in name}
+        expected = rewrite(KEY, alone, Mimetic(), num_heads=heads, rules=zoo.TABLES["BART"])
+        for name, array in expected.items():
+            np.testing.assert_array_equal(module.parameters[name].values, array)
 
 
 def test_stages_of_other_heads_may_have_names_of_others():
     """As TinyViT's, whose attn.qkv holds one head after the other."""
-    module = Module(blocks__0__attn=holder(num_heads=H), blocks__1__attn=holder(num_heads=2))
-    for layer in range(2):
-        for name, shape in {"qkv": (3 * D, D), "proj": (D, D), "norm": (D,)}.items():
-            array = np.ones(shape, np.float32)
-            module.parameters[f"blocks.{layer}.attn.{name}.weight"] = Parameter(array)
-    with pytest.raises(InputError, match=r"knows no attention with blocks.0.attn.norm.weight"):
+    module = Module(stages__0__attn=holder(num_heads=H), stages__1__attn=holder(num_heads=2))
+    module.parameters = {
+        f"stages.{layer}.attn.{name}.weight": Parameter(np.ones(shape, np.float32))
+        for layer in range(2)
+        for name, shape in {"qkv": (3 * D, D), "proj": (D, D), "norm": (D,)}.items()
+    }
+    with pytest.raises(InputError, match=r"no rule and no family of models knows stages.0.attn.q"):
         mimetic_torch.initialize(module, KEY, Mimetic())
 
 
@@ -170,10 +193,10 @@ def test_two_names_of_one_memory_are_refused_and_parts_of_it_are_not():
 def tied_model(torch):
     torch.manual_seed(0)
     layer = torch.nn.ModuleDict({f"{name}_proj": torch.nn.Linear(D, D) for name in "qkvo"})
-    model = torch.nn.ModuleDict({"wte": torch.nn.Embedding(60, D)})
+    model = torch.nn.ModuleDict({"embed_tokens": torch.nn.Embedding(60, D)})
     model["layers"] = torch.nn.ModuleList([torch.nn.ModuleDict({"self_attn": layer})])
     model["lm_head"] = torch.nn.Linear(D, 60, bias=False)
-    model["lm_head"].weight = model["wte"].weight
+    model["lm_head"].weight = model["embed_tokens"].weight
     return model
 
 
@@ -197,7 +220,7 @@ def test_a_tied_model_has_its_new_embedding_when_it_is_loaded(tmp_path, name):
     from safetensors import torch as tensors
 
     model, path, out = tied_model(torch), str(tmp_path / name), str(tmp_path / f"new_{name}")
-    before = model["wte"].weight.detach().numpy().copy()
+    before = model["embed_tokens"].weight.detach().numpy().copy()
     if name == "file.safetensors":
         tensors.save_file({name: x.clone() for name, x in model.state_dict().items()}, path)
     elif name == "model.safetensors":
@@ -213,10 +236,10 @@ def test_a_tied_model_has_its_new_embedding_when_it_is_loaded(tmp_path, name):
         tensors.load_model(loaded, out)
     else:
         loaded.load_state_dict(files_of(tensors, out))
-    rows = loaded["wte"].weight.detach().numpy()
+    rows = loaded["embed_tokens"].weight.detach().numpy()
     law = from_counts(KEY, cooccurrence(tokens, 60), D, base=before)
     np.testing.assert_allclose(rows @ rows.T, law @ law.T, rtol=1e-3, atol=1e-3)
-    assert loaded["lm_head"].weight is loaded["wte"].weight
+    assert loaded["lm_head"].weight is loaded["embed_tokens"].weight
 
 
 def files_of(tensors, out):
@@ -230,7 +253,7 @@ def files_of(tensors, out):
     [
         ((KEY, Module(), Mimetic()), r"initialize\(module, key, scheme\): the key must be"),
         ((object(), KEY, Mimetic()), "object has no named_parameters"),
-        ((Module(), KEY, Mimetic()), "give num_heads"),
+        ((Module(), KEY, Mimetic()), "pass num_heads"),
         ((Module("meta"), KEY, Mimetic()), "is on the meta device or sharded"),
     ],
 )

@@ -16,9 +16,9 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.trained.pairs import layer_pairs
+from mimetic_jax.tree import label as labeled
 from mimetic_jax.tree.layers import views
 from mimetic_jax.tree.options import of_tree
-from mimetic_jax.tree.tree import Tree
 
 
 def analyze(comparison: Comparison, workdir: AnyPath) -> str:
@@ -56,7 +56,7 @@ def head_products(params: Any, clip: int = 64, **options: Any) -> list[HeadProdu
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
     """
-    tree = Tree(params, **of_tree(options))
+    tree = labeled.label(params, **of_tree(options))
     layers = layer_pairs(tree, views(tree), effective=False)
     factors = [(layer.query_key, layer.by_head) for layer in layers]
     return [

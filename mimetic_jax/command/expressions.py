@@ -12,7 +12,7 @@ from typing import Any
 from mimetic_jax import schemes, zoo
 from mimetic_jax.base.errors import InputError, error_text, unknown
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import FLAX, attention_rules, embedding_rules, llama_rules, mlp_rules
+from mimetic_jax.rules.tables import attention_rules, embedding_rules, llama_rules, mlp_rules
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import REGISTRY, as_tuple
 
@@ -51,10 +51,10 @@ def _imported(module: str, name: str) -> Any:
 def parse_rules(text: str) -> tuple[Rule, ...]:
     """Return the rules of an expression, as errors and docs write it.
 
-    >>> [rule.path for rule in parse_rules('attention_rules(fused="to_qkv", out="to_out")')][:2]
-    ['to_qkv/kernel', 'to_out/kernel']
+    >>> [rule.path for rule in parse_rules('mlp_rules(exclude="")')]
+    ['fc1/kernel', 'fc1/bias', 'fc2/kernel', 'fc2/bias']
 
-    It is a table of `mimetic_jax.zoo`, FLAX, a call of attention_rules, llama_rules or Rule; or
+    It is a family of `mimetic_jax.zoo`, a call of attention_rules, llama_rules or Rule; or
     several with commas between.
     """
     given = _read("rules", text, _RULES)
@@ -118,4 +118,4 @@ def _plain(name: str) -> str:
 
 
 _MAKERS = (attention_rules, mlp_rules, embedding_rules, llama_rules, Rule)
-_RULES = {**zoo.TABLES, "FLAX": FLAX, **{maker.__name__: maker for maker in _MAKERS}}
+_RULES = {**zoo.TABLES, **{maker.__name__: maker for maker in _MAKERS}}

@@ -20,7 +20,6 @@ import numpy as np
 
 from mimetic_jax import schemes, zoo
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.base.tensor_files import checkpoint_files, mapped, read_file
 from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
@@ -34,10 +33,12 @@ from mimetic_jax.schemes.first_layer import counted_for
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.trained.positional import Turning
+from mimetic_jax.tree.label import label
 from mimetic_jax.tree.layers import views
 from mimetic_jax.tree.rewrite import blocks, plan, rewrite_in_place
 from mimetic_jax.tree.tree import Tree
 from mimetic_jax.weights.rotary import Rotary
+from mimetic_jax.zoo.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -225,29 +226,35 @@ def read(path: str) -> Mapping[str, np.ndarray]:
 def _config_of(file: str, tensors: Mapping[str, np.ndarray], given: dict[str, Any]) -> ModelConfig:
     """Hugging Face's config.json beside a file, which adds to `given` what the flags don't say.
 
-    An empty one if there is none, or one of another library. Rules that are given by hand say what
-    a configuration of an unknown type doesn't.
+    An empty one if there is none, or one of another library, which has no model_type. Rules that
+    are given by hand say what a configuration of an unknown type doesn't.
 
     Raises:
         InputError: if the flags or the sizes of the tensors are others than it says.
     """
     path = os.path.join(os.path.dirname(file), "config.json")
-    config = ModelConfig.of(path) if os.path.isfile(path) else ModelConfig()
-    if not config.model_type and config.num_heads is None:
+    if not os.path.isfile(path):
         return ModelConfig()
-    counts = {"num_heads": config.num_heads, "num_kv_heads": config.num_kv_heads}
-    by_hand = given["rules"] is not None
-    if not by_hand:
+    config = ModelConfig.of(path)
+    if not config.model_type:
+        print(f"{path} has no model_type, as those of other libraries: it is not read")
+        return ModelConfig()
+    if by_hand := given["rules"] is not None:
+        given["rules"] = zoo.with_config(given["rules"], config)
+    else:
         given["rules"] = zoo.rules_of_config(tensors, config)
-        for name, count in counts.items():
-            if None not in (count, given[name]) and count != given[name]:
-                raise InputError(f"{name} is {given[name]}, but {path} says {count}")
+    if config.sides and given["num_heads"]:
+        heads = " and ".join(f"{count} in the {side}" for side, count in config.sides.items())
+        raise InputError(
+            f"num_heads is {given['num_heads']}, but {path} says {heads}: leave --heads out"
+        )
+    counts = {"num_heads": config.num_heads, "num_kv_heads": config.num_kv_heads}
+    for name, count in counts.items():
+        if not by_hand and None not in (count, given[name]) and count != given[name]:
+            raise InputError(f"{name} is {given[name]}, but {path} says {count}")
     given |= {name: given[name] or count for name, count in counts.items()}
-    tree = Tree(tensors, **given)
-    if not by_hand and config.num_heads is not None:
-        _check_sizes(file, tree, config)
-    if config.untied:
-        given["rules"] = tree.untied_rules() or given["rules"]
+    if not by_hand and (config.num_heads or config.sides):
+        _check_sizes(file, label(tensors, **given), config)
     return ModelConfig() if by_hand and config.unknown else config
 
 
@@ -263,7 +270,7 @@ def _check_sizes(file: str, tree: Tree, config: ModelConfig) -> None:
                 ("key", 2, "head_dim", config.head_dim),
                 ("mlp_in", 1, "intermediate_size", config.hidden),
                 ("embedding", 0, "vocab_size", config.vocab),
-                ("embedding", 1, "hidden_size", config.width),
+                ("embedding", 1, "hidden_size", config.embedded or config.width),
             )
             if role in block.shapes
         ]
@@ -272,7 +279,7 @@ def _check_sizes(file: str, tree: Tree, config: ModelConfig) -> None:
             if stated not in (None, size) and not padded:
                 raise _not_whole(file, f"{name} {stated}", f"{role} in {path or 'it'} has {size}")
         layers += "query" in block
-    if config.num_layers and not config.hybrid and layers < config.num_layers:
+    if config.num_layers and layers < config.num_layers:
         raise _not_whole(file, f"{config.num_layers} layers", f"it has attention in {layers}")
 
 
@@ -353,8 +360,8 @@ def _parser(command: str, description: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--rules",
-        help="how to interpret the tensors if their names are not recognized: a table such as "
-        "PYTORCH, or the call that an error prints (default: the table that fits)",
+        help="how to interpret the tensors if their names are not recognized: a family such as "
+        "LLAMA, or the call that an error prints (default: the family that fits)",
     )
     return parser
 
@@ -401,11 +408,10 @@ def _trained(
         raise InputError("--rotary-share and --rotary-pairs go with --rotary-base alone")
     tensors = read(options.file)
     config = _config_of(options.file, tensors, given)
-    stated = Rotary.of_layers(config)
+    stated = config.rotary
     left_out = [*config.others]
     if options.rotary_base is not None and len(stated) > 1:
-        bases = dict.fromkeys("none" if rotary is None else f"{rotary.base:g}" for rotary in stated)
-        left_out.append(f"local and global layers with other bases ({', '.join(bases)})")
+        left_out.append(f"local and global layers with other bases ({config.bases})")
     if left_out:
         print(f"config.json has {', '.join(left_out)}: no distance and no S counts them")
     if options.rotary_base is not None:

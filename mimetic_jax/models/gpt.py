@@ -25,13 +25,13 @@ from mimetic_jax.models.layers import (
 )
 from mimetic_jax.models.low_memory import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
+from mimetic_jax.rules.flax import FLAX
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.weights.position import sincos_1d
 from mimetic_jax.weights.rotary import Rotary
 
 RULES = (
-    Rule("embedding", "embedding", "t d", multiplied=True),
+    Rule("embedding", "embedding", "t d", form=True),
     Rule("unembedding", "unembedding", "t d"),
     Rule("decoder_bias", "unembedding_bias", "t"),
     Rule("norm/scale", "tied_gain", "d"),

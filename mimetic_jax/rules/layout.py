@@ -91,10 +91,13 @@ class Layout:
         """The size of each axis of a stored shape, by the numbers of heads "h" and "g" or None, and
         for parts of different sizes by those of other leaves of the block."""
         problem = f"{path} has shape {shape}, which doesn't fit layout {self.text!r}"
+        if 0 in shape:
+            raise InputError(
+                f"{path} has shape {shape}, which is empty: gather it if other devices hold it, as "
+                "by deepspeed.zero.GatheredParameters"
+            )
         if len(self.axes) != len(shape):
             raise InputError(f"{problem}: {self._advice(shape)}")
-        if 0 in shape:
-            raise InputError(f"{path} has shape {shape}, which is empty")
         known = {name: number for number, name in FUSED.items()}
         known |= {name: count for name, count in heads.items() if count is not None}
         if "h" in known and "g" in known:
@@ -109,17 +112,17 @@ class Layout:
             if len(names) > 1 or names == (self.parts,):
                 sizes |= {name: known[name] for name in names if name in known}
             left = [name for name in names if name not in sizes]
-            if left == ["u", "v", "c"]:
+            if sorted(left) == ["c", "u", "v"]:
                 sizes |= _square(size)
                 left = []
             if len(left) > 1:
-                raise InputError(f"{path} stores its heads flattened: give num_heads")
+                raise InputError(f"{path} stores its heads flattened: pass num_heads")
             product = math.prod(sizes[name] for name in names if name in sizes)
             if size % product or (not left and size != product):
                 advice = f"; {grouped_advice()}" if "three" in names else ""
                 if "g" in names and heads["g"] == heads["h"]:
                     name = "num_kv_heads"
-                    advice = f": give {name}, the number of heads of key and value"
+                    advice = f": pass {name}, the number of heads of key and value"
                 misfit = self._misfit(names, heads, sizes)
                 raise InputError(f"{misfit} axis {at} of {path}, which has size {size}{advice}")
             if "three" in names and heads["g"] not in (None, heads["h"]):
@@ -168,7 +171,7 @@ class Layout:
         missing = [x for x in dict.fromkeys(self.parts) if x not in sizes]
         if any(x in _GIVEN for x in missing):
             raise InputError(
-                f"{path} stores the heads of query, key and value along one axis: give "
+                f"{path} stores the heads of query, key and value along one axis: pass "
                 f"{' and '.join(_GIVEN.values())}"
             )
         if len(missing) > 1:
@@ -189,7 +192,7 @@ class Layout:
 def grouped_advice() -> str:
     """What to give for one kernel of query, key and value, with fewer heads of the last two."""
     return (
-        "with fewer heads of key and value than of query give "
+        "with fewer heads of key and value than of query pass "
         "num_kv_heads and, if all of query come before all of key and of value, "
         "attention_rules(…, grouped=True); no layout describes others"
     )
@@ -197,7 +200,7 @@ def grouped_advice() -> str:
 
 def own_rules() -> str:
     """What to give for a leaf that no table of rules describes."""
-    return "give rules=(Rule(path, role, layout), …) for this tree"
+    return "pass rules=(Rule(path, role, layout), …) for this tree"
 
 
 def _square(size: int) -> dict[str, int]:

@@ -33,16 +33,6 @@ _PATTERNS = {
 _ALONE = re.compile("[qkv]_proj|w[qkv]", re.IGNORECASE)
 """Names of one kernel that belong to attention, whatever is beside them."""
 
-BESIDE = re.compile(
-    r"(?:.*/)?(?:(?:scale_|norm_)?(?:[qkv]|query|key|value)(?:_?(?:layer|rms)?_?norms?(?:/.*)?|/norm/.*|_gain|_bias)"
-    r"|norm_[qkv]/.*|rotary.*|rope.*|inv_freq|(?:masked_|key_)?bias|bias_(?:[kv]|mask)|attn_mask|sinks?"
-    r"|rel(?:ative)?_(?:pos|coords|attention_bias|indices).*|distance_embedding/.*|logit_scale"
-    r"|(?:cpb|meta|continuous_position_bias)_mlp/.*|gating_param|pos_proj/.*|ve_gate/.*|scaling|unused.*"
-    r"|.*(?:drop|rngs|lora|cache).*)"
-)
-"""Leaves beside the kernels of attention that change neither the order of heads nor the logits'
-scale: positions, masks, norms of queries and keys."""
-
 _PATCHES = re.compile("patch", re.IGNORECASE)
 _CONVOLUTION = re.compile("conv|embed|stem", re.IGNORECASE)
 _POSITIONS = re.compile("pos|wpe", re.IGNORECASE)
@@ -128,7 +118,7 @@ def embeds_patches(path: str, rank: int = 4) -> bool:
 
 
 def _embeds(path: str, rank: int, every: Collection[str]) -> str:
-    """What a leaf embeds by its name, "tokens" or "patches"; "" if it is no embedding."""
+    """What a leaf embeds by its name, "tokens" or "patches"; "" if it isn't an embedding."""
     if (rank >= 2 and _PATCHES.search(path)) or (rank == 4 and _CONVOLUTION.search(path)):
         return "patches"
     if rank != 2 or not _TOKENS.search(path) or _NO_TEXT.search(path):
@@ -140,3 +130,12 @@ def _embeds(path: str, rank: int, every: Collection[str]) -> str:
 
 def _unnumbered(path: str) -> str:
     return re.sub(r"\d+", "#", path)
+
+
+def numbered(path: str) -> str:
+    """A regular expression for a path and for those that differ in the numbers of layers.
+
+    >>> numbered("blocks.0.attn")
+    'blocks/\\\\d+/attn'
+    """
+    return re.sub(r"(^|[/_])\d+", r"\1\\d+", path.replace(".", "/"))

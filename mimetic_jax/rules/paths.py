@@ -16,6 +16,7 @@ T = TypeVar("T")
 _TOWER = re.compile(r"(?i)(tower|branch|stream|critic|expert|member)(e?s)?$")
 _PART = re.compile(r"(?i)(encoder|decoder|model|network|net)s?$")
 _LAYER = re.compile(r"(?i)(layer|block)s?(_?\d+)?$|^h$")
+_MODULE = re.compile(r"(?i)(att|mha|multi_?head|cross|^self|mlp|^ffn?|feed_?forward|mixing)")
 
 
 def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Any]:
@@ -108,13 +109,28 @@ def meeting(path: str, kind: str) -> list[str]:
     return above(path)[: 3 if kind == "attention" else 2]
 
 
-def numbered_above(path: str) -> list[str]:
-    """The numbered places that a path is in, such as its layer, the nearest first.
+def layer(path: str, *, stacked: bool = False) -> str:
+    """The layer that a block of attention or an MLP is in, "" if nothing shows one.
 
-    >>> numbered_above("stage_0/block_1/mlp/fc1")
-    ['stage_0/block_1', 'stage_0']
+    That is the nearest numbered place whose name isn't that of attention or an MLP, or of stacked
+    layers the nearest place.
+
+    >>> layer("h.0.attn.self"), layer("Block_1/MultiHeadDotProductAttention_0"), layer("h.0")
+    ('h/0', 'Block_1', 'h/0')
+    >>> layer("stage_0/blocks/attention", stacked=True)
+    'stage_0/blocks'
     """
-    return [place for place in above(path)[1:] if place[-1:].isdecimal()]
+    for place in above(path):
+        *rest, name = place.split("/")
+        holder = rest[-1] if name.isdecimal() and rest else name
+        if not _MODULE.search(holder) and (stacked or name[-1:].isdecimal()):
+            return place
+    return ""
+
+
+def is_module(path: str) -> bool:
+    """Whether a path is that of attention or of an MLP by its name."""
+    return _MODULE.search(re.split(r"[/.]", path)[-1]) is not None
 
 
 def is_layer(path: str) -> bool:

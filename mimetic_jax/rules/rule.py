@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import operator
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import jax
 
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.base.typed import COUNT, check_fields
 from mimetic_jax.rules.layout import FUSED, QUERY_HEADS, Layout
-from mimetic_jax.rules.paths import parent
 
 ROLES = {
     "query": "d h k",
@@ -105,28 +105,22 @@ class Rule:
             before the match is the path of the block.
         role: one of `ROLES`; or two or three of them that share one leaf, in their order along an
             axis named two or three; or one for each part of an axis such as (h+2g),
-            in their order, "" for a part that has none; or (), for a leaf that stays unchanged
-            although its name is common in attention.
+            in their order, "" for a part that has none; or (), for a leaf that is known and stays
+            unchanged.
         layout: the stored axes: those of the role in any order, l for stacked layers, 1 for an
             axis of size 1; parentheses enclose axes that are flattened into one.
         heads: number of heads, for a flattened leaf to which `num_heads` doesn't apply.
         within: regular expression for the path of the block; the rule is for blocks in which it is
             found. Unlike a prefix in `path`, it doesn't change the path of the block.
-        exclude: likewise for the whole path of the leaf; leaves in which it is found stay
-            unchanged, unless another rule describes them.
-        partner: a role that another leaf of the block must have, such as mlp_out beside mlp_in. A
-            scheme that writes the leaf in a block without it raises InputError.
         beside: paths of other leaves, from that of the block on, without which the rule describes
-            nothing: the name alone may be that of any layer. Each "../" goes up from the block; "!"
-            in front is of a leaf that must be absent.
-        undivided: whether the model doesn't divide logits by √K, as T5; a number, if it multiplies
-            them by that, as Granite. Query kernels and biases are then stored divided by √K times
-            the number, so that a scheme gives the logits of other models.
-        multiplied: whether the model multiplies this embedding by √D, as Gemma; a number, if by
-            that, as Granite.
+            nothing: the name alone may be that of any layer. "!" in front is of a leaf that must
+            be absent.
+        form: how the model uses the stored array w: as it is; "1 + w", as Gemma's gains; or times a
+            number, as Granite's logits and embedding. True is √K for a query, whose model doesn't
+            divide logits by √K, as T5, and √D for an embedding, as Gemma's. A query is stored
+            divided by √K times the number, so that a scheme gives the logits of other models.
         untied: whether the model isn't tied, so that another leaf with the numbers of this
-            embedding is no copy of it.
-        plus_one: whether the model adds 1 to the stored gain, as Gemma does.
+            embedding isn't a copy of it.
         read_only: whether only `check` reads the leaf, and schemes leave it as it is.
 
     Example:
@@ -141,21 +135,17 @@ class Rule:
     layout: str = ""
     heads: Annotated[int, COUNT] | None = None
     within: str = ""
-    exclude: str = ""
-    partner: str = ""
     beside: str | tuple[str, ...] = ""
-    undivided: bool | float = False
-    multiplied: bool | float = False
+    form: bool | float | Literal["1 + w"] = False
     untied: bool = False
-    plus_one: bool = False
     read_only: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for field in ("path", "within", "exclude"):
+        for field in ("path", "within"):
             _check_expression(field, getattr(self, field))
         _check_expression("path", self._expression)
-        for role in filter(None, (*self.parts, self.partner)):
+        for role in filter(None, self.parts):
             if role not in ROLES:
                 raise unknown("role", role, ROLES)
         if not self.roles:
@@ -188,16 +178,26 @@ class Rule:
     def block(self, path: str) -> str | None:
         """The path of the block if the rule describes this leaf, else None.
 
-        >>> rule = Rule("query/kernel", "query", "d h k", exclude="cross")
+        >>> rule = Rule("query/kernel", "query", "d h k", within="self")
+        >>> rule.block("block_0/self_attention/query/kernel")
+        'block_0/self_attention'
         >>> rule.block("block_0/attention/query/kernel")
-        'block_0/attention'
-        >>> rule.block("block_0/cross_attention/query/kernel")
         """
-        match = self._match(path)
-        if match is None or (self.exclude and search(self.exclude, path)):
+        match = search(self._expression, path)
+        if match is None:
             return None
         block = path[: match.start()]
         return block if search(self.within, block) else None
+
+    @property
+    def plus_one(self) -> bool:
+        """Whether the model adds 1 to the stored gain."""
+        return self.form == "1 + w"
+
+    @property
+    def flat(self) -> bool:
+        """Whether the leaf has heads in one axis with others, so that a number tells them apart."""
+        return bool(self.roles) and any(map(self.stored.flattens, "hg"))
 
     @property
     def of_norm(self) -> bool:
@@ -213,17 +213,6 @@ class Rule:
     def needed(self) -> tuple[str, ...]:
         """The entries of `beside`."""
         return tuple(filter(None, [self.beside] if isinstance(self.beside, str) else self.beside))
-
-    def leaves_out(self, path: str) -> bool:
-        """Whether the rule would describe this leaf but for `within` or `exclude`."""
-        return self._match(path) is not None and self.block(path) is None
-
-    def excludes(self, path: str) -> bool:
-        """Whether the rule would describe this leaf but for `exclude`."""
-        return bool(self.exclude and self._match(path) and search(self.exclude, path))
-
-    def _match(self, path: str) -> re.Match[str] | None:
-        return search(self._expression, path)
 
     @functools.cached_property
     def _expression(self) -> str:
@@ -262,6 +251,14 @@ class Rule:
             tuple(at for at, names in stored if names & inputs),
             tuple(at for at, names in stored if names != {"l"} and not names & inputs),
         )
+
+    def width(self, shape: tuple[int, ...]) -> int:
+        """The size of the stream that a kernel of attention of this shape reads or writes; 0 if
+        the shape doesn't fit."""
+        if len(shape) != len(self.stored.axes):
+            return 0
+        inputs, outputs = self.matrix
+        return math.prod(shape[axis] for axis in (outputs if self.role == "out" else inputs))
 
     def axes(self, role: str) -> str:
         """The canonical axes of a role, by the names in this layout."""
@@ -310,7 +307,7 @@ def find_rule(
     first = next(matches, None)
     if first is None or not first[0].roles or rank in (None, len(first[0].stored.axes)):
         return first
-    where = operator.attrgetter("path", "role", "within")
+    where = operator.attrgetter("path", "role")
     same = (match for match in matches if where(match[0]) == where(first[0]))
     return next((match for match in same if len(match[0].stored.axes) == rank), first)
 
@@ -318,8 +315,6 @@ def find_rule(
 def _has(paths: Collection[str], block: str, name: str) -> bool:
     if name.startswith("!"):
         return not _has(paths, block, name[1:])
-    while name.startswith("../"):
-        block, name = parent(block), name[3:]
     prefix = (block, name) if block else (name,)
     return "/".join(prefix) in paths or ".".join(prefix).replace("/", ".") in paths
 

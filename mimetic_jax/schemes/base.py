@@ -301,8 +301,9 @@ def both_or_none(roles: frozenset[str], first: str, second: str) -> frozenset[st
     if len(present) == 1:
         [lacking] = {first, second} - present
         raise InputError(
-            f"{first} and {second} are drawn together but only {next(iter(present))} was found: "
-            f"put a rule of the other in front, rules=(Rule(path, {lacking!r}, layout), *rules)"
+            f"{first} and {second} are drawn together but only {next(iter(present))} was found. "
+            f"Put a rule of the other in front, rules=(Rule(path, {lacking!r}, layout), *rules), "
+            "or leave the block out if one kernel is key and value at the same time"
         )
     return present
 

@@ -222,7 +222,7 @@ def _check_gain(gain: jax.Array) -> None:
     if not isinstance(gain, jax.core.Tracer) and not jnp.any(gain):
         raise InputError(
             "the scale of the norm before the output layer is all zeros. If the model adds 1 to "
-            "it, add Rule(path, 'tied_gain', 'd', plus_one=True) in front of the rules."
+            "it, add Rule(path, 'tied_gain', 'd', form='1 + w') in front of the rules."
         )
 
 

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, unknown
-from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.block import Block, Context
@@ -22,6 +21,7 @@ from mimetic_jax.schemes.network import Arrays, Network
 from mimetic_jax.weights.baselines import norm_matched
 from mimetic_jax.weights.checks import NOT_NEGATIVE, POSITIVE
 from mimetic_jax.weights.rotary import AXES, BASE, SHARE, Pairs, Rotary
+from mimetic_jax.zoo.model_config import ModelConfig
 
 _TOKENS = Range(-1e6, 1e6, reason="tokens")
 _Numbers = tuple[float, ...]
@@ -123,10 +123,10 @@ class PositionalHeads(Scheme):
             **fields: other fields of the scheme.
 
         Raises:
-            InputError: for a type of models, or a field of attention, that the table of types
-                lacks, and if logits or positions depend on what the scheme doesn't describe:
-                scaled rates, a second base, layers without positions, a factor of the logits
-                (which `zoo.rules_of_config` puts into rules).
+            InputError: for a type of models that the zoo doesn't know, for a value of one of its
+                fields that isn't implemented, and if logits or positions depend on what the scheme
+                doesn't describe: scaled rates, a second base, layers without positions, a factor of
+                the logits (which `zoo.rules_of_config` puts into rules).
 
         Example:
             >>> config = {"model_type": "llama", "rope_theta": 500000.0}
@@ -336,10 +336,9 @@ def _positions(config: ModelConfig) -> Rotary | None:
     """Those of all layers; None without rotary positions."""
     if config.others:
         raise _not_described(*config.others)
-    if len(kinds := Rotary.of_layers(config)) > 1:
-        bases = ", ".join("none" if x is None else f"{x:g}" for x in dict.fromkeys(config.bases))
-        raise _not_described(f"layers with other bases of rotary positions ({bases})")
-    return kinds[0] if kinds else None
+    if len(config.rotary) > 1:
+        raise _not_described(f"layers with other bases of rotary positions ({config.bases})")
+    return config.rotary[0] if config.rotary else None
 
 
 def _not_described(*parts: str) -> InputError:

@@ -17,9 +17,9 @@ from mimetic_jax.trained.pairs import LayerNorms, LayerPairs, Pair, layer_pairs
 from mimetic_jax.trained.picture import alignments_figure, heads_figure
 from mimetic_jax.trained.positional import HeadReader, LayerHeads, Turning, heads_table
 from mimetic_jax.tree.around import surroundings
+from mimetic_jax.tree.label import label
 from mimetic_jax.tree.layers import views
 from mimetic_jax.tree.options import TreeOptions, of_tree
-from mimetic_jax.tree.tree import Tree
 
 _CLEAR = 4.0
 """An alignment counts as +I or -I beyond so many standard deviations of that of noise.
@@ -262,7 +262,7 @@ def check(
 
     Reference: Mimetic Initialization of Self-Attention Layers, section 3 and figure 1.
     """
-    tree = Tree(params, **of_tree(options))
+    tree = label(params, **of_tree(options))
     described = views(tree, read_only=True)
     reader = None if rotary is None else HeadReader(tree, described, rotary)
     around = surroundings(tree, Context())
@@ -321,7 +321,7 @@ def _note(layers: Sequence[LayerCheck]) -> str:
     if share > _NEGATIVE:
         parts.append(
             f"{share:.0%} of the gains' entries are not above 0: if the model adds 1 to them, pass "
-            "rules with plus_one=True, such as zoo.PYTORCH_PLUS_ONE"
+            "rules with form='1 + w', such as zoo.GEMMA_1"
         )
     if any(x.post_norm for x in layers):
         parts.append("norms come after the sum and multiply no product")

@@ -18,10 +18,10 @@ from mimetic_jax.schemes import CorrelatedMLP, Interpolated, Mimetic, Positional
 from mimetic_jax.schemes.base import call_of
 from mimetic_jax.trained.pairs import Layer, Pair, layer_pairs
 from mimetic_jax.trained.positional import HeadReader, Turning, fitted, stands_out
-from mimetic_jax.tree.advice import part_of, without
+from mimetic_jax.tree.label import label
 from mimetic_jax.tree.layers import views
 from mimetic_jax.tree.options import TreeOptions, of_tree
-from mimetic_jax.tree.tree import Tree
+from mimetic_jax.tree.template import part_of, without
 from mimetic_jax.weights.truncation import actual_constants, expected_singular_values
 
 # Below this share of β, α is float rounding: α = 0 is another scheme, which truncates to the first
@@ -259,7 +259,7 @@ def fit(
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 1-7 and figure 3.
     """
     layers = []
-    tree = Tree(params, **of_tree(options))
+    tree = label(params, **of_tree(options))
     for layer in layer_pairs(tree, views(tree), effective=effective):
         with blaming(layer.name or "attention"):
             query_key, value_out = (

@@ -121,8 +121,9 @@ def layer_pairs(tree: Tree, every: Iterable[View], *, effective: bool) -> Iterat
 
     >>> kernels = {"query": (8, 2, 4), "key": (8, 1, 4)}
     >>> params = {name: {"kernel": np.ones(shape)} for name, shape in kernels.items()}
+    >>> from mimetic_jax.tree.label import label
     >>> from mimetic_jax.tree.layers import views
-    >>> tree = Tree({"attention": params})
+    >>> tree = label({"attention": params})
     >>> (layer,) = layer_pairs(tree, views(tree), effective=True)
     >>> layer.query_key.left.shape, layer.query_key.right.shape, layer.query_key.draws
     ((2, 8, 4), (2, 8, 4), 1)
@@ -195,7 +196,7 @@ def _scales(kind: str, block: Block, widths: set[int]) -> dict[str, np.ndarray]:
     if f"{kind}_gain" in known and not known[f"{kind}_gain"].any():
         raise InputError(
             f"its {kind}_gain is 0 everywhere: if the model adds 1 to it, pass rules with "
-            "plus_one=True, such as zoo.PYTORCH_PLUS_ONE"
+            "form='1 + w', such as zoo.GEMMA_1"
         )
     return known
 

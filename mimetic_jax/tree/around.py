@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
+import jax
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
@@ -44,10 +45,10 @@ def _bias_beside(tree: Tree, gain: Leaf) -> Leaf | None:
     """The bias of the norm that has this gain."""
     if not (layer := paths.parent(gain.path)):
         return None
-    for path in tree.held[layer]:
+    for path in tree.inside[layer]:
         index = tree.indices[path]
         if _BIAS.search(path) and np.shape(tree.leaves[index]) == gain.shape:
-            rule = dataclasses.replace(gain.rule, role="attention_shift", plus_one=False)
+            rule = dataclasses.replace(gain.rule, role="attention_shift", form=False)
             return dataclasses.replace(
                 gain, index=index, path=path, role="attention_shift", rule=rule
             )
@@ -74,7 +75,7 @@ def vectors(tree: Tree, block: str, layer: int | None, width: int) -> dict[str, 
     place = next(numbered, places[min(1, len(places) - 1)] if places else "")
     columns = _columns(tree, block)
     after_sum = {}
-    for path, shape in tree.shapes:
+    for path, shape in tree.shapes.items():
         at = path.replace(".", "/")
         inside = not place or at.startswith(f"{place}/")
         own = bool(block) and at.startswith(f"{block.replace('.', '/')}/")
@@ -126,7 +127,7 @@ def surroundings(tree: Tree, given: Context) -> Context:
             f"a grid of {grid[0]}x{grid[1]} doesn't fit a table of {count} positions: "
             f"{tables[0].path} has a row for each patch, after those of up to two class tokens"
         )
-    if grid is None or tree.is_shape(tables[0]):
+    if grid is None or isinstance(tree.leaves[tables[0].index], jax.ShapeDtypeStruct):
         return known
     position = tree.canonical(tables[0], None)[count - grid[0] * grid[1] :]
     return dataclasses.replace(known, position=position)
@@ -141,11 +142,15 @@ def _of_text(tree: Tree, table: Leaf) -> bool | None:
     }
     others = (
         (path, len(shape))
-        for index, (path, shape) in enumerate(tree.shapes)
+        for index, (path, shape) in enumerate(tree.shapes.items())
         if index not in described
     )
     text = names.of_text(table.path, others, tree.indices)
     patches = any("patch" in leaves for leaves in tree.blocks.values())
-    if text is None and patches and not any(itertools.starmap(names.embeds_tokens, tree.shapes)):
+    if (
+        text is None
+        and patches
+        and not any(itertools.starmap(names.embeds_tokens, tree.shapes.items()))
+    ):
         return False  # their name isn't that of patches
     return text

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -15,16 +15,18 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.rules import paths
+from mimetic_jax.rules.rule import FIRST_LAYER
 from mimetic_jax.schemes import Context, Scheme
 from mimetic_jax.schemes.base import depth_dependence, name_of
+from mimetic_jax.tree import shapes
 from mimetic_jax.tree.around import depth, surroundings
 from mimetic_jax.tree.layers import network
-from mimetic_jax.tree.match import checked_match, covered
-from mimetic_jax.tree.tree import Matches, Tree, dtype_of
+from mimetic_jax.tree.match import Match, covered, match, wanted_by
+from mimetic_jax.tree.refusal import refuse
+from mimetic_jax.tree.tied import tie
+from mimetic_jax.tree.tree import Tree, dtype_of
 from mimetic_jax.weights.checks import check_key, in_dtype
 
-Applied: TypeAlias = tuple[Scheme, Tree, Matches]
-"""A scheme, the tree as it sees it, and the leaves that it writes there."""
 Layers: TypeAlias = list[int | None]
 Drawn: TypeAlias = dict[str, Any]
 """The new canonical arrays of a block by role: [...], or [L, ...] if it stacks layers."""
@@ -48,37 +50,64 @@ def block_key(key: jax.Array, path: str, layer: int | jax.Array | None = None) -
     return key if layer is None else jax.random.fold_in(key, layer)
 
 
-def in_order(tree: Tree, schemes: Iterable[Scheme], given: Context) -> list[Applied]:
-    """Each scheme with what it writes.
+def in_order(tree: Tree, schemes: Sequence[Scheme]) -> list[Match[Scheme]]:
+    """What each scheme writes, after all checks.
+
+    Copies of an embedding are found by their values, so where schemes write it or the output layer.
 
     Raises:
-        InputError: if a scheme undoes what one before it has drawn.
+        InputError: if a scheme finds nothing to write or what isn't known, if shapes don't fit, or
+            if it undoes what one before it has drawn.
     """
-    applied = []
-    for scheme in schemes:
-        seen = tree.with_read_only() if scheme.gated else tree
-        applied.append((scheme, seen, checked_match(seen, scheme)))
-    for earlier, later in itertools.combinations(applied, 2):
-        _check_not_undone(earlier, later, [name_of(scheme) for scheme, *_ in applied])
-    return applied
+    if any(not FIRST_LAYER.isdisjoint(wanted_by(scheme)) for scheme in schemes):
+        tree = tie(tree)
+    wanted = frozenset(itertools.chain(*map(wanted_by, schemes)))
+    matches = [_checked(tree.with_read_only() if x.gated else tree, x, wanted) for x in schemes]
+    for earlier, later in itertools.combinations(matches, 2):
+        _check_not_undone(earlier, later, list(map(name_of, schemes)))
+    return matches
 
 
-def _check_not_undone(earlier: Applied, later: Applied, names: list[str]) -> None:
+def _checked(tree: Tree, scheme: Scheme, wanted: frozenset[str]) -> Match:
+    """What a scheme writes, and of which it draws a layer; `wanted` is what all schemes write."""
+    found = match(tree, scheme)
+    refuse(found, wanted)
+    shapes.check_shapes(tree, found.blocks)
+    present = frozenset(itertools.chain(*tree.blocks.values()))
+    if any("embedding" in rule.roles and rule.untied for rule in tree.rules):
+        present |= {"unembedding"}  # though the tree may lack it, as a base model does
+    scheme.check_tree(present, frozenset(x.role for _, leaves in found.blocks for x in leaves))
+    for block, _ in found.blocks if scheme.exact and tree.family else ():
+        if "query" in tree.blocks[block]:
+            shapes.check_columns(tree, block, tree.layers(block)[0])
+    drawn = [(block, leaves) for block, leaves in found.blocks if covered(tree, scheme, block)]
+    if not drawn:
+        blocks = [block for block, _ in found.blocks]
+        others = f" (and {len(blocks) - 3} more)" if len(blocks) > 3 else ""
+        raise InputError(
+            f"{name_of(scheme)} skips every layer: {', '.join(blocks[:3])}{others} stay unchanged"
+        )
+    return dataclasses.replace(found, blocks=drawn)
+
+
+def _check_not_undone(earlier: Match[Scheme], later: Match[Scheme], names: list[str]) -> None:
     """Raise InputError if the later scheme undoes the earlier one in a layer."""
-    both = earlier, later
-    written = [{block: {x.role: x.path for x in leaves} for block, leaves in of} for *_, of in both]
+    written = [
+        {block: {x.role: x.path for x in leaves} for block, leaves in one.blocks}
+        for one in (earlier, later)
+    ]
     for block in written[0].keys() & written[1].keys():
         roles, others = (frozenset(each[block]) for each in written)
-        if not (undone := earlier[0].undone_by(roles, others)):
+        if not (undone := earlier.scheme.undone_by(roles, others)):
             continue
-        layers = (set(covered(seen, scheme, block)) for scheme, seen, _ in both)
+        layers = (set(covered(one.tree, one.scheme, block)) for one in (earlier, later))
         if not set.intersection(*layers):
             continue
-        first, second = (name_of(scheme) for scheme, *_ in both)
+        first, second = (name_of(one.scheme) for one in (earlier, later))
         names.insert(names.index(second) + 1, names[at := names.index(first)])
         del names[at]
-        advice = f"give ({', '.join(names)}), in this order"
-        if later[0].undone_by(others, roles):
+        advice = f"pass ({', '.join(names)}), in this order"
+        if later.scheme.undone_by(others, roles):
             advice = "take one of the two"
         raise InputError(
             f"{second} writes {written[1][block][min(undone)]} after {first}, whose draw it would "
@@ -87,15 +116,21 @@ def _check_not_undone(earlier: Applied, later: Applied, names: list[str]) -> Non
 
 
 def in_layers(
-    tree: Tree, key: jax.Array, scheme: Scheme, around: Context, block: str, layers: Layers
+    tree: Tree,
+    key: jax.Array,
+    scheme: Scheme,
+    around: Context,
+    block: str,
+    layers: Layers,
+    on_read: Callable[[str], object] = lambda role: None,
 ) -> Drawn:
-    """The draw of a block in these layers of it."""
+    """The draw of a block in these layers of it; `on_read` is called with each role it reads."""
     drawn, draws = covered(tree, scheme, block), []
     for layer in layers:
         at, count = depth(tree, block, layer)
         context = dataclasses.replace(around, layer=at, num_layers=count)
         with blaming(block):
-            view = tree.view(block, layer)
+            view = tree.view(block, layer, on_read=on_read)
             draws.append(scheme(block_key(key, block, layer), view, context))
     joined = {}
     for role in sorted(draws[0]) if draws else ():  # a stack may have no layers
@@ -125,8 +160,16 @@ def in_loop(
         return jax.lax.map(draw, jnp.arange(len(layers)))
 
 
-def check_draws(tree: Tree, scheme: Scheme, given: Context, blocks: Sequence[str]) -> None:
-    """Raise InputError if the draw in these blocks would; computes nothing."""
+def check_draws(match: Match[Scheme], given: Context) -> frozenset[str]:
+    """Trace a draw of each kind of layer and compute nothing.
+
+    Returns:
+        The roles that the draws read.
+
+    Raises:
+        InputError: if a draw would.
+    """
+    tree, scheme, read = match.tree, match.scheme, set[str]()
     key = jax.eval_shape(lambda: jax.random.key(0))
     # As an argument of a program has: 32 bits, unless JAX has 64 enabled.
     canonical = functools.partial(jax.dtypes.canonicalize_dtype, allow_extended_dtype=True)
@@ -139,15 +182,17 @@ def check_draws(tree: Tree, scheme: Scheme, given: Context, blocks: Sequence[str
     def draw(block: str, layer: int | None, key: Any, leaves: list[Any], surveyed: Any) -> Drawn:
         traced = tree.with_leaves(leaves)
         around = dataclasses.replace(surroundings(traced, given), surveyed=surveyed)
-        return in_layers(traced, key, scheme, around, block, [layer])
+        return in_layers(traced, key, scheme, around, block, [layer], read.add)
 
     surveyed = jax.eval_shape(survey, leaves)
-    for block, layer in _samples(tree, scheme, blocks):
+    for block, layer in _samples(match):
         jax.eval_shape(functools.partial(draw, block, layer), key, leaves, surveyed)
+    return frozenset(read)
 
 
-def _samples(tree: Tree, scheme: Scheme, blocks: Sequence[str]) -> Iterable[tuple[str, int | None]]:
+def _samples(match: Match[Scheme]) -> Iterable[tuple[str, int | None]]:
     """A layer of each kind; every layer, if the scheme may depend on depth."""
+    tree, scheme, blocks = match.tree, match.scheme, [block for block, _ in match.blocks]
     every = [(block, layer) for block in blocks for layer in tree.layers(block)]
     if depth_dependence(scheme):
         return every

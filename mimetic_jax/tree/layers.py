@@ -10,11 +10,13 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import ATTENTION
 from mimetic_jax.schemes import Block
-from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.network import Network, NetworkLayer
-from mimetic_jax.tree import checks
+from mimetic_jax.tree import shapes
 from mimetic_jax.tree.around import norms_around
-from mimetic_jax.tree.tree import Matches, Tree
+from mimetic_jax.tree.match import match
+from mimetic_jax.tree.refusal import refuse
+from mimetic_jax.tree.tied import tie
+from mimetic_jax.tree.tree import Tree
 
 View: TypeAlias = tuple[str, int | None, Block]
 """(path, layer, block), as `views` lists them: arrays are read when they are asked for."""
@@ -27,22 +29,13 @@ PRODUCTS = {"attention": ("query_key", "by_head"), "mlp": ("mlp",)}
 
 def views(tree: Tree, *, read_only: bool = False) -> list[View]:
     """What `blocks` returns; with the leaves that schemes leave as they are, if `read_only`."""
-    checks.check_described(tree)
-    tree = tree.with_read_only() if read_only else tree
-    attention = Matches()
-    for block in sorted(tree.blocks, key=paths.natural_order):
-        leaves = tree.blocks[block]
-        kernels = attention_kernels(frozenset(leaves))
-        for role in sorted(kernels):
-            checks.check_fits(tree, block, leaves[role])
-        checks.check_heads(tree, block, kernels)
-        checks.check_order(tree, block)
-        attention.append((block, [leaves[role] for role in sorted(kernels)]))
-    checks.check_stacked(tree, None, attention)
-    checks.check_one_width(tree, None, attention)
+    tree = tie(tree.with_read_only() if read_only else tree)
+    attention = match(tree, None)
+    refuse(attention)
+    shapes.check_shapes(tree, attention.blocks)
     return [
         (block, layer, tree.view(block, layer, norms))
-        for block, _ in attention
+        for block in sorted(tree.blocks, key=paths.natural_order)
         if any(leaf.fits for leaf in tree.blocks[block].values())
         for norms in [norms_around(tree, block, tree.blocks[block])]
         for layer in tree.layers(block)
@@ -82,6 +75,7 @@ def network(tree: Tree) -> Network:
         InputError: if it has no embedding of tokens or several, attention of several kinds, or
             arrays beside attention's kernels that no rule describes.
     """
+    tree = tie(tree)
     every = views(tree, read_only=True)
     embeddings = [block for _, _, block in every if "embedding" in block]
     layers = [parts for parts in paired(every) if "attention" in parts]
@@ -94,7 +88,7 @@ def network(tree: Tree) -> Network:
             "decoder; leave the rest out by the rules' `within`"
         )
     for parts in layers:
-        checks.check_columns(tree, *parts["attention"][:2])
+        shapes.check_columns(tree, *parts["attention"][:2])
     writable = frozenset(role for leaves in tree.blocks.values() for role in leaves)
     return Network(embeddings[0], tuple(_layer(tree, parts) for parts in layers), writable)
 

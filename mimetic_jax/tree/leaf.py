@@ -113,15 +113,17 @@ class Leaf:
 
     @property
     def _factor(self) -> tuple[np.float32 | int, str]:
-        query, embedding = self.rule.undivided, self.rule.multiplied
-        if query and self.role in ("query", "query_bias"):
-            symbols = " / √K" if query is True else f" / √K / {query:g}"
-            return np.float32(math.sqrt(self.sizes["k"]) * query), symbols
-        if embedding is True and self.role == "embedding":
+        form = self.rule.form
+        if not form or isinstance(form, str):
+            return 1, ""
+        if self.role in ("query", "query_bias"):
+            symbols = " / √K" if form is True else f" / √K / {form:g}"
+            return np.float32(math.sqrt(self.sizes["k"]) * form), symbols
+        if self.role != "embedding":
+            return 1, ""
+        if form is True:
             return np.float32(math.sqrt(self.sizes["d"])), " / √D"
-        if embedding and self.role == "embedding":
-            return np.float32(embedding), f" / {embedding:g}"
-        return 1, ""
+        return np.float32(form), f" / {form:g}"
 
     @property
     def _part(self) -> tuple[slice, ...] | None:

@@ -23,8 +23,8 @@ class Options(TreeOptions, total=False):
 
     Attributes:
         num_heads: H, if kernels store heads flattened.
-        num_kv_heads: G, likewise; H unless given.
-        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
+        num_kv_heads: G, likewise; defaults to H.
+        rules: what leaves are; defaults to the family of `zoo` that fits.
         grid: (h, w) of the patches, if the position table isn't a square grid.
         counts: how often tokens stand near each other in the text that the model will be trained
             on, of `weights.cooccurrence`: for `Cooccurrence` and `Unigram`.

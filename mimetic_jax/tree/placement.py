@@ -55,7 +55,7 @@ def one_key(key: Any) -> jax.Array:
             key = key.params()
         except AttributeError:
             raise InputError(
-                "the nnx.Rngs has no stream of parameters: give nnx.Rngs(seed) or "
+                "the nnx.Rngs has no stream of parameters: pass nnx.Rngs(seed) or "
                 "nnx.Rngs(params=seed)"
             ) from None
     check_key(key)
@@ -116,8 +116,8 @@ def check_whole(value: Any, key: jax.Array, path: str) -> None:
     if bound:
         raise InputError(
             f"{path} may be a shard over the mesh axis {', '.join(sorted(map(str, bound)))}, which "
-            "every device would draw from the same key as if it were whole: call rewrite outside "
-            "of shard_map and pmap, or give each device a model and a key of its own under "
+            "every device would draw from the same key as if it were whole. Call rewrite outside "
+            "of shard_map and pmap, or pass each device a model and a key of its own under "
             "shard_map(..., check_vma=True)"
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mimetic_jax import zoo
 from mimetic_jax.base import table
@@ -13,8 +13,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.rules import paths
 from mimetic_jax.schemes import Context, Scheme
 from mimetic_jax.schemes.base import depth_dependence, name_of
-from mimetic_jax.tree import class_token, lacking
-from mimetic_jax.tree.advice import asked_by
+from mimetic_jax.tree import class_token, refusal
 from mimetic_jax.tree.around import families
 from mimetic_jax.tree.draw import check_draws, in_order
 from mimetic_jax.tree.match import covered
@@ -67,7 +66,7 @@ class Plan(table.Listing[Write]):
                 named.append(scheme)
         lines: list[str] = []
         if self.table:
-            note = zoo.NOTES.get(self.table)
+            note = zoo.FAMILIES[self.table].note if self.table in zoo.FAMILIES else ""
             lines.append(f"rules: zoo.{self.table}" + (f" ({note})" if note else ""))
         for row, scheme, before in zip(table.aligned(rows), named, ["", *named], strict=False):
             if scheme != before:
@@ -86,23 +85,24 @@ class Plan(table.Listing[Write]):
 
 def planned(tree: Tree, schemes: Sequence[Scheme], given: Context) -> Plan:
     """The plan of some schemes, applied from left to right."""
-    tree.asked = asked_by(schemes)
     writes, depth, notes = list[Write](), [], list[str]()
-    for scheme, seen, matches in in_order(tree, schemes, given):
-        notes += lacking.notes(seen, scheme)
-        for block, _ in matches[:1]:
+    copies: Mapping[int, str] = {}
+    for match in in_order(tree, schemes):
+        scheme, seen = match.scheme, match.tree
+        notes += refusal.notes(match)
+        copies = seen.notes
+        for block, _ in match.blocks[:1]:
             with contextlib.suppress(InputError):  # of a note about values, in a tree of shapes
                 notes.append(scheme.note(seen.view(block, seen.layers(block)[0]), given))
-        tree.read.clear()
-        check_draws(seen, scheme, given, [block for block, _ in matches])
-        drawn = [leaf for _, leaves in matches for leaf in leaves]
-        lost = {(leaf.path, leaf.role) for leaf in drawn if leaf.role not in tree.read}
+        read = check_draws(match, given)
+        drawn = [leaf for _, leaves in match.blocks for leaf in leaves]
+        lost = {(leaf.path, leaf.role) for leaf in drawn if leaf.role not in read}
         writes = [write for write in writes if (write.path, write.role) not in lost]
         writes += [
             Write(name_of(scheme), leaf.path, leaf.role, leaf.shape, leaf.layout) for leaf in drawn
         ]
         if what := depth_dependence(scheme):
-            blocks = [block for block, _ in matches]
+            blocks = [block for block, _ in match.blocks]
             layers = {
                 paths.of_layer(block, layer)
                 for block in blocks
@@ -111,14 +111,14 @@ def planned(tree: Tree, schemes: Sequence[Scheme], given: Context) -> Plan:
             for family in families(seen, blocks):
                 depth.append((what, tuple(name for name in family if name in layers)))
     written = {write.path for write in writes}
-    notes += [note for index, note in tree.notes.items() if tree.paths[index] in written]
+    notes += [note for index, note in copies.items() if tree.paths[index] in written]
     notes.append(class_token.note(tree, schemes))
     return Plan(
         writes,
         untouched=tuple(
-            path for path, shape in tree.shapes if path not in written and len(shape) > 1
+            path for path, shape in tree.shapes.items() if path not in written and len(shape) > 1
         ),
         depth=tuple(depth),
-        table=zoo.table_name(tree.rules),
+        table=zoo.name_of(tree.rules) or None,
         notes=tuple(filter(None, notes)),
     )

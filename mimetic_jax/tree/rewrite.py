@@ -13,10 +13,10 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes import Block, Scheme, as_tuple
 from mimetic_jax.tree import class_token
 from mimetic_jax.tree.draw import block_key
+from mimetic_jax.tree.label import label
 from mimetic_jax.tree.layers import views
 from mimetic_jax.tree.options import Options, TreeOptions, of_tree, split
 from mimetic_jax.tree.plan import Plan, planned
-from mimetic_jax.tree.tree import Tree
 from mimetic_jax.tree.write import write
 
 __all__ = ["Plan", "block_key", "blocks", "plan", "rewrite", "rewrite_in_place"]
@@ -54,7 +54,7 @@ def plan(params: Any, scheme: Scheme | Sequence[Scheme], **options: Unpack[Optio
     """
     _check_unshared(params)
     described, given = split(options)
-    return planned(Tree(params, **described), as_tuple(scheme), given)
+    return planned(label(params, **described), as_tuple(scheme), given)
 
 
 def rewrite(
@@ -103,7 +103,7 @@ def rewrite(
     """
     _check_unshared(params)
     described, given = split(options)
-    tree, schemes = Tree(params, **described), as_tuple(scheme)
+    tree, schemes = label(params, **described), as_tuple(scheme)
     class_token.warn(tree, schemes)
     write(tree, key, schemes, given)
     return tree.params
@@ -148,7 +148,7 @@ def blocks(params: Any, **options: Unpack[TreeOptions]) -> list[tuple[str, int |
         >>> [(path, layer, block["query"].shape) for path, layer, block in blocks(params)]
         [('blocks/attention', 0, (8, 4, 2)), ('blocks/attention', 1, (8, 4, 2))]
     """
-    return views(Tree(params, **of_tree(options)))
+    return views(label(params, **of_tree(options)))
 
 
 def rewrite_in_place(
@@ -162,11 +162,11 @@ def rewrite_in_place(
     """Write what `rewrite` would give into NumPy's arrays, one block after the other.
 
     Arrays may be memory maps of a file, or share their memory with another library's: no more than
-    the blocks that are being drawn are held beside them. What `plan` or `check` refuses is refused
-    before anything is written; if it fails later, some blocks are written.
+    the blocks that are being drawn are held beside them. What `plan` or `check` refuses raises
+    InputError before anything is written; if it fails later, some blocks are written.
     """
     described, given = split(options)
-    tree = Tree(dict(arrays), **described)
+    tree = label(dict(arrays), **described)
     schemes = as_tuple(scheme)
     check(writes := planned(tree, schemes, given))
     class_token.warn(tree, schemes)

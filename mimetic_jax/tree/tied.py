@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.tree.label import Blocks
 from mimetic_jax.tree.leaf import Leaf
+from mimetic_jax.tree.tree import Blocks, Tree
 from mimetic_jax.weights.checks import is_here
 
 Named: TypeAlias = Sequence[tuple[str, Any]]
@@ -21,9 +21,7 @@ _ROWS = 64
 """Tokens that are compared at once: the first ones tell nearly all tensors apart."""
 
 
-def tie(
-    blocks: Blocks, named: Named, rules: Sequence[Rule], rule_of: Mapping[str, Rule]
-) -> tuple[dict[int, list[Leaf]], dict[int, str]]:
+def tie(tree: Tree) -> Tree:
     """Take the copies of embeddings of tokens out of a tree's blocks.
 
     Copies hold the same numbers, as the output layer of a tied model does in files that store both.
@@ -32,11 +30,13 @@ def tie(
     the embedding.
 
     Returns:
-        The copies of each tied embedding, by its index, and what to say of them.
+        The tree with `copies` of each tied embedding, by its index, and `notes` that say so.
     """
+    blocks = {block: dict(roles) for block, roles in tree.blocks.items()}
+    named = list(zip(tree.paths, tree.leaves, strict=True))
     copies: dict[int, list[Leaf]] = {}
     notes: dict[int, str] = {}
-    rules = [rule for rule in rules if rule.role == "embedding"]
+    rules = [rule for rule in tree.rules if rule.role == "embedding"]
     if (lone := _lone_output(blocks, named)) and not any(rule.untied for rule in rules):
         block, output = lone
         del blocks[block][output.role]
@@ -48,7 +48,7 @@ def tie(
         table = blocks[block].get("embedding")
         if table is None or not table.fits or len(table.shape) != 2:
             continue
-        alike = _alike(named, rule_of, table)
+        alike = _alike(named, tree.rule_of, table)
         equal = [leaf for leaf in alike if _are_equal(named, table, leaf)]
         if not equal:
             continue
@@ -62,10 +62,12 @@ def tie(
         for roles in blocks.values():
             for role in [role for role, leaf in roles.items() if leaf.index in taken]:
                 del roles[role]
-    if any("unembedding" in roles for roles in blocks.values()):
+    tables = [roles["embedding"] for roles in blocks.values() if "embedding" in roles]
+    untied = any("unembedding" in roles for roles in blocks.values())
+    if untied or any(table.rule.untied for table in tables):
         for roles in blocks.values():
             roles.pop("tied_gain", None)
-    return copies, notes
+    return dataclasses.replace(tree, blocks=blocks, copies=copies, notes=notes)
 
 
 def _lone_output(blocks: Blocks, named: Named) -> tuple[str, Leaf] | None:

@@ -17,10 +17,10 @@ from mimetic_jax.rules import paths
 from mimetic_jax.schemes import Context, Scheme
 from mimetic_jax.schemes.base import depth_dependence, field_values
 from mimetic_jax.tree import draw, placement
-from mimetic_jax.tree.advice import asked_by
 from mimetic_jax.tree.around import surroundings
 from mimetic_jax.tree.layers import network
-from mimetic_jax.tree.tree import Matches, Tree
+from mimetic_jax.tree.match import Match
+from mimetic_jax.tree.tree import Tree
 
 _SAMPLED = 1024
 """Numbers by which a copy is told."""
@@ -35,23 +35,21 @@ def write(
     in_place: bool = False,
 ) -> None:
     """Put the draws of schemes in place of a tree's leaves, or into them."""
-    tree.asked = asked_by(schemes)
     with placement.without_mesh():
         key = placement.local_key(key)
-        for scheme, seen, matches in draw.in_order(tree, schemes, given):
+        for match in draw.in_order(tree, schemes):
             # No other block reads these leaves, and positions are read before the first draw.
-            for index, leaf in _written(seen, key, scheme, given, matches):
+            for index, leaf in _written(match, key, given):
                 if in_place:
                     tree.leaves[index][...] = leaf
                 else:
                     tree.leaves[index] = leaf
 
 
-def _written(
-    tree: Tree, key: jax.Array, scheme: Scheme, given: Context, matches: Matches
-) -> Iterator[tuple[int, Any]]:
+def _written(match: Match[Scheme], key: jax.Array, given: Context) -> Iterator[tuple[int, Any]]:
     """Each leaf that the scheme writes, by its index, when its block is drawn."""
-    for leaf in (leaf for _, leaves in matches for leaf in leaves):
+    tree, scheme = match.tree, match.scheme
+    for leaf in (leaf for _, leaves in match.blocks for leaf in leaves):
         placement.check_whole(tree.stored(leaf), key, leaf.path)
     surveyed = scheme.survey(lambda: network(tree))
     around = dataclasses.replace(surroundings(tree, given), surveyed=surveyed)
@@ -66,10 +64,10 @@ def _written(
         return form(tree, key, scheme, around, block, layers)
 
     if concrete:
-        _check_no_copies(tree, matches)
+        _check_no_copies(match)
     shared = concrete and any(map(placement.is_shared, tree.leaves))
     checksum = 0
-    blocks = [block for block, _ in matches]
+    blocks = [block for block, _ in match.blocks]
     # Tracers must stay in the thread of their trace.
     draws = (on_cores if concrete else map)(drawn, blocks)
     for block, arrays in zip(blocks, draws, strict=True):
@@ -91,16 +89,16 @@ def _placed(tree: Tree, block: str, arrays: Mapping[str, Any]) -> dict[int, Any]
     return new
 
 
-def _check_no_copies(tree: Tree, matches: Matches) -> None:
+def _check_no_copies(match: Match[Scheme]) -> None:
     """Raise InputError if one part of the tree holds a copy of another: the draws would differ.
 
     A teacher starts as a copy of its student. Layers of one part may be equal to each other, and
     tables of positions in all.
     """
     seen: dict[tuple[Any, ...], str] = {}
-    for block, leaves in matches:
+    for block, leaves in match.blocks:
         leaf = max(leaves, key=lambda leaf: np.prod(leaf.shape))
-        sample = _sample(tree.leaves[leaf.index])
+        sample = _sample(match.tree.leaves[leaf.index])
         if leaf.role == "position" or sample is None or (sample == sample[0]).all():
             continue
         name = re.split("[/.]", block)[-1]

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.model_config import ModelConfig
 from mimetic_jax.base.typed import Range, check_fields
 
 BASE = Range(1, 1e12, above=True, reason="rates fall from 1 to 1/base")
@@ -40,17 +39,6 @@ class Rotary:
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-    @classmethod
-    def of_layers(cls, config: ModelConfig) -> tuple[Rotary | None, ...]:
-        """Return the positions of a model's layers in turn, None for a layer without any.
-
-        One if all have the same, none if the configuration doesn't say it.
-        """
-        return tuple(
-            None if base is None else cls(base, config.turned, config.pairs)
-            for base in config.bases
-        )
 
     def rates(self, head_dim: int) -> np.ndarray:
         """Return the rates of the pairs of K columns, [F, a] in float64.

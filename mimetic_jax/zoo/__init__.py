@@ -1,32 +1,29 @@
-"""Tables of rules for the parameter trees of well-known model zoos: data, no code.
+"""Families of models: for each, what every leaf of its layers is.
 
-`plan`, `rewrite`, `check` and their likes choose the table that fits a tree (`detect`), and `plan`
-names it; or pass one as `rules`. Put rules of your own in front, since the
-first match wins:
+`plan`, `rewrite`, `check` and their likes find the family that knows a tree completely (`detect`),
+or know its modules of attention and MLPs by `COMMON` names; `plan` names the family. Or give the
+rules of one by its name, alone or behind rules of your own, since the first match wins:
 
     rules=(Rule(r"my_pool/out/kernel", "out", "h k d"), *zoo.BIG_VISION)
 
-Every name, shape and orientation was read in the source that the table's docstring cites. All
-tables have this in common:
+Every name, shape and orientation was read in the source that the family's docstring cites. All
+have this in common:
 
 - They describe self-attention only. Cross-attention and attention pooling, whose queries come
-  from other tokens than their keys, have no rules: they keep their initialization, or raise an
-  error if their names don't distinguish them from self-attention that a table has missed.
-- An MLP has the roles mlp_in and mlp_out only if it is two layers with an activation between
-  them. A gated MLP, (act(x W₀) ∘ x W₁) W₂, has no single first layer, and constants meant for
-  two layers don't transfer to it: its leaves stay unchanged, unless a scheme is for it, too.
-  `check` reads them.
-- Gains and scales, which `check` and `fit` fold into products, are stated if the source shows
-  whether they stand before or after a layer; of others nothing is folded.
+  from other tokens than their keys, keep their initialization.
+- A gated MLP, (act(x W₀) ∘ x W₁) W₂, has no single first layer, and constants meant for two layers
+  don't transfer to it: its leaves stay unchanged, unless a scheme is for it, too. `check` reads
+  them.
+- Gains and scales, which `check` and `fit` fold into products, are those of the family's layers.
 - Stacked layers draw like single ones: layer l folds l into the key of its block.
 
->>> import jax, jax.numpy as jnp
+>>> import jax.numpy as jnp
 >>> from mimetic_jax import plan, schemes
 >>> square, wide = jnp.zeros((8, 8)), jnp.zeros((24, 8))
 >>> layer = {"attn": {"c_attn": {"kernel": wide}, "c_proj": {"kernel": square}}}
 >>> tree = {"transformer": {"h": {"0": layer}}}
 >>> print(plan(tree, schemes.Mimetic(), num_heads=2))
-rules: zoo.HUGGING_FACE_GPT2
+rules: zoo.GPT2
 leaves  path                               role   shape    layout
 Mimetic:
 1       transformer/h/0/attn/c_attn/kernel  key    (24, 8)  (three h k) d
@@ -35,187 +32,194 @@ Mimetic:
 1       transformer/h/0/attn/c_attn/kernel  value  (24, 8)  (three h k) d
 """
 
-from __future__ import annotations
-
 import dataclasses
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mimetic_jax.base.model_config import ModelConfig
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import FLAX
-from mimetic_jax.zoo.detection import best_table
-from mimetic_jax.zoo.equinox import EQUINOX, EQUINOX_STACKED
-from mimetic_jax.zoo.flax import FLAX_STACKED
-from mimetic_jax.zoo.gemma import GEMMA, OPENPI
-from mimetic_jax.zoo.gpt2 import HUGGING_FACE_GPT2, NANOGPT, PYTORCH_GPT2, PYTORCH_NANOGPT
-from mimetic_jax.zoo.hugging_face import HUGGING_FACE, HUGGING_FACE_PLUS_ONE
-from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_LLAMA
-from mimetic_jax.zoo.named import named_rules
-from mimetic_jax.zoo.pytorch import BY_TYPE, GROUPED_BY_TYPE, PYTORCH, PYTORCH_PLUS_ONE
-from mimetic_jax.zoo.t5x import T5X
-from mimetic_jax.zoo.tunix import TUNIX
-from mimetic_jax.zoo.vit_jax import BIG_VISION
+from mimetic_jax.zoo import encoders, gemma, gpt2, llama, maxtext, timm, vit_jax
+from mimetic_jax.zoo.common import COMMON as _COMMON
+from mimetic_jax.zoo.family import Family, Fit, Shapes, fitted
+from mimetic_jax.zoo.haliax import named_rules
+from mimetic_jax.zoo.model_config import ModelConfig
 
-__all__ = [  # noqa: RUF022 - tables in the order in which the first that fits is preferred
-    "FLAX_STACKED",
-    "BIG_VISION",
-    "HUGGING_FACE",
-    "HUGGING_FACE_GPT2",
-    "NANOGPT",
-    "TUNIX",
-    "GEMMA",
-    "OPENPI",
-    "MAXTEXT",
-    "MAXTEXT_LLAMA",
-    "EQUINOX",
-    "EQUINOX_STACKED",
-    "T5X",
-    "PYTORCH",
-    "PYTORCH_GPT2",
-    "PYTORCH_NANOGPT",
-    "HUGGING_FACE_PLUS_ONE",
-    "PYTORCH_PLUS_ONE",
-    "NOTES",
-    "TABLES",
-    "detect",
-    "has_rule",
-    "rules_of",
-    "rules_of_config",
-    "table_name",
-]
+__all__ = ["FAMILIES", "TABLES", "detect", "rules_of", "rules_of_config"]
+
+FAMILIES: Mapping[str, Family] = {
+    "LLAMA": llama.LLAMA,
+    "GEMMA_1": llama.GEMMA_1,
+    "GEMMA_2": llama.GEMMA_2,
+    "PHI": llama.PHI,
+    "PHI_3": llama.PHI_3,
+    "GPT_NEOX": llama.GPT_NEOX,
+    "GPT2": gpt2.GPT2,
+    "NANOGPT": gpt2.NANOGPT,
+    "BERT": encoders.BERT,
+    "VIT": encoders.VIT,
+    "DINOV2": encoders.DINOV2,
+    "T5": encoders.T5,
+    "WHISPER": encoders.WHISPER,
+    "BART": encoders.BART,
+    "TIMM": timm.TIMM,
+    "SWIN": timm.SWIN,
+    "TORCHVISION": timm.TORCHVISION,
+    "BIG_VISION": vit_jax.BIG_VISION,
+    "GEMMA": gemma.GEMMA,
+    "MAXTEXT": maxtext.MAXTEXT,
+    "MAXTEXT_LLAMA": maxtext.MAXTEXT_LLAMA,
+}
+"""All families by name; of those that describe the same the first is preferred."""
 
 TABLES: Mapping[str, tuple[Rule, ...]] = {
-    name: table for name in __all__ if isinstance(table := globals().get(name), tuple)
+    **{name: family.rules for name, family in FAMILIES.items()},
+    "COMMON": _COMMON.rules,
 }
-"""All tables by name."""
+"""Their rules by name, as `rules` takes them."""
 
-_OF_TABLES = frozenset(map(id, itertools.chain(FLAX, *TABLES.values())))
 
-_UNDIVIDED = "the query takes 1/√K, as the model doesn't divide logits by √K"
-_SAME_CLASS = "cross-attention is the same class: see that none is among these"
-NOTES: Mapping[str, str] = {
-    "MAXTEXT": "models that divide logits by √K or normalize queries; others are MAXTEXT_LLAMA",
-    "MAXTEXT_LLAMA": _UNDIVIDED,
-    "T5X": _UNDIVIDED,
-    "EQUINOX": _SAME_CLASS,
-    "EQUINOX_STACKED": _SAME_CLASS,
-}
-"""What to know before a table is used; `plan` prints it."""
+def __getattr__(name: str) -> tuple[Rule, ...]:
+    if name in TABLES:
+        return TABLES[name]
+    raise AttributeError(f"module 'mimetic_jax.zoo' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *TABLES})
 
 
 def detect(params: Any) -> str | None:
-    """The name of the table that a tree looks like, or None.
-
-    Look at `plan`, which lists what the table describes and what it leaves.
+    """Find the family that describes a tree completely.
 
     Args:
         params: a parameter tree, or one of `jax.ShapeDtypeStruct`.
 
     Returns:
-        A name in `TABLES`; None if none has attention of the tree, or if the stock Flax names
-        that `rewrite` knows without a table describe as much.
+        A name in `FAMILIES`; None if none knows all leaves of the layers with attention.
 
     Raises:
-        InputError: if several tables describe as much of the tree in different ways, or parts of it
-            that the others don't describe.
+        InputError: if several do, each of another part or in different ways.
 
     Example:
         >>> import jax.numpy as jnp
-        >>> square = jnp.zeros((8, 8))
-        >>> names = ("q_proj", "k_proj", "v_proj", "o_proj")
-        >>> detect({f"layers/0/self_attn/{name}": {"kernel": square} for name in names})
-        'HUGGING_FACE'
+        >>> shapes = {"c_attn": (24, 8), "c_proj": (8, 8)}
+        >>> detect({f"h/0/attn/{name}": {"kernel": jnp.zeros(x)} for name, x in shapes.items()})
+        'GPT2'
     """
-    return _detected(paths.shapes(params))
+    return _complete(tuple(paths.shapes(params)))
 
 
-def rules_of(
-    params: Any, shapes: Sequence[tuple[str, tuple[int, ...]]] | None = None
-) -> tuple[Rule, ...]:
-    """Find the rules that `rewrite` uses by default: stock Flax's, or the table that fits.
+def family_of(params: Any, shapes: Shapes | None = None) -> Family:
+    """Find the family that describes a tree completely, or `COMMON` names.
 
-    If axes have names (haliax, penzai), the rules come from these.
-
-    Args:
-        params: a parameter tree.
-        shapes: `paths.shapes` of the tree, if they are known.
-
-    Returns:
-        A tuple of rules.
-
-    Raises:
-        InputError: as `detect`.
+    If axes have names (haliax), these give the rules. `shapes` are `paths.shapes` of the tree.
     """
     shapes = paths.shapes(params) if shapes is None else shapes
     if rules := named_rules(params, shapes):
-        return rules
-    name = _detected(shapes)
-    return TABLES[name] if name else FLAX
+        return Family(rules, harmless=".", by_layer=False)
+    name = _complete(tuple(shapes))
+    return FAMILIES[name] if name else _COMMON
 
 
-def _detected(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> str | None:
-    # Names don't show whether a model adds 1 to its gains.
-    told_apart = {name: rules for name, rules in TABLES.items() if not name.endswith("_PLUS_ONE")}
-    return best_table(shapes, {"": FLAX, **told_apart}) or None
+def rules_of(params: Any) -> tuple[Rule, ...]:
+    """Return the rules that `rewrite` takes if none are given."""
+    return family_of(params, paths.shapes(params)).rules
 
 
-def rules_of_config(params: Any, config: Any) -> tuple[Rule, ...] | None:
-    """The rules of a model by Hugging Face's configuration; None where names alone tell them.
+def _complete(shapes: Shapes) -> str | None:
+    fits = {
+        name: fit
+        for name, family in FAMILIES.items()
+        if not family.by_config and (fit := fitted(family, shapes)).complete
+    }
+    if not fits:
+        return None
+    best = max(fits, key=lambda name: len(fits[name].kernels))
+    for name, fit in fits.items():
+        others = fit.kernels.keys() - fits[best].kernels.keys()
+        if others:
+            raise InputError(
+                f"zoo.{best} describes one part of this tree and zoo.{name} another, such as "
+                f"{min(others)}: pass rules=(*zoo.{best}, *zoo.{name})"
+            )
+        if path := _difference(fit, fits[best]):
+            raise InputError(
+                f"zoo.{best} and zoo.{name} fit this tree equally well, but differ in {path}: "
+                f"pass rules=zoo.{best} or rules=zoo.{name}"
+            )
+    return best
 
-    Its type tells models apart that share names. What it multiplies logits or its embedding by is
-    in the rules of these leaves.
+
+def _difference(fit: Fit, other: Fit) -> str:
+    """A kernel that two families hold in different ways, or ""."""
+    for path, rule in fit.kernels.items():
+        same = other.kernels[path]
+        if (rule.role, rule.layout, rule.form) != (same.role, same.layout, same.form):
+            return path
+    return ""
+
+
+def closest(shapes: Shapes, known: Family | None) -> tuple[str, tuple[str, ...]]:
+    """The family that describes attention of a tree and lacks fewest leaves of its layers, and
+    these; none, if its kernels have another order of storage, and "" if none describes any. The one
+    that a configuration tells is the only one."""
+    stated = known and {rule.path for rule in known}
+    told = [name for name, family in FAMILIES.items() if {rule.path for rule in family} == stated]
+    fits = {
+        name: fit
+        for name in told or [name for name, family in FAMILIES.items() if not family.by_config]
+        if (fit := fitted(FAMILIES[name], shapes)).kernels
+    }
+    name = min(fits, key=lambda name: (fits[name].disagree, len(fits[name].unknown)), default="")
+    return name, () if not name or fits[name].disagree else fits[name].unknown
+
+
+def name_of(rules: Sequence[Rule]) -> str:
+    """The name of the family whose rules these are, or ""."""
+    return next((name for name, table in TABLES.items() if table is rules), "")
+
+
+def rules_of_config(params: Any, config: Any) -> Family:
+    """The family of a model by Hugging Face's configuration, whose type tells it.
+
+    What the configuration says of their leaves is in its rules: what logits and the embedding are
+    multiplied by, whether the output layer is another tensor, and the heads of encoder and decoder
+    if these differ.
 
     Args:
-        params: a parameter tree.
+        params: a parameter tree; if it has other names than Hugging Face's, they tell the family.
         config: a dictionary, an object with `to_dict`, config.json or its folder.
 
-    Returns:
-        A tuple of rules, or None.
-
     Raises:
-        InputError: for a type of models, or a field of attention, that the table of types lacks.
+        InputError: for a type of models that no family has, or a value of one of its fields that
+            isn't implemented.
     """
     stated = ModelConfig.of(config)
-    stated.check_known()
-    kind = stated.model_type
-    rules = (GROUPED_BY_TYPE if stated.grouped else {}).get(kind) or BY_TYPE.get(kind)
-    if rules is None and stated.plus_one:
-        rules = TABLES.get(f"{detect(params)}_PLUS_ONE")
-    changes: dict[str, dict[str, Any]] = {
-        "query": {"undivided": stated.multiplier == 1 or stated.multiplier},
-        "embedding": {"multiplied": stated.embedding},
-    }
-    for role, change in changes.items():
-        if any(change.values()):
-            rules = tuple(
-                dataclasses.replace(rule, **change) if role in rule.roles else rule
-                for rule in rules or rules_of(params)
-            )
-    return rules
+    shapes = tuple(paths.shapes(params))
+    family = dataclasses.replace(stated.check_known().family, needs="")  # the type tells it
+    if not fitted(family, shapes).kernels:
+        family = family_of(params, shapes)
+    rules = with_config(family.rules, stated)
+    return family if rules == family.rules else dataclasses.replace(family, rules=rules)
 
 
-def has_rule(rule: Rule) -> bool:
-    """Tell whether a rule is one of a table, not only equal to one.
-
-    Args:
-        rule: any rule.
-
-    Returns:
-        True or False.
-    """
-    return id(rule) in _OF_TABLES
+def with_config(rules: Iterable[Rule], config: ModelConfig) -> tuple[Rule, ...]:
+    """Rules with what a configuration says of their leaves, where they don't say it themselves."""
+    return tuple(each for rule in rules for each in _stated(rule, config))
 
 
-def table_name(rules: Sequence[Rule]) -> str | None:
-    """Find the name of the table that these rules are.
-
-    Args:
-        rules: a sequence of rules.
-
-    Returns:
-        A name in `TABLES`, or None.
-    """
-    return next((name for name, table in TABLES.items() if table is rules), None)
+def _stated(rule: Rule, config: ModelConfig) -> list[Rule]:
+    """A rule with what a configuration says of its leaf; one for each side with other heads."""
+    if "query" in rule.roles and config.multiplier:
+        form = rule.form or config.multiplier == 1 or config.multiplier
+        rule = dataclasses.replace(rule, form=form)
+    if "embedding" in rule.roles:
+        form = rule.form or config.embedding
+        rule = dataclasses.replace(rule, form=form, untied=rule.untied or config.untied)
+    if not config.sides or not rule.flat or rule.heads:
+        return [rule]
+    return [
+        dataclasses.replace(rule, heads=heads, within=f"(?:^|/){side}/.*(?:{rule.within})")
+        for side, heads in config.sides.items()
+    ]

@@ -1,43 +1,50 @@
 """Vision transformers of google-research: vision_transformer (vit_jax), scenic and big_vision."""
 
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.rules.tables import attention_rules, layer_names, mlp_rules
-from mimetic_jax.zoo.norms import gains
+from mimetic_jax.rules.tables import (
+    CROSS_ATTENTION,
+    attention_rules,
+    layer_names,
+    left_out,
+    mlp_rules,
+)
+from mimetic_jax.zoo.family import Family
 
 _ATTENTION = r"MultiHeadDotProductAttention_\d+/"
 _MLP = r"MlpBlock_\d+/"
 
-# The lookbehind keeps the name of the stack in the block's path.
-_SCANNED_ATTENTION = f"(?<=encoderblock/){_ATTENTION}"
-_SCANNED_MLP = f"(?<=encoderblock/){_MLP}"
 
-
-def _block(attention: str, mlp: str, *, stacked: bool = False) -> tuple[Rule, ...]:
+def _block(*, stacked: bool) -> tuple[Rule, ...]:
+    within, layout = ("encoderblock$", "l d") if stacked else ("", "d")
     return (
-        *attention_rules(**layer_names(f"{attention}{{}}"), stacked=stacked),
-        *mlp_rules(first=f"{mlp}Dense_0", second=f"{mlp}Dense_1", stacked=stacked),
-        # Submodules that are numbered together have 2 for the second norm.
-        *(
-            rule
-            for second, other in (("1", "!LayerNorm_2/scale"), ("2", "!LayerNorm_1/scale"))
-            for rule in gains(
-                "LayerNorm_0/scale",
-                f"LayerNorm_{second}/scale",
-                other,
-                layout="l d" if stacked else "d",
-                within="encoderblock$" if stacked else r"encoderblock_\d+$",
-            )
+        *attention_rules(
+            **layer_names(f"{_ATTENTION}{{}}"), stacked=stacked, within=within, exclude=""
         ),
+        *mlp_rules(
+            first=f"{_MLP}Dense_0",
+            second=f"{_MLP}Dense_1",
+            stacked=stacked,
+            within=within,
+            exclude="",
+        ),
+        Rule("LayerNorm_0/scale", "attention_gain", layout, within=within),
+        # Submodules that are numbered together have 2 for the second norm.
+        Rule("LayerNorm_[12]/scale", "mlp_gain", layout, within=within),
     )
 
 
-BIG_VISION: tuple[Rule, ...] = (
-    # A pooling head attends from a learned probe and has an MLP of its own.
-    *(Rule(f"{name}.*", (), beside="probe") for name in (_ATTENTION, _MLP)),
-    *_block(_SCANNED_ATTENTION, _SCANNED_MLP, stacked=True),
-    *_block(_ATTENTION, _MLP),
-    Rule(r"(posembed_input/)?pos(ition)?_embed(ding)?", "position", "1 n d"),
-    Rule("(patch_)?embed(ding)?/kernel", "patch", "u v c d"),
+BIG_VISION = Family(
+    (
+        *left_out(CROSS_ATTENTION),
+        # A pooling head attends from a learned probe and has an MLP of its own.
+        *(Rule(f"{name}.*", (), beside="probe") for name in (_ATTENTION, _MLP)),
+        *_block(stacked=True),
+        *_block(stacked=False),
+        Rule(r"(posembed_input/)?pos(ition)?_embed(ding)?", "position", "1 n d"),
+        Rule("(patch_)?embed(ding)?/kernel", "patch", "u v c d"),
+    ),
+    harmless=r"LayerNorm_\d/bias",
+    needs=r"encoderblock|MlpBlock_\d+/Dense_0/",
 )
 """vit_jax, scenic and big_vision, with `scan=True` (layers stacked along axis 0) and without.
 

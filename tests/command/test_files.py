@@ -16,7 +16,6 @@ from mimetic_jax import InputError, Rule, mlp_rules, rewrite, schemes, zoo
 from mimetic_jax.base.tensor_files import mapped
 from mimetic_jax.command import files
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
-from mimetic_jax.rules.tables import FLAX
 from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, mimetic_language
 from mimetic_jax.weights import cooccurrence, sincos_2d
 
@@ -105,7 +104,7 @@ def test_a_rewritten_file_is_the_rewritten_tree(tmp_path, capsys, dtype):
         product = value.T @ after[f"{block}.attn.proj.weight"].astype(np.float64).T
         assert product.diagonal().mean() == pytest.approx(-0.4, abs=0.05)
     printed = capsys.readouterr().out
-    assert "rules: zoo.PYTORCH" in printed
+    assert "rules: zoo.TIMM" in printed
     assert f"{out}:\nlayer" in printed
     assert "W_V W_out aligned with +I in 0, with -I in 2 of 2 layers" in printed
 
@@ -143,12 +142,12 @@ def test_names_in_an_npz_may_be_arguments_of_numpy(tmp_path):
 def test_errors_give_the_rules(tmp_path):
     path = tmp_path / "in.npz"
     np.savez(path, **timm())
-    with pytest.raises(InputError, match=r"flattened: give num_heads$"):
+    with pytest.raises(InputError, match=r"flattened: pass num_heads$"):
         files.check_file([str(path)])
     random, roles = np.random.default_rng(0), ("q", "k", "v", "out")
-    names = {f"to_{name}.weight": random.normal(size=(D, D)) for name in roles}
+    names = {f"{name}_lin.weight": random.normal(size=(D, D)) for name in roles}
     np.savez(path, **{f"mixing.{name}": array for name, array in names.items()})
-    with pytest.raises(InputError, match=r"give rules=attention_rules\(.*\), num_heads=…") as said:
+    with pytest.raises(InputError, match=r"pass rules=attention_rules\(.*\), num_heads=…") as said:
         files.rewrite_file([str(path), str(tmp_path / "out.npz")])
     call = re.search(r"rules=.*?\)", str(said.value))[0]
     files.rewrite_file([str(path), str(tmp_path / "out.npz"), f"--{call}", *FLAGS])
@@ -205,10 +204,10 @@ def test_a_dry_run_writes_nothing(saved, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("parse", "text", "expected"),
     [
-        (parse_rules, "PYTORCH", zoo.PYTORCH),
+        (parse_rules, "LLAMA", zoo.LLAMA),
         (parse_rules, "maxtext", zoo.MAXTEXT),
         (parse_rules, "(*zoo.BIG_VISION, *zoo.GEMMA)", (*zoo.BIG_VISION, *zoo.GEMMA)),
-        (parse_rules, "Rule('x', 'out', 'h k d'), FLAX", (Rule("x", "out", "h k d"), *FLAX)),
+        (parse_rules, "Rule('x', 'out', 'h k d'), VIT", (Rule("x", "out", "h k d"), *zoo.VIT)),
         (parse_rules, "mlp_rules", mlp_rules()),
         (parse_scheme, "Mimetic", Mimetic()),
         (parse_scheme, "norm_matched(mimetic)", NormMatched(Mimetic())),
@@ -233,7 +232,7 @@ def test_rules_and_schemes_by_their_expressions(parse, text, expected):
         (["IN", "OUT", "--scheme=Mimetik"], "unknown scheme 'Mimetik'.*did you mean 'Mimetic'"),
         (["IN", "OUT", "--scheme=Mimetic(beta=1)"], "unknown field of Mimetic 'beta'"),
         (["IN", "OUT", "--scheme=__import__('os')"], "unknown scheme '__import__'"),
-        (["IN", "OUT", "--rules=PITORCH"], "unknown rules 'PITORCH'.*did you mean 'PYTORCH'"),
+        (["IN", "OUT", "--rules=LLAMMA"], "unknown rules 'LLAMMA'.*did you mean 'LLAMA'"),
         (["IN", "OUT", "--heads=4", "--scheme=SinCos", "--grid=5x5"], "grid"),
         (["IN", "OUT", "--heads=4", "--tokens=no.npy"], "--tokens no.npy is for Cooccurrence and"),
         (["pyproject.toml", "OUT"], "pyproject.toml is not a .safetensors file"),
@@ -315,11 +314,11 @@ def test_embeddings_from_the_tokens_of_a_file(tmp_path, capsys):
         else:
             tokens.astype(np.uint16).tofile(tmp_path / file)
         out = tmp_path / f"{at}.npz"
-        flags = ["--scheme=Cooccurrence(window=2)", "--rules=PYTORCH", "--seed=3"]
+        flags = ["--scheme=Cooccurrence(window=2)", "--rules=LLAMA", "--seed=3"]
         files.rewrite_file([str(path), str(out), *flags, f"--tokens={tmp_path / file}"])
         if expected is None:
             counts = cooccurrence(tokens, V, window=2)
-            options = {"rules": zoo.PYTORCH, "counts": counts}
+            options = {"rules": zoo.LLAMA, "counts": counts}
             expected = rewrite(jax.random.key(3), weights, schemes.Cooccurrence(2), **options)
         np.testing.assert_allclose(np.load(out)[name], expected[name], atol=1e-6)
     said = capsys.readouterr()

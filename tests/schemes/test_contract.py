@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError, Rule, blocks, check, fit, plan, rewrite, schemes
-from mimetic_jax.rules.tables import FLAX
+from mimetic_jax.rules.flax import FLAX
 from mimetic_jax.schemes import Context, Impulse, Mimetic, NormMatched, from_dict, to_dict
 from mimetic_jax.schemes.base import REGISTRY
 from tests.installing import printed_twice

@@ -246,7 +246,7 @@ def test_trees_that_it_refuses(scheme, fields, message):
 def test_a_channel_needs_the_embedding():
     params = initial(model(bias_free=True), TOKENS)
     rules = tuple(rule for rule in RULES if rule.role != "embedding")
-    with pytest.raises(InputError, match=r'embedding_rules\("embedding"\)'):
+    with pytest.raises(InputError, match=r"Rule\(path, 'embedding', 't d'\)"):
         rewrite(KEY, params, PositionalHeads(100, channel=0), rules=rules)
 
 

@@ -79,7 +79,7 @@ ODD = {"query": {"kernel": np.ones((8, 2, 4))}, "key": {"kernel": np.ones((9, 2,
     ("tree", "words"),
     [
         ({"mlp": {"kernel": np.ones((4, 4))}}, "no attention with a query and key"),
-        ({"qkv": {"kernel": np.ones((4, 12))}}, "no rule describes qkv/kernel"),
+        ({"qkv": {"kernel": np.ones((4, 12))}}, "no rule and no family of models knows qkv/kernel"),
         (object(), "is not a tree of parameters"),
         ({role: {"kernel": np.full((4, 1, 4), np.nan)} for role in ("query", "key")}, "^attention"),
         ({"layer": ODD}, r"^layer: query and key must have .* got \(8, 2, 4\) and \(9, 2, 4\)"),

@@ -23,7 +23,7 @@ QUERY_KEY = Mimetic(alpha_vo=None, beta_vo=None)
 # Four heads of query and one of key and value have 48 columns, as three times four of 4.
 FEWER = {"qkv": (32, 48), "proj": (32, 32)}
 GROUPS = {"qkv": (D, 8, K), "out": (4, K, D)}
-BY_LAYER = r"grouped=True\), num_heads=…, num_kv_heads=…, if the model's code shows that qkv"
+BY_LAYER = r"grouped=…\), num_heads=…, num_kv_heads=…, where .* grouped=True if qkv"
 # Four Dense layers under nn.scan.
 SCANNED = dict.fromkeys(STOCK, (3, D, D))
 ODD_GROUPS = {"query": (24, 6, 4), "key": (24, 4, 4), "value": (24, 4, 4), "out": (6, 4, 24)}
@@ -44,14 +44,14 @@ MOMENTS = optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})
         ({}, Mimetic(), {}, "Mimetic matches nothing: the tree has no leaves"),
         ({f"cross_attention/{n}": s for n, s in STOCK.items()}, Mimetic(), {}, "matches nothing"),
         (nn.Dense(3), Mimetic(), {}, r"^Dense\(.* is not a tree of parameters"),
-        ([{}, [MOMENTS]], Mimetic(), {}, "1/0/trace/.* belongs to optax's TraceState: give the pa"),
-        ({"attn/qkv": (4, 12)}, Mimetic(), {}, "no rule describes attn/qkv/kernel"),
-        ({"query": (4, 4), "key": (4, 4)}, Mimetic(), {}, r"\(4, 4\), which doesn't fit layout"),
+        ([{}, [MOMENTS]], Mimetic(), {}, "1/0/trace/.* belongs to optax's TraceState: pass the pa"),
+        ({"attn/qkv": (4, 12)}, Mimetic(), {}, "no family of models knows attn/qkv/kernel"),
+        ({"query": (4, 4), "key": (4, 4)}, Mimetic(), {}, "flattened: pass num_heads"),
         ({"a/query": (4, 2, 2), "a/out": (2, 2, 4)}, Mimetic(), {}, "a: query and key are drawn"),
         (STOCK | {"key": (12, H, K)}, Mimetic(), {}, "must have the same width and head width"),
         (dict.fromkeys(STOCK, (0, 2, 12)), Mimetic(), {}, "empty"),
         (STOCK, Mimetic(), {"num_head": H}, "unknown option 'num_head'.* did you mean 'num_heads'"),
-        (DENSE, Mimetic(), FLAT, "give num_heads"),
+        (DENSE, Mimetic(), FLAT, "pass num_heads"),
         (DENSE, Mimetic(), FLAT | {"num_heads": 3}, "num_heads 3 does not divide axis 1 of"),
         (DENSE, Mimetic(), FLAT | TWO | {"num_kv_heads": 3}, "kv_heads 3 does not divide axis 1"),
         (DENSE, Mimetic(), FLAT | {"num_heads": True}, "num_heads must be an integer.*got True"),
@@ -63,7 +63,7 @@ MOMENTS = optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})
         (FEWER, Mimetic(), FUSED | {"num_heads": 4}, "grouped=True"),
         (FEWER, QUERY_KEY, FUSED | {"num_heads": 4, "num_kv_heads": 1}, "grouped=True"),
         ({"attn/qkv": (32, 48), "attn/proj": (32, 32)}, Mimetic(), {}, BY_LAYER),
-        (GROUPS, Mimetic(), GROUPED, "along one axis: give num_heads and num_kv_heads"),
+        (GROUPS, Mimetic(), GROUPED, "along one axis: pass num_heads and num_kv_heads"),
         (GROUPS, Mimetic(), GROUPED | FOUR, "num_heads 4 and num_kv_heads 1 do not fit axis 1"),
         (BOTH_LAYERS, Mimetic(beta_qk=(0.1, 0.2, 0.3)), {}, "beta_qk has 3 values for 2 layers"),
         (BOTH_LAYERS, FALLING, {}, "layer_1: Mimetic.alpha_qk must be a number .*; got -0.7"),
@@ -76,8 +76,13 @@ MOMENTS = optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})
             "one position embedding of image",
         ),
         (STOCK | {"pos_embed": (1, 15, D)}, SinCos(), {}, "Cannot tell the grid of 15 positions"),
-        (OTHER_WIDTHS, Mimetic(), {"num_heads": H}, "k_proj_weight if keys or values have anothe"),
-        (PACKED, Mimetic(), {"num_heads": H}, "qweight is quantized or a scale: give weights"),
+        (
+            OTHER_WIDTHS,
+            Mimetic(),
+            {"num_heads": H},
+            "nothing among the paths mha.in_proj_bias",
+        ),
+        (PACKED, Mimetic(), {"num_heads": H}, "k_proj.scales seems to multiply a kernel"),
         ({"a/q": (4, 2, 2), "a/p": (4, 2, 2)}, Mimetic(), {"rules": BOTH}, "both claim role query"),
     ],
 )

@@ -46,9 +46,9 @@ UNDONE = [
 def test_an_order_that_undoes_a_draw_is_refused_with_the_right_one(first, second, path):
     shapes = jax.eval_shape(lambda: ROTARY if isinstance(first, PositionalHeads) else LEAVES)
     schemes = {type(one).__name__: one for one in (first, Whitened(), second)}
-    with pytest.raises(InputError, match=rf"{path} after .* undo: give \(.*\)") as refused:
+    with pytest.raises(InputError, match=rf"{path} after .* undo: pass \(.*\)") as refused:
         plan(shapes, tuple(schemes.values()), **OPTIONS)
-    order = re.search(r"give \(([\w(), ]*)\), in", str(refused.value))[1].split(", ")
+    order = re.search(r"pass \(([\w(), ]*)\), in", str(refused.value))[1].split(", ")
     plan(shapes, [schemes[name.partition("(")[0]] for name in order], **OPTIONS)
 
 
@@ -84,7 +84,7 @@ def test_layers_of_their_own_are_no_conflict():
     layer = {"query": kernel, "key": kernel, "value": kernel, "out": out}
     shapes = {"blocks": {"attention": {name: {"kernel": x} for name, x in layer.items()}}}
     plan(shapes, (Layers(Mimetic(), 0, 0.5), Layers(ZeroOut(), 0.5, 1)))
-    with pytest.raises(InputError, match=r"give \(Layers\(ZeroOut\), Layers\(Mimetic\)\)"):
+    with pytest.raises(InputError, match=r"pass \(Layers\(ZeroOut\), Layers\(Mimetic\)\)"):
         plan(shapes, (Layers(Mimetic(), 0, 0.75), Layers(ZeroOut(), 0.5, 1)))
     with pytest.raises(InputError, match="undo: take one of the two"):
         plan(jax.eval_shape(lambda: ROTARY), (CHANNEL, CHANNEL), **OPTIONS)

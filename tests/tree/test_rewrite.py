@@ -10,7 +10,7 @@ from flax import serialization, traverse_util
 
 import mimetic_jax
 from mimetic_jax import InputError, Rule, rewrite, weights
-from mimetic_jax.rules.tables import FLAX
+from mimetic_jax.rules.flax import FLAX
 from mimetic_jax.schemes import Impulse, MeanShift, Mimetic, NormMatched, Scheme, SinCos
 from mimetic_jax.tree.rewrite import rewrite_in_place
 from tests.models.values import initial
@@ -220,9 +220,9 @@ def test_a_plan_keeps_the_numbers_that_layers_share():
 )
 def test_the_moments_of_a_training_state_are_no_weights(call):
     params = stock(1)
-    with pytest.raises(InputError, match=r"opt_state/0/mu/.* give the parameters alone"):
+    with pytest.raises(InputError, match=r"opt_state/0/mu/.* pass the parameters alone"):
         call({"opt_state": [{"mu": params, "nu": params}], "params": params})
-    with pytest.raises(InputError, match=r"ema/.* belongs to ema, a copy of params: give the"):
+    with pytest.raises(InputError, match=r"ema/.* belongs to ema, a copy of params: pass the"):
         call({"ema": params, "params": params})
     assert call(params)
 

@@ -20,6 +20,7 @@ ATTENTION = {
     f"model.layers.0.self_attn.{name}_proj.weight": TABLE[:D] * (1 + at)
     for at, name in enumerate("qkvo")
 }
+ATTENTION["model.layers.0.post_attention_layernorm.weight"] = TABLE[0]
 ONE = ATTENTION | {"model.embed_tokens.weight": TABLE}
 BOTH = ONE | {"lm_head.weight": TABLE.copy()}
 
@@ -55,7 +56,7 @@ def test_logits_of_a_tied_model_keep_their_size_at_any_scale(tree, plus_one):
     """γ divided by what the rows are multiplied by; some models store γ − 1."""
     gain, scheme = np.linspace(0.5, 2, D, dtype=np.float32), Cooccurrence(std=1.0)
     tree = tree | {"model.norm.weight": gain - plus_one}
-    rules = zoo.PYTORCH_PLUS_ONE if plus_one else zoo.PYTORCH
+    rules = zoo.GEMMA_1 if plus_one else zoo.LLAMA
     new, same = rewritten(tree, scheme, rules=rules), rewritten(tree, rules=rules)
     unit = new["model.embed_tokens.weight"]
     assert np.sqrt(np.mean(np.square(unit))) == pytest.approx(1, rel=1e-5)
@@ -93,7 +94,7 @@ def test_a_constant_channel_stays_in_both():
 def test_what_a_configuration_has_untied_stays_two():
     rules = tuple(
         dataclasses.replace(rule, untied=True) if rule.role == "embedding" else rule
-        for rule in zoo.PYTORCH
+        for rule in zoo.LLAMA
     )
     new = rewritten(BOTH, rules=rules)
     np.testing.assert_array_equal(new["lm_head.weight"], TABLE)
@@ -144,7 +145,7 @@ def test_trees_of_flax():
     params = {"embed": {"embedding": TABLE}, "lm_head": {"kernel": TABLE.T.copy()}}
     new = rewrite(KEY, params, Cooccurrence(), counts=COUNTS)
     np.testing.assert_array_equal(new["embed"]["embedding"], new["lm_head"]["kernel"].T)
-    rules = (Rule("embed/embedding", "embedding", "t d", multiplied=True),)
+    rules = (Rule("embed/embedding", "embedding", "t d", form=True),)
     new = rewrite(KEY, params, Cooccurrence(), counts=COUNTS, rules=rules)
     np.testing.assert_array_equal(new["embed"]["embedding"], new["lm_head"]["kernel"].T)
 

@@ -58,33 +58,12 @@ class Haliax:
         return cls(array, tuple(map(Axis, names, array.shape)))
 
 
-@jax.tree_util.register_pytree_with_keys_class
-@dataclasses.dataclass(frozen=True)
-class Penzai:
-    """A node with the attribute data_array, as penzai's NamedArray."""
-
-    named_axes: dict[str, int]
-    data_array: jax.Array
-
-    def tree_flatten_with_keys(self):
-        key = jax.tree_util.GetAttrKey("data_array")
-        return ((key, self.data_array),), tuple(self.named_axes.items())
-
-    @classmethod
-    def tree_unflatten(cls, axes, children):
-        return cls(dict(axes), *children)
-
-    @classmethod
-    def of(cls, array, names):
-        return cls(dict(zip(names, array.shape, strict=True)), array)
-
-
 @dataclasses.dataclass(frozen=True)
 class Case:
     """The tree of a model. Other paths are those in a layer, or those in the tree after a "/".
 
     Attributes:
-        table: the name of the table that must be found, if there is one.
+        table: the name of the family that must be found, or "COMMON"; None if axes have names.
         block: the path of attention in a layer, {} for the number of the layer.
         attention: leaves of attention and how they multiply, in the order query, key, value, out.
         layer: the path of the layer, unless it ends with its number.
@@ -350,18 +329,8 @@ def scanned(case: Case, layer: str, module="", **changes) -> Case:
     return dataclasses.replace(case, block=block, layer=layer, axis=0, **changes)
 
 
-def hugging_face(block, attention, **options) -> Case:
-    return Case("HUGGING_FACE", block, attention, **options)
-
-
-def pytorch(block, attention, table="PYTORCH", **options) -> Case:
+def pytorch(table, block, attention, **options) -> Case:
     return Case(table, block, attention, **{"dots": True} | options)
-
-
-def of_layer(layer: str, module: str, axis: int) -> dict[str, Any]:
-    """Where attention is; layers are stacked if no number is in their path."""
-    stack = {} if "{}" in layer else {"axis": axis}
-    return {"block": f"{layer}/{module}", "layer": layer, **stack}
 
 
 FLAX = "MultiHeadDotProductAttention"
@@ -408,33 +377,20 @@ def gemma(layer, **sizes) -> Case:
 
 def maxtext(layer="layers", table="MAXTEXT_LLAMA", module="self_attention", **options) -> Case:
     """MaxText's Llama, or another model by its marks; scanned, if no number is in `layer`."""
-    llama = {"mlp/wi_0/kernel": (D, F)}
-    divided = {f"{module}/query_norm/scale": (8,)}
+    mlp = {"mlp/wi_0/kernel": (D, F), "mlp/wi_1/kernel": (D, F), "mlp/wo/kernel": (F, D)}
+    divided = {} if table == "MAXTEXT_LLAMA" else {f"{module}/query_norm/scale": (8,)}
+    stack = {} if "{}" in layer else {"axis": 1}
     given = {
-        **of_layer(f"params/decoder/{layer}", module, axis=1),
+        "block": f"params/decoder/{layer}/{module}",
+        "layer": f"params/decoder/{layer}",
         "norms": norms("pre_self_attention_layer_norm post_self_attention_layer_norm"),
         "position": ("params/decoder/position_embedder/embedding", "nd"),
-        "others": (llama if table == "MAXTEXT_LLAMA" else divided) | {"mlp/wo/kernel": (F, D)},
         "undivided": table == "MAXTEXT_LLAMA",
-    }
-    return Case(table, attention=layers("*", STOCK, HEADS), **given | options)
-
-
-def t5x(layer, module, *, first="", **options) -> Case:
-    """`first` is the first layer of an MLP that isn't gated."""
-    gated = {} if first else without("mlp/wi_0/kernel mlp/wi_1/kernel", shape=(D, F))
-    return Case(
-        "T5X",
-        attention=layers("*", STOCK, FLAT),
-        mlp=in_out(f"mlp/{first}", "mlp/wo") if first else {},
-        norms=norms(f"pre_{module}_layer_norm pre_mlp_layer_norm"),
-        others={"/encoder/relpos_bias/rel_embedding": (4, 32)}
-        | gated
-        | {"encoder_decoder_attention/key/kernel": (D, D)},
-        undivided=True,
-        **of_layer(layer, module, axis=1),
+        **stack,
         **options,
-    )
+        "others": options.get("others", divided) | mlp,
+    }
+    return Case(table, attention=layers("*", STOCK, HEADS), **given)
 
 
 LLAMA = "input_layernorm post_attention_layernorm"
@@ -448,13 +404,6 @@ TIMM = {
     "norms": gains("norm1 norm2"),
     "bias": "bias",
 }
-EXPERT = {
-    "attn/q_einsum_1/w": "td,hdk->thk",
-    "attn/kv_einsum_1/w": "td,cgdk->ctgk",
-    "attn/attn_vec_einsum_1/w": "thk,hkd->td",
-}
-
-
 BERT = (*(f"attention/self/{role}" for role in STOCK[:3]), "attention/output/dense")
 
 
@@ -475,7 +424,7 @@ def gpt2(table: str, block: str, forms, scale="weight", bias="bias") -> Case:
 
 
 EQUINOX = Case(
-    "EQUINOX",
+    "COMMON",
     "blocks/{}/attention",
     torch_layers("*_proj", ("query", "key", "value", "output")),
     others={"mlp/layers/0/weight": (F, D)},
@@ -504,24 +453,6 @@ LEVANTER = Case(
 )
 
 
-def penzai(query: str, key: str, **sizes) -> Case:
-    """The query and the key by their axes between d and k."""
-    forms = [f"td,d{axes}k->t{axes}k" for axes in (query, key, key)]
-    return Case(
-        None,
-        "transformer/block_{}/attention",
-        layers("*", (*STOCK[:3], "output"), (*forms, f"t{query}k,{query}kd->td"), ""),
-        norms=norms("pre_attention_norm pre_ffw_norm", leaf="scale")
-        | norms("post_attention_norm post_ffw_norm", AFTER, "scale"),
-        others=without("mlp/gating_linear mlp/value_linear", shape="df") | {"mlp/out_linear": "fd"},
-        node=Penzai,
-        end=".weights/data_array",
-        names={"d": "embedding", "g": "head_groups", "h": "heads", "u": "query_heads"}
-        | {"k": "projection", "f": "neurons"},
-        **sizes,
-    )
-
-
 CASES = {
     "levanter_llama": LEVANTER,
     "levanter_llama_stacked": scanned(LEVANTER, "transformer/layers/stacked", "self_attn"),
@@ -539,11 +470,8 @@ CASES = {
         "transformer/blocks/stacked",
         "attn",
     ),
-    "penzai_grouped": penzai("gu", "g", **GROUPED),
-    "penzai": penzai("h", "h"),
-    "penzai_one_key": penzai("u", "", G=1),
     "flax_stacked": Case(
-        "FLAX_STACKED",
+        "COMMON",
         "layers/attention",
         layers("*", STOCK, HEADS),
         layer="layers",
@@ -554,7 +482,8 @@ CASES = {
     "vit_jax": vit_jax(),
     "vit_jax_before_linen": vit_jax(f"{FLAX}_1", "MlpBlock_3", 2),
     "big_vision": big_vision(),
-    "flax_vit": hugging_face(
+    "flax_vit": Case(
+        "VIT",
         "vit/encoder/layer/{}",
         layers("*", (name.replace("self", "attention") for name in BERT), FLAT),
         mlp=in_out("intermediate/dense", "output/dense"),
@@ -563,11 +492,12 @@ CASES = {
         others={"/vit/pooler/dense/kernel": (D, D)},
         bias="bias",
     ),
-    "flax_gpt2": gpt2("HUGGING_FACE_GPT2", "transformer/h/{}", JOINED_OUT_FIRST, "scale"),
+    "flax_gpt2": gpt2("GPT2", "transformer/h/{}", JOINED_OUT_FIRST, "scale"),
     "flax_nanogpt": gpt2("NANOGPT", "{}", JOINED, "scale"),
-    "gpt2": gpt2("PYTORCH_GPT2", "h/{}", JOINED),
-    "nanogpt": gpt2("PYTORCH_NANOGPT", "transformer/h/{}", JOINED_OUT_FIRST, bias=""),
-    "bonsai_gemma3": hugging_face(
+    "gpt2": gpt2("GPT2", "h/{}", JOINED),
+    "nanogpt": gpt2("NANOGPT", "transformer/h/{}", JOINED_OUT_FIRST, bias=""),
+    "bonsai_gemma3": Case(
+        "GEMMA_2",
         "language_model/layers/{}/self_attn",
         layers("*_proj", "qkvo", FLAT),
         norms=norms(LLAMA, (BEFORE[0], AFTER[0]))
@@ -576,30 +506,16 @@ CASES = {
         others=without("q_proj/kernel", "/vision_tower/encoder/layers/{}/self_attn/", (F, F)),
         **WIDE,
     ),
-    "bonsai_qwen3_vl": hugging_face(
+    "bonsai_qwen3_vl": Case(
+        "LLAMA",
         "model/language_model/layers/{}/self_attn",
         layers("*_proj", "qkvo", FLAT),
         norms=gains(LLAMA),
         others={"/model/visual/blocks/{}/attn/qkv/kernel": (F, 3 * F)},
         **WIDE,
     ),
-    "bonsai_llada": hugging_face(
-        "blocks/{}",
-        layers("*", ("q_proj", "k_proj", "v_proj", "attn_out"), FLAT),
-        norms=gains("attn_norm ff_norm"),
-        others={"ff_proj/kernel": (D, F)},
-        **GROUPED,
-    ),
-    "bonsai_vjepa2": hugging_face(
-        "vjepa2/encoder/layer/{}",
-        layers("attention/*", ("query", "key", "value", "proj"), FLAT),
-        mlp=in_out("mlp/fc1", "mlp/fc2"),
-        norms=norms("norm1 norm2"),
-        others=without("query/kernel proj/kernel", "/vjepa2/predictor/layer/{}/attention/", (F, F))
-        | without("q_proj/kernel", "/pooler/self_attention_layers/{}/self_attn/"),
-        bias="bias",
-    ),
-    "easydel_phi": hugging_face(
+    "easydel_phi": Case(
+        "PHI",
         "model/layers/{}/self_attn",
         layers("*", ("q_proj", "k_proj", "v_proj", "dense"), FLAT),
         mlp=in_out("mlp/fc1", "mlp/fc2"),
@@ -608,7 +524,7 @@ CASES = {
         **GROUPED,
     ),
     "tunix_llama": Case(
-        "TUNIX",
+        "LLAMA",
         "layers/{}",
         layers("attn/*_proj", "qkvo", HEADS, "w"),
         norms=norms(LLAMA, leaf="w"),
@@ -616,7 +532,7 @@ CASES = {
         **WIDE,
     ),
     "equinox": EQUINOX,
-    "equinox_stacked": scanned(EQUINOX, "blocks/attention", table="EQUINOX_STACKED", others={}),
+    "equinox_stacked": scanned(EQUINOX, "blocks/attention", others={}),
     "gemma": gemma("layer_{}"),
     "big_vision_gemma": gemma("llm/layers/{}", **WIDE),
     "big_vision_gemma_scan": scanned(gemma("llm/layers", G=1, K=16), "llm/layers"),
@@ -648,46 +564,22 @@ CASES = {
         others=without("attention/query_norm/scale attention/key_norm/scale", shape=(8,)),
         **WIDE,
     ),
-    "t5x": t5x("decoder/layers_{}", "self_attention", K=16),
-    "t5x_1_0": t5x("encoder/layers_{}", "attention", first="wi"),
-    "t5x_scalable": t5x("encoder/encoder", "attention"),
-    "t5x_scalable_1_0": t5x("decoder/decoder", "self_attention", first="wi"),
-    "openpi": Case(
-        "OPENPI",
-        attention=EXPERT,
-        block="PaliGemma/llm/layers",
-        layer="PaliGemma/llm/layers",
-        norms=norms("pre_attention_norm_1 pre_ffw_norm_1"),
-        adds=1,
-        others={
-            "attn/q_einsum/w": (4, V, 16),
-            "attn/kv_einsum/w": (2, 1, V, 16),
-            "attn/attn_vec_einsum/w": (4, 16, V),
-            "pre_attention_norm/scale": (V,),
-            f"/PaliGemma/img/Transformer/encoderblock/{FLAX}_0/query/kernel": (L, V, 4, 8),
-        },
-        axis=0,
-        G=1,
-        K=16,
-    ),
-    "convit": pytorch(
-        "blocks/{}",
-        layers("attn/*", ("qk", "v", "proj"), ("td,xd->tx", *OUT_FIRST[2:]), "weight"),
-        bias="bias",
-    ),
-    "timm": pytorch("blocks/{}", position=("pos_embed", "1nd"), **TIMM),
+    "timm": pytorch("TIMM", "blocks/{}", position=("pos_embed", "1nd"), **TIMM),
     "equimo": pytorch(
+        "TIMM",
         "blocks/0/blocks/{}",
         position=("global_pos_embed/weight", "nd"),
         others={"attn/attn_drop/p": (), "attn/proj_drop/p": ()},
-        **TIMM | {"dots": False},
+        **TIMM | {"dots": False, "norms": gains("prenorm norm")},
     ),
     "dinov3": pytorch(
+        "TIMM",
         "blocks/{}",
         others={"attn/qkv/bias_mask": (3 * D,)},
         **TIMM | {"norms": TIMM["norms"] | norms("ls1 ls2", AFTER, "gamma")},
     ),
     "dinov3_equinox": pytorch(
+        "COMMON",
         "layer/{}/attention",
         torch_layers("*_proj"),
         mlp=out_in("mlp/up_proj", "mlp/down_proj"),
@@ -696,30 +588,51 @@ CASES = {
         dots=False,
     ),
     "torch_decoder": pytorch(
+        "COMMON",
         "layers/{}/self_attn",
         {"in_proj_weight": "td,wd->tw", "out_proj/weight": "tq,dq->td"},
         mlp=out_in("linear1", "linear2"),
         others={"multihead_attn/in_proj_weight": (3 * D, D)},
     ),
     "torchvision": pytorch(
+        "TORCHVISION",
         "encoder/layers/encoder_layer_{}/self_attention",
         {"in_proj_weight": "td,wd->tw", "out_proj/weight": "tq,dq->td"},
         norms=gains("ln_1 ln_2"),
         position=("encoder/pos_embedding", "1nd"),
     ),
+    "dinov2": pytorch(
+        "DINOV2",
+        "encoder/layer/{}",
+        torch_layers("*", (name.replace("self", "attention") for name in BERT)),
+        mlp=out_in("mlp/fc1", "mlp/fc2"),
+        norms=TIMM["norms"] | norms("layer_scale1 layer_scale2", AFTER, "lambda1"),
+        position=("embeddings/position_embeddings", "1nd"),
+        bias="bias",
+    ),
+    "bart": pytorch(
+        "BART",
+        "encoder/layers/{}/self_attn",
+        torch_layers("*_proj", QKV_OUT),
+        mlp=out_in("fc1", "fc2"),
+        norms=gains(WHISPER, ("", ""), marks=["encoder/layernorm_embedding"]),
+        bias="bias",
+    ),
     "llama": pytorch(
-        "model/layers/{}/self_attn", torch_layers("*_proj"), norms=gains(LLAMA), **WIDE
+        "LLAMA", "model/layers/{}/self_attn", torch_layers("*_proj"), norms=gains(LLAMA), **WIDE
     ),
     "phi3": pytorch(
-        "model/layers/{}/self_attn", joined("qkv_proj", "o_proj"), norms=gains(LLAMA), **WIDE
-    ),
-    "modernbert": pytorch(
-        "layers/{}/attn", joined("Wqkv", "Wo"), norms=gains("attn_norm mlp_norm")
+        "PHI_3",
+        "model/layers/{}/self_attn",
+        joined("qkv_proj", "o_proj"),
+        norms=gains(LLAMA),
+        **WIDE,
     ),
     "vit_of_transformers_5": pytorch(
-        "vit/layers/{}/attention", torch_layers("*_proj"), norms=gains(VIT), bias="bias"
+        "VIT", "vit/layers/{}/attention", torch_layers("*_proj"), norms=gains(VIT), bias="bias"
     ),
     "whisper": pytorch(
+        "WHISPER",
         "decoder/layers/{}/self_attn",
         torch_layers("*_proj", QKV_OUT),
         mlp=out_in("fc1", "fc2"),
@@ -728,6 +641,7 @@ CASES = {
         others=without("encoder_attn/q_proj/weight encoder_attn/k_proj/weight"),
     ),
     "clip": pytorch(
+        "COMMON",
         "text_model/encoder/layers/{}/self_attn",
         torch_layers("*_proj", QKV_OUT),
         norms=gains("layer_norm1 layer_norm2"),
@@ -739,6 +653,7 @@ CASES = {
         position=("text_model/embeddings/position_embedding/weight", "nd"),
     ),
     "bert": pytorch(
+        "BERT",
         "encoder/layer/{}",
         torch_layers("*", BERT),
         mlp=out_in("intermediate/dense", "output/dense"),
@@ -746,15 +661,8 @@ CASES = {
         others=without("self/query/weight output/dense/weight", "crossattention/"),
         bias="bias",
     ),
-    "distilbert": pytorch("layer/{}", torch_layers("attention/*_lin", QKV_OUT)),
-    "gpt_neo": pytorch(
-        "h/{}",
-        torch_layers("attn/attention/*_proj", QKV_OUT),
-        norms=gains("ln_1 ln_2"),
-        bias="bias",
-        undivided=True,
-    ),
     "gpt_neox": pytorch(
+        "GPT_NEOX",
         "layers/{}",
         joined("attention/query_key_value", "attention/dense"),
         norms=gains(LLAMA),
@@ -763,6 +671,7 @@ CASES = {
         bias="bias",
     ),
     "t5": pytorch(
+        "T5",
         "encoder/block/{}",
         torch_layers(T5),
         mlp=out_in("layer/1/DenseReluDense/wi", "layer/1/DenseReluDense/wo"),
@@ -772,6 +681,7 @@ CASES = {
         K=16,
     ),
     "jamba": pytorch(
+        "COMMON",
         "layers/{}/self_attn",
         torch_layers("*_proj"),
         norms=gains("input_layernorm pre_ff_layernorm"),

@@ -4,7 +4,6 @@ None of these libraries is among our own requirements; `make real` installs them
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +29,7 @@ class Model:
     """A model of two layers.
 
     Attributes:
-        table: the name of the table that must be found.
+        table: the name of the family that must be found; None of layers of a library.
         params: its tree.
         call: takes the new tree and tokens [T, D], and gives layer 0's tokens and output.
         block: the path of layer 0.
@@ -57,7 +56,7 @@ def alone(call):
     return lambda new, x: (x, call(new, x))
 
 
-# Equinox, Equimo, penzai.
+# Equinox and Equimo.
 
 
 def equinox():
@@ -73,7 +72,7 @@ def equinox():
     ]
     model = Stack(attention, eqx.nn.MLP(D, D, 2 * D, 1, key=jax.random.key(2)))
     call = alone(lambda new, x: new.attention[0](x, x, x))
-    return Model("EQUINOX", model, call, "attention/0")
+    return Model(None, model, call, "attention/0")
 
 
 def equimo():
@@ -82,37 +81,7 @@ def equimo():
     sizes = {"dim": D, "num_heads": [H], "depths": [2], "num_classes": 3}
     model = models.VisionTransformer(32, 3, patch_size=16, **sizes, key=key)
     call = alone(lambda new, x: new.blocks[0].blocks[0].attn(x, key=key, inference=True))
-    return Model("PYTORCH", model, call, "blocks/0/blocks/0")
-
-
-def penzai(G):
-    pz = pytest.importorskip("penzai.pz")
-    common = pytest.importorskip("penzai.models.transformer.variants.llamalike_common")
-    config = common.LlamalikeTransformerConfig(
-        num_kv_heads=G,
-        query_head_multiplier=H // G,
-        embedding_dim=D,
-        projection_dim=D // H,
-        mlp_hidden_dim=128,
-        num_decoder_blocks=2,
-        vocab_size=16,
-        mlp_variant="swiglu",
-        tie_embedder_and_logits=True,
-        rope_wavelength=1e30,
-    )
-    model = common.build_llamalike_transformer(config, jax.random.key(0))
-    slots, variables = pz.unbind_params(model, freeze=True)
-
-    def call(new, x):
-        changed = [dataclasses.replace(one, value=new[one.label]) for one in variables]
-        attention = pz.select(pz.bind_variables(slots, changed)).at_instances_of(pz.nn.Attention)
-        layer = attention.get_sequence()[0]
-        positions = pz.nx.wrap(jnp.zeros(T, jnp.int32)).tag("seq")
-        given = pz.nx.wrap(x).tag("seq", "embedding")
-        return layer(given, token_positions=positions).unwrap("seq", "embedding")
-
-    params = {one.label: one.value for one in variables}
-    return Model(None, params, alone(call), "transformer/block_0/attention", G=G, causal=True)
+    return Model("TIMM", model, call, "blocks/0/blocks/0")
 
 
 # NNX: tunix.
@@ -148,7 +117,7 @@ def tunix(name, **options):
             return model.layers[0].attn(x, *given)[1]
 
         grouped = {"G": 2, "K": 32, "causal": True}
-        return live("TUNIX", model, "layers/0", call, **grouped, **options)
+        return live("LLAMA", model, "layers/0", call, **grouped, **options)
 
     return build
 
@@ -194,7 +163,7 @@ def torch_model(build, table, block, attention="", **options):
 
             with torch.no_grad():
                 for name, parameter in model.named_parameters():
-                    zero = "relative_attention_bias" in name
+                    zero = "relative_" in name
                     parameter.copy_(torch.from_numpy(np.array(new[name]) * (not zero)))
                 for module in model.modules():
                     if isinstance(module, torch.nn.Dropout):
@@ -215,6 +184,13 @@ def torch_model(build, table, block, attention="", **options):
 def torch_encoder(torch):
     layer = torch.nn.TransformerEncoderLayer(D, H, 128, dropout=0.0, batch_first=True)
     return torch.nn.TransformerEncoder(layer, 2), lambda model: model(torch.randn(1, 6, D))
+
+
+def swin(torch):
+    """One window of 7 x 7 patches."""
+    models = pytest.importorskip("timm").models
+    sizes = {"img_size": 28, "window_size": 7, "embed_dim": D, "depths": (2,), "num_heads": (H,)}
+    return models.SwinTransformer(**sizes), lambda model: model(torch.randn(1, 3, 28, 28))
 
 
 def of_images(package):
@@ -240,33 +216,43 @@ COMMON = EAGER | {
 IMAGES = COMMON | {"image_size": 32, "patch_size": 16}
 GROUPED = COMMON | {"num_key_value_heads": 2}
 SMALL = EAGER | {"vocab_size": 64}
-OPT = {"num_hidden_layers": 2, "hidden_size": D, "num_attention_heads": H, "ffn_dim": 128}
-NEO = {"num_layers": 2, "hidden_size": D, "num_heads": H}
+OPT = {
+    "word_embed_proj_dim": D,
+    "num_hidden_layers": 2,
+    "hidden_size": D,
+    "num_attention_heads": H,
+    "ffn_dim": 128,
+}
 T5 = {"d_model": D, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": H}
-BERT = {"global_attn_every_n_layers": 1, "pad_token_id": 0}
+GEMMA = {"head_dim": D // H, "query_pre_attn_scalar": D // H, "attn_logit_softcapping": None}
+SIDES = {"d_model": D} | {
+    f"{side}_{name}": number
+    for side in ("encoder", "decoder")
+    for name, number in (("layers", 2), ("attention_heads", H), ("ffn_dim", 128))
+}
+SPEECH = SIDES | {"num_mel_bins": 8, "max_source_positions": T, "pad_token_id": 0}
 
 HUGGING_FACE = {
-    # The class, the path of layer 0 and of its attention, and the sizes.
-    "vit": ("ViT", "layers.0.attention", "", IMAGES),
-    "dinov2": ("Dinov2", "encoder.layer.0.attention", "", IMAGES),
-    "bert": ("Bert", "encoder.layer.0", "attention.self", COMMON),
-    "modernbert": ("ModernBert", "layers.0.attn", "", COMMON | BERT),
-    "gpt2": ("GPT2", "h.0", "attn", SMALL | {"n_embd": D, "n_layer": 2, "n_head": H}),
-    "llama": ("Llama", "layers.0.self_attn", "", GROUPED),
-    "qwen2": ("Qwen2", "layers.0.self_attn", "", GROUPED),
-    "phi": ("Phi", "layers.0.self_attn", "", COMMON | {"partial_rotary_factor": 1.0}),
-    "gpt_neox": ("GPTNeoX", "layers.0", "attention", COMMON),
-    "gpt_neo": (
-        *("GPTNeo", "h.0", "attn.attention"),
-        SMALL | NEO | {"attention_types": [[["global", "local"], 1]]},
-    ),
-    "opt": ("OPT", "decoder.layers.0.self_attn", "", SMALL | OPT | {"word_embed_proj_dim": D}),
-    "t5": ("T5", "encoder.block.0", "layer.0.SelfAttention", SMALL | T5),
+    # The family, the class, the path of layer 0 and of its attention, and the sizes.
+    "vit": ("VIT", "ViT", "layers.0.attention", "", IMAGES),
+    "dinov2": ("DINOV2", "Dinov2", "encoder.layer.0.attention", "", IMAGES),
+    "bert": ("BERT", "Bert", "encoder.layer.0", "attention.self", COMMON),
+    "gpt2": ("GPT2", "GPT2", "h.0", "attn", SMALL | {"n_embd": D, "n_layer": 2, "n_head": H}),
+    "llama": ("LLAMA", "Llama", "layers.0.self_attn", "", GROUPED),
+    "qwen2": ("LLAMA", "Qwen2", "layers.0.self_attn", "", GROUPED),
+    "gemma2": ("GEMMA_2", "Gemma2", "layers.0.self_attn", "", GROUPED | GEMMA),
+    "phi": ("PHI", "Phi", "layers.0.self_attn", "", COMMON | {"partial_rotary_factor": 1.0}),
+    "phi3": ("PHI_3", "Phi3", "layers.0.self_attn", "", GROUPED | {"pad_token_id": 0}),
+    "gpt_neox": ("GPT_NEOX", "GPTNeoX", "layers.0", "attention", COMMON),
+    "opt": ("WHISPER", "OPT", "decoder.layers.0.self_attn", "", SMALL | OPT),
+    "whisper": ("WHISPER", "Whisper", "encoder.layers.0.self_attn", "", SMALL | SPEECH),
+    "bart": ("BART", "Bart", "encoder.layers.0.self_attn", "", SMALL | SIDES),
+    "t5": ("T5", "T5", "encoder.block.0", "layer.0.SelfAttention", SMALL | T5),
 }
 
 
 def hugging_face(form):
-    name, block, attention, sizes = HUGGING_FACE[form]
+    family, name, block, attention, sizes = HUGGING_FACE[form]
 
     def build(torch):
         transformers = pytest.importorskip("transformers", minversion="5")
@@ -280,15 +266,18 @@ def hugging_face(form):
         given = {"input_ids": torch.arange(T)[None]}
         if hasattr(config, "image_size"):
             given = {"pixel_values": torch.randn(1, 3, 32, 32)}
+        if name == "Whisper":
+            sounds = torch.randn(1, 8, 2 * T)
+            return model, lambda model: model.encoder(sounds)
         return model, lambda model: model(**given)
 
     return torch_model(
         build,
-        "PYTORCH_GPT2" if form == "gpt2" else "PYTORCH",
+        family,
         block,
         attention,
         G=sizes.get("num_key_value_heads", H),
-        causal=form in ("gpt2", "llama", "qwen2", "phi", "gpt_neox", "gpt_neo", "opt"),
+        causal=form in ("gpt2", "llama", "qwen2", "gemma2", "phi", "phi3", "gpt_neox", "opt"),
         # BERT's module lacks the output projection, as the residual is added after it.
         without_out=form == "bert",
     )
@@ -297,17 +286,17 @@ def hugging_face(form):
 MODELS = {
     "equinox": equinox,
     "equimo": equimo,
-    **{f"penzai_{G}": functools.partial(penzai, G) for G in (1, 2, H)},
     "tunix_llama3": tunix("llama3"),
     "tunix_qwen2": tunix("qwen2"),
     "tunix_qwen3": tunix("qwen3", normalized=True),
     "tunix_gemma": tunix_gemma(H),
     "tunix_gemma_grouped": tunix_gemma(1),
-    "torch_encoder": torch_model(torch_encoder, "PYTORCH", "layers.0.self_attn"),
+    "torch_encoder": torch_model(torch_encoder, None, "layers.0.self_attn"),
     "torchvision_vit": torch_model(
-        of_images("torchvision"), "PYTORCH", "encoder.layers.encoder_layer_0.self_attention"
+        of_images("torchvision"), "TORCHVISION", "encoder.layers.encoder_layer_0.self_attention"
     ),
-    "timm_vit": torch_model(of_images("timm"), "PYTORCH", "blocks.0", "attn"),
+    "timm_vit": torch_model(of_images("timm"), "TIMM", "blocks.0", "attn"),
+    "timm_swin": torch_model(swin, "SWIN", "layers.0.blocks.0", "attn"),
 } | {form: hugging_face(form) for form in HUGGING_FACE}
 
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from mimetic_jax import InputError, llama_rules, rewrite, zoo
 from mimetic_jax.command import files
-from mimetic_jax.schemes import PositionalHeads
+from mimetic_jax.schemes import Mimetic, PositionalHeads
 from tests.schemes.test_positional import law
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "libraries.md").read_text().replace("−", "-")
@@ -182,7 +182,9 @@ def test_granite_multiplies_logits_and_embedding(tmp_path, capsys):
         np.testing.assert_allclose(scores[head] * np.sqrt(K) / 64, expected, atol=0.1)
     rules = zoo.rules_of_config(weights, tmp_path)
     embedding = next(rule for rule in rules if "embedding" in rule.roles)
-    assert embedding.multiplied == 12
+    assert embedding.form == 12
+    files.check_file([out, "--rules=LLAMA"])  # by hand, too
+    assert capsys.readouterr().out.count(" 0 1 2 3 ") == 2
 
 
 def test_layers_with_positions_of_their_own_are_checked_by_these(tmp_path, capsys):
@@ -251,7 +253,7 @@ def test_a_part_of_a_checkpoint_is_refused(tmp_path, tensors, words):
     for call in (lambda: files.check_file([file]), lambda: files.rewrite_file([file, out])):
         with pytest.raises(InputError, match=f"{re.escape(words)}: it is a slice or a shard"):
             call()
-    files.check_file([file, "--rules=PYTORCH"])
+    files.check_file([file, "--rules=LLAMA"])
 
 
 def test_heads_and_widths_are_those_of_the_configuration(tmp_path, capsys):
@@ -263,14 +265,96 @@ def test_heads_and_widths_are_those_of_the_configuration(tmp_path, capsys):
         files.check_file([file, "--kv-heads=4"])
 
 
-def test_a_type_that_the_table_lacks_needs_rules_by_hand(tmp_path):
+def test_a_type_that_the_table_lacks_needs_rules_by_hand(tmp_path, capsys):
     file, out = folder(tmp_path, llama(), **WHOLE | {"model_type": "my_llama"})
+    heads = ["--heads=4", "--kv-heads=2"]
     for call, names in ((files.check_file, [file]), (files.rewrite_file, [file, out])):
         with pytest.raises(InputError, match="model_type 'my_llama', which the table of types"):
             call(names)
-        call([*names, "--rules=PYTORCH"])
-    (tmp_path / "config.json").write_text(json.dumps({"architecture": "vit_tiny_patch16_224"}))
-    files.check_file([file, "--heads=4", "--kv-heads=2"])  # of another library
+        call([*names, "--rules=LLAMA", *heads])
+    for own in ({"architecture": "vit_tiny_patch16_224"}, {"n_layer": 2, "n_head": 8}):
+        (tmp_path / "config.json").write_text(json.dumps(own))
+        files.check_file([file, *heads])  # of another library
+        assert "config.json has no model_type" in capsys.readouterr().out
+
+
+def bart():
+    """The encoder and the decoder of a BART of one layer each, all random."""
+    shapes = {"model.shared.weight": (50, 96)}
+    for side in ("encoder", "decoder"):
+        shapes[f"model.{side}.layernorm_embedding.weight"] = (96,)
+        layer = f"model.{side}.layers.0."
+        for attention in ("self_attn", "encoder_attn")[: 1 + (side == "decoder")]:
+            for name in ("q", "k", "v", "out"):
+                shapes[f"{layer}{attention}.{name}_proj.weight"] = (96, 96)
+                shapes[f"{layer}{attention}.{name}_proj.bias"] = (96,)
+        shapes |= {f"{layer}fc1.weight": (128, 96), f"{layer}fc2.weight": (96, 128)}
+        norms = ("self_attn_layer_norm", "final_layer_norm")
+        shapes |= {f"{layer}{name}.weight": (96,) for name in norms}
+    draw = np.random.default_rng(0).standard_normal
+    return {name: np.float32(0.02 * draw(shape)) for name, shape in shapes.items()}
+
+
+def test_encoder_and_decoder_have_heads_of_their_own(tmp_path):
+    """As each alone with its number of heads, since a draw depends on its path alone."""
+    tensors, sides = bart(), {"encoder": 6, "decoder": 4}
+    config = {"model_type": "bart", "d_model": 96}
+    config |= {f"{side}_attention_heads": heads for side, heads in sides.items()}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    file, out = (str(tmp_path / f"{name}.safetensors") for name in ("in", "out"))
+    save_file(tensors, file)
+    with pytest.raises(InputError, match=r"num_heads is 6.*says 6 in the encoder and 4 in the dec"):
+        files.rewrite_file([file, out, "--heads=6"])
+    files.rewrite_file([file, out])
+    new = load_file(out)
+    for side, heads in sides.items():
+        alone = {name: x for name, x in tensors.items() if f".{side}." in name}
+        expected = rewrite(KEY, alone, Mimetic(), num_heads=heads)
+        assert {name for name in alone if not np.array_equal(new[name], alone[name])} == {
+            name for name in alone if ".self_attn." in name
+        }
+        for name, array in expected.items():
+            np.testing.assert_array_equal(new[name], array)
+    parts = {side: {"num_attention_heads": heads} for side, heads in sides.items()}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "encoder-decoder"} | parts))
+    other = str(tmp_path / "other.safetensors")
+    with pytest.raises(InputError, match="model_type 'encoder-decoder'"):
+        files.rewrite_file([file, other])
+    files.rewrite_file([file, other, "--rules=BART"])
+    for name, array in load_file(other).items():
+        np.testing.assert_array_equal(new[name], array)
+
+
+@pytest.mark.parametrize("tied", [True, False, None])
+def test_an_untied_model_may_be_stored_without_its_output_layer(tmp_path, tied):
+    """As a base model is: the norm stays, since what reads it is another tensor."""
+    tensors = {name.removeprefix("model."): x for name, x in llama().items() if "lm_" not in name}
+    tensors["norm.weight"] = np.ones(64, np.float32)
+    np.save(tmp_path / "tokens.npy", np.random.default_rng(0).zipf(1.4, 5000) % 50)
+    stated = {} if tied is None else {"tie_word_embeddings": tied}
+    file, out = folder(tmp_path, tensors, **WHOLE | stated)
+    tokens = f"--tokens={tmp_path / 'tokens.npy'}"
+    files.rewrite_file([file, out, "--scheme=Cooccurrence(std=0.25)", tokens])
+    assert (load_file(out)["norm.weight"] == 1).all() == (not tied)
+
+
+def test_the_rules_that_an_error_prints_are_of_the_configurations_family(tmp_path, capsys):
+    """Gemma 1 has Llama's names, and gains 1 + w: with Llama's rules check would fold others."""
+    tensors = llama()
+    for name in [name for name in tensors if name.endswith("layernorm.weight")]:
+        tensors[name] = np.linspace(0, 4, 64, dtype=np.float32)
+    file, _ = folder(tmp_path, tensors, model_type="gemma")
+    files.check_file([file])
+    expected = capsys.readouterr().out
+    extra = {"model.layers.0.self_attn.head_mix": np.ones((4, 4), np.float32)}
+    save_file(tensors | extra, file)
+    with pytest.raises(
+        InputError, match=r"pass rules=zoo\.GEMMA_1 if .*\*zoo\.GEMMA_1\) to"
+    ) as said:
+        files.check_file([file])
+    name = re.search(r"rules=zoo\.(\w+) if", str(said.value))[1]
+    files.check_file([file, f"--rules={name}"])
+    assert capsys.readouterr().out == expected
 
 
 @pytest.mark.parametrize("divided", [True, False])

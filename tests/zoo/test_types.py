@@ -5,53 +5,61 @@ transformers is none of our own requirements; `make real` installs it.
 
 import dataclasses
 import itertools
+import re
 
 import jax
 import numpy as np
 import pytest
 
 from mimetic_jax import torch as mimetic_torch
-from mimetic_jax.base.model_config import ModelConfig
-from mimetic_jax.base.model_types import TYPES
 from mimetic_jax.schemes import PositionalHeads
+from mimetic_jax.zoo.family import fitted
+from mimetic_jax.zoo.model_config import SIZES, ModelConfig
+from mimetic_jax.zoo.model_types import TYPES
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 N, TOKEN = 12, 7
-SIZES = {
-    **dict.fromkeys(("hidden_size", "n_embd"), 64),
-    **dict.fromkeys(("num_attention_heads", "n_head"), 4),
-    **dict.fromkeys(("num_hidden_layers", "n_layer"), 6),
+SIDES = ("encoder_attention_heads", "decoder_attention_heads")
+SMALL = {
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "word_embed_proj_dim"), 64),
+    **dict.fromkeys(("num_attention_heads", "n_head", "num_heads", *SIDES), 4),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers"), 6),
+    **dict.fromkeys(("encoder_layers", "decoder_layers", "num_decoder_layers"), 1),
     **dict.fromkeys(("intermediate_size", "moe_intermediate_size"), 96),
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 4),
-    **{"num_key_value_heads": 2, "head_dim": 32, "rotary_dim": 16, "vocab_size": 100},
-    **{"num_experts_per_tok": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+    **dict.fromkeys(("num_experts", "num_local_experts"), 4),
+    **{"num_key_value_heads": 2, "head_dim": 32, "vocab_size": 100, "num_experts_per_tok": 2},
+    **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
 }
-IMAGES = {"rope_parameters": {"rope_theta": 1e6, "mrope_section": [2, 3, 3]}}
-MORE = {
-    "apertus": {"rope_parameters": {"rope_theta": 1.2e7, "rope_type": "default"}},
-    "dots1": {"n_shared_experts": 1},
-    "ernie4_5_moe": {"moe_num_experts": 4, "moe_k": 2},
-    "glm4_moe": {"use_qk_norm": True},
-    "gpt_oss": {"rope_parameters": {"rope_theta": 1.5e5, "rope_type": "default"}},
-    "helium": {"head_dim": 16, "num_key_value_heads": 4},
-    **dict.fromkeys(("qwen2_vl_text", "qwen2_5_vl_text"), IMAGES),
-}
-# Without a model of text of their own, or with attention that nobody else can compute for them.
-NOT_BUILT = {
-    *("chameleon", "falcon", "moonshine", "qwen2_vl", "qwen2_5_vl", "qwen2_5_omni_text"),
-    "t5_gemma_module",
-}
-BUILT = [kind for kind, row in TYPES.items() if row.pairs and not row.others]
+ROTARY = [kind for kind in TYPES if ModelConfig.of({"model_type": kind}).rotary]
+
+MATTERS = re.compile(
+    "attention|attn|rope|rotary|rotat|theta|scal|multipl|norm|window|sliding|bias|alibi|qk"
+    "|soft_?cap|clip|lora|nope|mup|head_dim|pruned_heads|position_embedding_type|layer_types|tie_"
+)
+"""Names of fields on which attention, positions or the embedding may depend."""
+HARMLESS = """
+    attention_dropout attention_probs_dropout_prob attn_pdrop activation_dropout
+    layer_norm_eps layer_norm_epsilon rms_norm_eps norm_topk_prob
+    max_position_embeddings original_max_position_embeddings n_positions
+    _attn_implementation sliding_window use_sliding_window max_window_layers layer_types
+    _sliding_window_pattern window_size
+    use_bidirectional_attention output_attentions reorder_and_upcast_attn
+    final_logit_softcapping logits_scaling mlp_bias qkv_bias add_cross_attention layerscale_value
+    apply_layernorm layer_norm_elementwise_affine enable_bias do_layer_norm_before
+    _remove_final_layer_norm relative_attention_num_buckets relative_attention_max_distance
+    scale_decoder_outputs encoder_attention_heads decoder_attention_heads
+    """
+"""Those that classes read, or keep, and on which none of it depends: masks, norms that tensors
+show, biases that the rules of a kernel describe, what comes after the last layer."""
 
 
-def rotated(x, n, base, columns, pairs):
+def rotated(x, n, base, columns):
     """Heads [H, K] at position n, as the sources turn them."""
     half, y = columns // 2, x.copy()
-    f = np.arange(half)
-    i, j = (f, half + f) if pairs == "halves" else (2 * f, 2 * f + 1)
-    cos, sin = np.cos(n * base ** (-f / half)), np.sin(n * base ** (-f / half))
-    y[:, i], y[:, j] = x[:, i] * cos - x[:, j] * sin, x[:, j] * cos + x[:, i] * sin
+    cos, sin = (f(n * base ** (-np.arange(half) / half)) for f in (np.cos, np.sin))
+    y[:, :half] = x[:, :half] * cos - x[:, half:columns] * sin
+    y[:, half:columns] = x[:, half:columns] * cos + x[:, :half] * sin
     return y
 
 
@@ -81,23 +89,52 @@ def attention():
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_every_field_of_a_class_is_known(classes, kind):
-    assert ModelConfig.of(classes[kind]()).unknown == ()
+def test_every_field_that_may_matter_is_of_the_row_or_harmless(classes, kind):
+    own = {"rope_parameters", *itertools.chain(*SIZES.values()), *TYPES[kind].fields}
+    names = {*classes[kind]().to_dict()} - {"tie_encoder_decoder"}
+    assert {name for name in names if MATTERS.search(name)} <= own.union(HARMLESS.split())
 
 
-@pytest.mark.parametrize("kind", [*sorted({*BUILT} - NOT_BUILT), "bert", "gpt2", "gpt_bigcode"])
+@pytest.mark.parametrize("kind", TYPES)
+def test_without_its_fields_a_type_is_as_its_class_takes_it(classes, kind):
+    """A configuration of the class and a file that states sizes alone are read alike."""
+    whole = classes[kind]().to_dict()
+    sizes = {*itertools.chain(*SIZES.values()), *SIDES, "model_type", "num_experts_per_tok"}
+    sizes -= {"head_dim"}
+    stated, bare = (
+        dataclasses.asdict(ModelConfig.of(fields))
+        for fields in (whole, {name: whole[name] for name in sizes & whole.keys()})
+    )
+    for found in (stated, bare):
+        found["rotary"] = [*itertools.islice(itertools.cycle(found["rotary"] or [None]), 12)]
+    assert stated == bare
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_family_of_a_type_knows_all_leaves_of_its_models(classes, kind):
+    import torch
+    import transformers
+
+    config = small(classes[kind])
+    with torch.device("meta"):
+        model = transformers.AutoModel.from_config(config)
+    shapes = tuple((name, tuple(leaf.shape)) for name, leaf in model.state_dict().items())
+    assert fitted(TYPES[kind].family, shapes).complete
+
+
+def small(of, **sizes):
+    names = {field.name for field in dataclasses.fields(of)} | of.attribute_map.keys()
+    return of(**{name: size for name, size in (SMALL | sizes).items() if name in names})
+
+
+@pytest.mark.parametrize("kind", [*ROTARY, "bert", "gpt2"])
 def test_a_row_is_what_the_model_computes(classes, attention, kind):
     import torch
     import transformers
 
-    names = {field.name for field in dataclasses.fields(classes[kind])}
-    names |= classes[kind].attribute_map.keys()
-    sizes = {name: size for name, size in SIZES.items() if name in names}
-    config = classes[kind](**sizes | MORE.get(kind, {}))
+    config = small(classes[kind])
     config._attn_implementation = "probe"
     stated = ModelConfig.of(config)
-    if stated.others:
-        pytest.skip("not described")
     torch.manual_seed(0)
     model = transformers.AutoModel.from_config(config).eval()
     with torch.no_grad():
@@ -105,54 +142,36 @@ def test_a_row_is_what_the_model_computes(classes, attention, kind):
             parameter.uniform_(-0.5, 0.5)
         output = model(input_ids=torch.full((1, N), TOKEN), output_hidden_states=True)
     assert len(attention) >= 6
-    turned = itertools.cycle(stated.bases or [None])
-    for (_, queries, keys, factor), base in zip(attention, turned, strict=False):
+    turned = itertools.cycle(stated.rotary or [None])
+    for (_, queries, keys, factor), rotary in zip(attention, turned, strict=False):
         heads, _, width = queries.shape
         sizes = (heads, len(keys), width)
         assert sizes == (stated.num_heads, stated.num_kv_heads or heads, stated.head_dim)
         assert factor == pytest.approx(stated.multiplier or width**-0.5)
-        for x, n in itertools.product((queries, keys), (1, 9) if TYPES[kind].pairs else ()):
+        for x, n in itertools.product((queries, keys), (1, 9) if stated.rotary else ()):
             expected = x[:, 0]
-            if base is not None:
-                columns = int(stated.turned * width)
-                expected = rotated(expected, n, base, columns, stated.pairs)
+            if rotary is not None:
+                expected = rotated(expected, n, rotary.base, int(rotary.turned * width))
             np.testing.assert_allclose(x[:, n], expected, atol=1e-3 * np.abs(x).max())
     own = {name for name, _ in attention[0][0].named_parameters()}
-    if TYPES[kind].pairs:
-        fused = {"query_key_value.bias", "qkv_proj.bias", "Wqkv.bias"}
+    if stated.rotary:
+        fused = {"query_key_value.bias", "qkv_proj.bias"}
         assert stated.biases == ({"q_proj.bias", "k_proj.bias"} <= own or bool(own & fused))
-        gains = {name for name in own if "norm" in name and name[0] in "qk"}
-        assert bool(gains) == (TYPES[kind].norms == "gains")
-    table = model.get_input_embeddings()
-    if TYPES[kind].pairs and hasattr(table, "weight") and "modernbert" not in kind:
+        table = model.get_input_embeddings()
         size = 8.0 if stated.embedding is True else stated.embedding or 1.0  # √64
         first = output.hidden_states[0][0, 0].numpy()
         expected = size * table.weight[TOKEN].detach().numpy()
         np.testing.assert_allclose(first, expected, rtol=1e-2, atol=1e-6)
 
 
-LOOKING = ("cohere", "ernie4_5", "glm", "glm4", "gptj", "llama", "mistral", "phi", "qwen2", "qwen3")
-
-
-@pytest.mark.parametrize("kind", [*LOOKING, "stablelm", "starcoder2"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "phi", "phi3", "qwen2", "qwen3", "gpt_neox"])
 def test_heads_look_where_the_scheme_for_a_configuration_says(classes, attention, kind):
     """By nothing but the model and its configuration, in the logits of its own attention."""
     import torch
     import transformers
 
-    sizes = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2} | {
-        "n_embd": 256,
-        "n_head": 4,
-        "n_layer": 1,
-        "num_hidden_layers": 1,
-        "intermediate_size": 384,
-        "head_dim": 64,
-        "vocab_size": 300,
-        "rotary_dim": 32,
-        "pad_token_id": 0,
-    }
-    names = {field.name for field in dataclasses.fields(classes[kind])}
-    config = classes[kind](**{name: size for name, size in sizes.items() if name in names})
+    sizes = {"hidden_size": 256, "num_hidden_layers": 1, "intermediate_size": 384, "head_dim": 64}
+    config = small(classes[kind], vocab_size=300, **sizes)
     config._attn_implementation = "probe"
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()

@@ -1,74 +1,64 @@
-"""Trees whose arrays have axes with names: haliax, and so levanter; penzai.
+"""Trees whose arrays have axes with names, of haliax and so of levanter.
 
 The roles and layouts of such a tree are read off it, for the names of its axes say how each array
-is stored: there is no table. levanter's models are pytrees of haliax's arrays, and go in and come
-back as they are. penzai keeps its variables apart from the model, each with a label:
+is stored: it needs no family. levanter's models are pytrees of haliax's arrays, and go in and come
+back as they are.
 
-    model, variables = pz.unbind_params(model, freeze=True)
-    arrays = rewrite(key, {one.label: one.value for one in variables}, scheme)
-    new = [dataclasses.replace(one, value=arrays[one.label]) for one in variables]
-    model = pz.bind_variables(model, new)
-
-Known are levanter's Llama, Mistral, Qwen, Gemma and GPT-2 and penzai's transformers, whatever is
-first in a kernel, layers stacked or apart. Queries with an axis for groups and one for the heads of
-a group have layout "… g q k …", and a key without an axis of heads has one. Gains and scales are
-those of Hugging Face's names, and penzai's; levanter's Gemma 1 has Llama's names and adds 1, which
-the tree doesn't tell. Cross-attention keeps its initialization, and so do gated MLPs and experts.
+Known are levanter's Llama, Mistral, Qwen, Gemma and GPT-2, whatever is first in a kernel, layers
+stacked or apart. Queries with an axis for groups and one for the heads of a group have layout
+"… g q k …". Gains and scales are those of Hugging Face's names; levanter's Gemma 1 has Llama's and
+adds 1, which the tree doesn't tell. Cross-attention keeps its initialization, and so do gated MLPs
+and experts.
 
 Read from: stanford-crfm/levanter src/levanter/layers/attention.py,
 src/levanter/models/{llama,gemma,gpt2,olmo,qwen}.py (9263f81); stanford-crfm/haliax
-src/haliax/{core,axis}.py, src/haliax/nn/{linear,scan,normalization}.py (f41e7d4);
-google-deepmind/penzai penzai/core/named_axes.py, penzai/nn/linear_and_affine.py,
-penzai/models/transformer/variants/{llamalike_common,gpt_neox,gemma}.py (aac7808).
+src/haliax/{core,axis}.py, src/haliax/nn/{linear,scan,normalization}.py (f41e7d4).
 """
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import jax
 
 from mimetic_jax.rules import names
 from mimetic_jax.rules.rule import Rule, find_rule
-from mimetic_jax.rules.tables import CROSS_ATTENTION, QKV
-from mimetic_jax.zoo.norms import gains, hugging_face_norms, scales
-from mimetic_jax.zoo.suggestion import numbered
+from mimetic_jax.rules.tables import CROSS_ATTENTION, QKV, left_out
 
 _AXES = {
     "embed": "d",
-    "embedding": "d",
     "heads": "h",
     "kv_head": "g",
-    "head_groups": "g",
     "q_heads_per_group": "q",
-    "query_heads": "q",
     "head_size": "k",
-    "projection": "k",
     "mlp": "f",
-    "neurons": "f",
     "layers": "l",
     "blocks": "l",
     "qkv": "three",
     "position": "n",
     "vocab": "t",
 }
-"""Letters of layouts by the names of axes, haliax's and levanter's, and penzai's."""
+"""Letters of layouts by haliax's and levanter's names of axes."""
 
 _MLP = {
-    "mlp_gate": "gate_proj|gating_linear",
-    "mlp_in": "c_fc|up_proj|fc1|in|value_linear",
-    "mlp_out": "c_proj|down_proj|fc2|out|out_linear",
+    "mlp_gate": "gate_proj",
+    "mlp_in": "c_fc|up_proj|fc1",
+    "mlp_out": "c_proj|down_proj|fc2",
 }
 
-
-_HALIAX, _PENZAI = "weight/0", "scale/weights/data_array"
-_NORMS = (
-    *hugging_face_norms(_HALIAX, _HALIAX),
-    *gains(f"ln_1/{_HALIAX}", f"ln_2/{_HALIAX}"),
-    *scales(f"post_attn_layernorm/{_HALIAX}", f"post_mlp_layernorm/{_HALIAX}"),
-    *gains(f"pre_attention_norm/{_PENZAI}", f"pre_ffw_norm/{_PENZAI}"),
-    *scales(f"post_attention_norm/{_PENZAI}", f"post_ffw_norm/{_PENZAI}"),
+_SANDWICH = "pre_feedforward_layernorm/weight/0"
+_NORMS = tuple(
+    Rule(f"(?:{name})/weight/0", role, "d", beside=beside)
+    for role, name, beside in (
+        ("attention_gain", "input_layernorm|ln_1", ""),
+        ("mlp_gain", "pre_feedforward_layernorm|ln_2", ""),
+        ("attention_scale", "post_attention_layernorm", _SANDWICH),
+        ("mlp_scale", "post_feedforward_layernorm", _SANDWICH),
+        ("mlp_gain", "post_attention_layernorm", ""),
+        ("attention_scale", "post_attn_layernorm", ""),
+        ("mlp_scale", "post_mlp_layernorm", ""),
+    )
 )
 """Norms by their names, wherever a layer's axis is."""
 
@@ -108,14 +98,13 @@ def named_rules(params: Any, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> t
         or _other(array, *places[array], norms[array])
         for array in arrays
     )
-    return tuple(dict.fromkeys(rule for rule in rules if rule))
+    found = tuple(dict.fromkeys(rule for rule in rules if rule))
+    return left_out(CROSS_ATTENTION) + found if found else ()
 
 
 def _axis_names(node: Any) -> tuple[str, ...]:
     """The names of an array's axes; none for another node."""
-    if isinstance(named := getattr(node, "named_axes", None), Mapping):  # penzai
-        return tuple(named)
-    axes = getattr(node, "axes", None)  # haliax
+    axes = getattr(node, "axes", None)
     if isinstance(axes, tuple) and hasattr(node, "array"):
         return tuple(str(getattr(axis, "name", "")) for axis in axes)
     return ()
@@ -125,8 +114,8 @@ def _rule(
     array: _Array, block: str, role: str | tuple[str, ...], axes: Iterable[str], **options: Any
 ) -> Rule:
     path = array.path.removeprefix(block).lstrip("/.").replace(".", "/")
-    within = rf"^{numbered(block)}$"
-    return Rule(path, role, " ".join(axes), within=within, exclude=CROSS_ATTENTION, **options)
+    within = rf"^{names.numbered(block)}$"
+    return Rule(path, role, " ".join(axes), within=within, **options)
 
 
 def _attention(array: _Array, block: str, kind: str) -> Rule | None:
@@ -167,10 +156,10 @@ def _layer_of_mlp(array: _Array) -> tuple[str, str] | None:
 def _other(array: _Array, block: str, kind: str, norm: tuple[Rule, str] | None) -> Rule | None:
     """The rule of a table of positions or tokens, a bias of the output, a gain or a scale."""
     if array.of_layer == {"n", "d"}:
-        return Rule(numbered(array.path), "position", " ".join(array.axes))
+        return Rule(names.numbered(array.path), "position", " ".join(array.axes))
     if array.of_layer == {"t", "d"}:
         role = "unembedding" if re.search("head|decode", array.path) else "embedding"
-        return Rule(numbered(array.path), role, " ".join(array.axes))
+        return Rule(names.numbered(array.path), role, " ".join(array.axes))
     if array.of_layer != {"d"}:
         return None
     if kind == "out" and "bias" in array.path:
@@ -178,4 +167,4 @@ def _other(array: _Array, block: str, kind: str, norm: tuple[Rule, str] | None) 
     if norm is None or not norm[0].roles:
         return None
     rule, block = norm
-    return _rule(array, block, rule.role, array.axes, plus_one=rule.plus_one)
+    return _rule(array, block, rule.role, array.axes)
