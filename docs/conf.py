@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from mimetic_jax.base.version import __version__
 from mimetic_jax.schemes import PerLayer
-from mimetic_jax.zoo import NOTES
+from mimetic_jax.zoo import FAMILIES
 
 project = "mimetic_jax"
 author = "The mimetic_jax developers"
@@ -105,7 +105,8 @@ def _described(app: Any, what: str, name: str, obj: Any, options: Any, lines: li
             paragraphs[i] = f"::\n\n{paragraph}"  # deeper than the text above: a formula
             continue
         paragraphs[i] = _escaped(paragraph)
-    if note := NOTES.get(name.rpartition(".")[2]):
+    family = FAMILIES.get(name.rpartition(".")[2])
+    if note := family and family.note:
         paragraphs.append(f"`plan` prints the note: {note}.")
     lines[:] = "\n\n".join(paragraphs).split("\n")
 
