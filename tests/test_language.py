@@ -83,23 +83,33 @@ def test_a_document_is_in_plain_english(path):
     assert faults(prose(text)) == []
 
 
+def text_of(node: ast.AST) -> str:
+    """A text of the code, in which X stands for what is inserted."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(map(text_of, parts))
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return text_of(left) + text_of(right)
+    return "X"
+
+
 def messages(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """The texts of errors, in which X stands for what is inserted."""
-
-    def text_of(node: ast.AST) -> str:
-        match node:
-            case ast.Constant(value=str(text)):
-                return text
-            case ast.JoinedStr(values=parts):
-                return "".join(map(text_of, parts))
-            case ast.BinOp(left=left, op=ast.Add(), right=right):
-                return text_of(left) + text_of(right)
-        return "X"
-
+    """The texts of errors."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Call(func=ast.Name(id="InputError"), args=[text, *_]):
                 yield node.lineno, text_of(text)
+
+
+def test_the_page_of_errors_quotes_the_code():
+    nodes = (node for path in CODE for node in ast.walk(ast.parse(path.read_text())))
+    texts = [text_of(node) for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr)]
+    lines = re.findall(r'^".*"$', (ROOT / "docs/errors.md").read_text(), re.MULTILINE)
+    quoted = [words.strip("… ") for line in lines for words in re.findall(r'"([^"]+)"', line)]
+    assert len(quoted) > 10
+    assert [words for words in quoted if not any(words in text for text in texts)] == []
 
 
 @pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
