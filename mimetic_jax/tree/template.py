@@ -6,7 +6,9 @@ it is.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -80,8 +82,8 @@ def attention_call(
 
     >>> attention_call([(f"h/0/attn/W{name}/kernel", (8, 8)) for name in "qkvo"])[::2]
     ('attention_rules(query="Wq", key="Wk", value="Wv", out="Wo", flat=True)', ('num_heads',))
-    >>> shapes = {"qkv": (8, 24), "proj": (8, 8)}
-    >>> attention_call([(f"attn/{name}/kernel", shape) for name, shape in shapes.items()]).text
+    >>> shapes = {"lin_in": (8, 32), "lin_out": (32, 8), "qkv": (8, 24), "proj": (8, 8)}
+    >>> attention_call([(f"h/0/{name}/kernel", shape) for name, shape in shapes.items()]).text
     'attention_rules(fused="qkv", out="proj", flat=True, by_head=…)'
     """
     for block, layers in _layers_of_attention(leaves).items():
@@ -105,9 +107,13 @@ def attention_call(
 
 
 def _layers_of_attention(leaves: Iterable[Leaf]) -> dict[str, dict[str, _Layer]]:
-    """The layers of each block by their kinds: roles, or "fused"."""
+    """The layers of each block by their kinds: roles, or "fused".
+
+    The last layer of an MLP beside attention may have the name of attention's, such as lin_out: the
+    one is taken that has no other sizes than the first layer.
+    """
     shapes = dict(leaves)
-    blocks: dict[str, dict[str, _Layer]] = defaultdict(dict)
+    blocks: dict[str, dict[str, list[_Layer]]] = defaultdict(lambda: defaultdict(list))
     for path, shape in shapes.items():
         block, name, kind = names.layer_of(path)
         start = f"{block}{path[len(block)]}{name}" if block else name
@@ -116,8 +122,20 @@ def _layers_of_attention(leaves: Iterable[Leaf]) -> dict[str, dict[str, _Layer]]
             kernel = layer[2] or ""
             bias = _beside(path.removesuffix(kernel), kernel, shapes)
             named = f"{name}{layer[1]}".replace(".", "/")
-            blocks[block].setdefault(kind, _Layer(named, kernel, shape, bias))
-    return blocks
+            blocks[block][kind].append(_Layer(named, kernel, shape, bias))
+    found = {}
+    for block, kinds in blocks.items():
+        sizes = {
+            size for kind in ("fused", "query") for x in kinds.get(kind, ()) for size in x.shape
+        }
+        order = functools.partial(_foreign, sizes)
+        found[block] = {kind: min(layers, key=order) for kind, layers in kinds.items()}
+    return found
+
+
+def _foreign(sizes: Collection[int], layer: _Layer) -> tuple[int, int]:
+    """How many sizes of a layer aren't among these, and how large it is."""
+    return len({*layer.shape} - {*sizes}), math.prod(layer.shape)
 
 
 def _apart(layers: Mapping[str, _Layer]) -> Call | None:
