@@ -121,8 +121,7 @@ class Layout:
             if size % product or (not left and size != product):
                 advice = f"; {grouped_advice()}" if "three" in names else ""
                 if "g" in names and heads["g"] == heads["h"]:
-                    name = "num_kv_heads"
-                    advice = f": pass {name}, the number of heads of key and value"
+                    advice = "; if key and value have fewer heads than query, pass num_kv_heads"
                 misfit = self._misfit(names, heads, sizes)
                 raise InputError(f"{misfit} axis {at} of {path}, which has size {size}{advice}")
             if "three" in names and heads["g"] not in (None, heads["h"]):

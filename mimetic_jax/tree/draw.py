@@ -107,12 +107,22 @@ def _check_not_undone(earlier: Match[Scheme], later: Match[Scheme], names: list[
         names.insert(names.index(second) + 1, names[at := names.index(first)])
         del names[at]
         advice = f"pass ({', '.join(names)}), in this order"
-        if later.scheme.undone_by(others, roles):
+        if later.scheme.undone_by(others, roles) or _drawn(later) <= _drawn(earlier):
             advice = "take one of the two"
         raise InputError(
             f"{second} writes {written[1][block][min(undone)]} after {first}, whose draw it would "
             f"undo: {advice}"
         )
+
+
+def _drawn(match: Match[Scheme]) -> set[tuple[str, int | None]]:
+    """The leaves that a scheme draws, with the layers in which it does."""
+    return {
+        (leaf.path, layer)
+        for block, leaves in match.blocks
+        for layer in covered(match.tree, match.scheme, block)
+        for leaf in leaves
+    }
 
 
 def in_layers(

@@ -46,8 +46,12 @@ UNDONE = [
 def test_an_order_that_undoes_a_draw_is_refused_with_the_right_one(first, second, path):
     shapes = jax.eval_shape(lambda: ROTARY if isinstance(first, PositionalHeads) else LEAVES)
     schemes = {type(one).__name__: one for one in (first, Whitened(), second)}
-    with pytest.raises(InputError, match=rf"{path} after .* undo: pass \(.*\)") as refused:
+    with pytest.raises(InputError, match=rf"{path} after .* undo: ") as refused:
         plan(shapes, tuple(schemes.values()), **OPTIONS)
+    if str(refused.value).endswith("take one of the two"):  # the first would replace all
+        written = [{x.path for x in plan(shapes, one, **OPTIONS)} for one in (first, second)]
+        assert written[1] <= written[0]
+        return
     order = re.search(r"pass \(([\w(), ]*)\), in", str(refused.value))[1].split(", ")
     plan(shapes, [schemes[name.partition("(")[0]] for name in order], **OPTIONS)
 
