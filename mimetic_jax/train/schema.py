@@ -61,7 +61,7 @@ def schema(task: str, model: str = "") -> dict[str, Field]:
     given.
 
     >>> schema("images")["optimizer.warmup"].help
-    'steps of rising rate; or give warmup_epochs'
+    'steps of rising rate; or set warmup_epochs'
     >>> sorted(schema("text")["data.dir"].affects)
     ['data']
     """
