@@ -13,6 +13,7 @@ from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.trained.check import check
+from mimetic_jax.tree.layers import paired
 from mimetic_jax.tree.rewrite import blocks
 
 PATCHES, POSITIONS, PRODUCTS = "patches", "positions", "products"
@@ -37,7 +38,8 @@ def draw(comparison: Comparison, arm: Arm, folder: AnyPath) -> None:
     seed = arm.config.seeds[0]
     scheme, options = arm.config.scheme, arm.program.rewrite_options
     written = {write.role for write in arm.program.plan(scheme)} if scheme else set()
-    for _, _, block in blocks(params, **options):
+    views = blocks(params, **options)
+    for _, _, block in views:
         for role, what, picture in (
             ("patch", PATCHES, _filters),
             ("position", POSITIONS, _positions),
@@ -46,8 +48,9 @@ def draw(comparison: Comparison, arm: Arm, folder: AnyPath) -> None:
                 with style.canvas(4.8, 2.6, **{"axes.labelsize": 10}) as figure:
                     picture(figure.subplots(), np.asarray(block[role]))
                     style.save(figure, path_of_start(folder, arm.name, seed, what))
-    checked = check(params, **options)
-    if checked and checked.outside_of_noise()[0]:
+    if not paired(views):  # a model without attention and MLPs, such as a ConvMixer
+        return
+    if (checked := check(params, **options)).outside_of_noise()[0]:
         style.save(checked.plot(), path_of_start(folder, arm.name, seed, PRODUCTS))
 
 
