@@ -136,6 +136,7 @@ FLAX = (
     *_within(r"block_\d+$", _NORMS),
     *_within("blocks$", _MIXERS, stacked=True),
     *_MIXERS,
+    Rule("sum", (), beside=("fc1/kernel", "fc2/kernel")),  # b of b · sum(x), beside x W_1
     *attention_rules(),
     *attention_rules(stacked=True),
     *_QUERY_KEY_NORMS,
