@@ -32,6 +32,8 @@ def tie(tree: Tree) -> Tree:
     Returns:
         The tree with `copies` of each tied embedding, by its index, and `notes` that say so.
     """
+    if tree.tied:  # large tables aren't compared again
+        return tree
     blocks = {block: dict(roles) for block, roles in tree.blocks.items()}
     named = list(zip(tree.paths, tree.leaves, strict=True))
     copies: dict[int, list[Leaf]] = {}
@@ -67,7 +69,7 @@ def tie(tree: Tree) -> Tree:
     if untied or any(table.rule.untied for table in tables):
         for roles in blocks.values():
             roles.pop("tied_gain", None)
-    return dataclasses.replace(tree, blocks=blocks, copies=copies, notes=notes)
+    return dataclasses.replace(tree, blocks=blocks, tied=True, copies=copies, notes=notes)
 
 
 def _lone_output(blocks: Blocks, named: Named) -> tuple[str, Leaf] | None:

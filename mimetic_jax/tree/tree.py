@@ -39,6 +39,7 @@ class Tree:
         blocks: the described leaves that schemes may write, by the path of their block.
         read_only: those that only `check` reads, likewise.
         norms: gains and scales, by the place of their norm with "/" between names.
+        tied: whether copies were looked for.
         copies: those of an embedding of tokens, which are written as it is, by its index.
         notes: what a plan says of them.
     """
@@ -54,6 +55,7 @@ class Tree:
     blocks: Blocks
     read_only: Blocks
     norms: Blocks
+    tied: bool = False
     copies: Mapping[int, Sequence[Leaf]] = dataclasses.field(default_factory=dict)
     notes: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
