@@ -351,8 +351,12 @@ def first_layer() -> Arms:
 
     `log_p`, the output layer's bias alone, is in all of them but `embedding_std_25`: their gain is
     what they have beyond. `counts_half` adds `half` of `positional`.
+
+    `channel` and what begins so are for models whose output layer has neither a bias nor the
+    numbers of the embedding: one channel is constant, and log p reads it, or log p of other tokens.
     """
     log_p, scales = s.Unigram(), {"": None, "_std_25": 0.25, "_std_100": 1.0}
+    channel = s.PositionalHeads(10_000, channel=0, sharpness=0.0)
     counts = {name: s.Cooccurrence(std=std) for name, std in scales.items()}
     return {
         "default": {},
@@ -360,6 +364,16 @@ def first_layer() -> Arms:
         **{f"counts{name}": (log_p, scheme) for name, scheme in counts.items()},
         "embedding_std_25": (counts["_std_25"],),
         "counts_half": (log_p, counts["_std_25"], _HALF),
+        "channel": (channel,),
+        "channel_log_p": (channel, log_p),
+        "channel_shuffled_log_p": (channel, s.Permuted(log_p)),
+        "channel_counts": (counts["_std_25"], channel),
+        "channel_counts_log_p": (counts["_std_25"], channel, log_p),
+        "channel_counts_log_p_half": (
+            counts["_std_25"],
+            dataclasses.replace(_HALF, channel=0),
+            log_p,
+        ),
     }
 
 

@@ -134,6 +134,20 @@ _COUNTS = Row(
 )
 """What closed/questions/first_scale.md lacks comes first."""
 
+_CHANNEL = dataclasses.replace(
+    _COUNTS,
+    label="an output layer of its own without a bias",
+    arms=(
+        *("default", "channel", "channel_shuffled_log_p", "channel_log_p"),
+        *("embedding_std_25", "channel_counts", "channel_counts_log_p"),
+        "channel_counts_log_p_half",
+    ),
+    fields={
+        **_COUNTS.fields,
+        **{"model.tied": False, "model.output_bias": False, "model.bias_free": True},
+    },
+)
+
 TABLES = {
     "counts": Table.of(
         "embeddings from counts alone, beside heads at a distance, and with rows permuted, at own "
@@ -141,6 +155,7 @@ TABLES = {
         "words (10,000), 400 steps of 16 x 64 tokens",
         text,
         _COUNTS,
+        _CHANNEL,
         controls=(),
         score="test perplexity",
     ),

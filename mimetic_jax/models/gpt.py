@@ -42,7 +42,9 @@ embedding, and the output layer."""
 
 
 def _output(params: Any) -> tuple[jax.Array, jax.Array]:
-    return params.get("unembedding", params["embedding"]), params["decoder_bias"]
+    kernel = params.get("unembedding", params["embedding"])
+    bias = params.get("decoder_bias")
+    return kernel, jnp.zeros(len(kernel)) if bias is None else bias
 
 
 def _rotary(model: GPT) -> Rotary | None:
@@ -88,6 +90,7 @@ class GPT(nn.Module):
             D^(−½) two thirds of what enters the first block are content, at any width.
         tied: the output layer is the embedding; else `unembedding` is, whose initial values are
             drawn likewise.
+        output_bias: whether logits have a bias, as the models of the papers; recent ones don't.
         embedding_dropout: rate of dropout on the embedded tokens.
         dropout_of: what it drops: "tokens" of the vocabulary, drawn once per call for all positions
             of a token, or single "elements".
@@ -131,6 +134,7 @@ class GPT(nn.Module):
     embedding: str = "normal"
     embedding_std: float = 0.0
     tied: bool = True
+    output_bias: bool = True
     embedding_dropout: float = 0.0
     dropout_of: str = "tokens"
     base: str = "timm"
@@ -156,7 +160,8 @@ class GPT(nn.Module):
             initial = functools.partial(jax.random.uniform, minval=-0.1, maxval=0.1)
         embedding: Any = self.param("embedding", initial, (self.vocab, self.width))
         # `logits` alone uses them, but `init` traces this method.
-        self.param("decoder_bias", nn.initializers.zeros, (self.vocab,))
+        if self.output_bias:
+            self.param("decoder_bias", nn.initializers.zeros, (self.vocab,))
         if not self.tied:
             self.param("unembedding", initial, embedding.shape)
         x = embedding[tokens]

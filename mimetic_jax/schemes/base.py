@@ -112,6 +112,8 @@ class Scheme:
     """Whether the scheme writes the kernels of gated MLPs, too."""
     exact: ClassVar[bool] = False
     """Whether attention leaves that no rule describes raise InputError: logits depend on them."""
+    needs: ClassVar[str] = ""
+    """What a tree must have, for the error if the scheme finds nothing to write in it."""
     own_controls: ClassVar[frozenset[str]] = frozenset()
     """The wrappers whose draw is `controlled`, by name."""
     joint_roles: ClassVar[tuple[frozenset[str], ...]] = ()
@@ -188,11 +190,12 @@ class Scheme:
         """Describe the draw in a block or its data for a plan, in a sentence; "" for nothing."""
         return ""
 
-    def survey(self, network: Callable[[], Network]) -> Any:
+    def survey(self, network: Callable[[], Network], written: frozenset[str]) -> Any:
         """Return what draws use of the whole tree, arrays in a dictionary: None unless a scheme
         asks.
 
-        Calling `network` raises InputError if the tree isn't one decoder of tokens.
+        Calling `network` raises InputError if the tree isn't one decoder of tokens; `written` are
+        the roles that the scheme writes in it.
         """
         return None
 

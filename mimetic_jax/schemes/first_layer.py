@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import jax
@@ -15,10 +16,13 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import COUNT
 from mimetic_jax.schemes.base import Scheme, inside
 from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.network import Network
 from mimetic_jax.weights.checks import POSITIVE
 from mimetic_jax.weights.counts import CONTEXTS, SMOOTHING, WINDOW
 from mimetic_jax.weights.patches import SHARE, square
 
+_CONSTANT, _LEAST = 1e-6, 1e-30
+"""How far entries of a constant channel differ by rounding, of the largest; and the least size."""
 _LASTING = 0.25
 """The best σ of those that were tried, 0.0625, 0.25 and 1: docs/first_layer.md."""
 
@@ -117,13 +121,26 @@ class Cooccurrence(Scheme):
 
 @dataclasses.dataclass(frozen=True)
 class Unigram(Scheme):
-    """The bias of a language model's output layer starts at log p of each token of its text.
+    """A language model starts with the logits log p, p the frequency of each token of its text.
 
     The first steps of training then don't go into the frequencies of tokens. It is the baseline of
     `Cooccurrence`, and goes with it: (Unigram(), Cooccurrence()). It takes the same counts.
 
+    *With a bias* of the output layer this becomes log p.
+
+    *Without* (Llama, Qwen and Mistral of some billions of parameters, GPT-NeoX), an output layer
+    that isn't the embedding reads log p from the channel c of the embedding that is the same for
+    all tokens, as `PositionalHeads` makes one,
+
+        W_out[c] = log p / m_c,
+
+    m_c the mean of the channel after the last norm, which random tokens without positions show.
+    One channel serves heads and log p: (Cooccurrence(std=0.25), PositionalHeads(base, channel=0),
+    Unigram()); sharpness=0 makes the channel alone. `Permuted` has log p of other tokens.
+
     Raises:
-        InputError: if a field is out of its range.
+        InputError: if there are no counts, or counts of another number of tokens; if the output
+            layer has no bias, and no channel of the embedding is constant.
 
     Example:
         >>> counts = weights.cooccurrence([0, 0, 0, 1, 0, 0, 0, 1], vocab=2, window=1)
@@ -136,19 +153,60 @@ class Unigram(Scheme):
     2212.09686).
     """
 
+    own_controls = frozenset({"Permuted"})
+    needs = (
+        "a bias of the output layer, or an output layer that isn't the embedding. Where it is the "
+        "embedding and has no bias, Cooccurrence(std=0.25) does without Unigram()"
+    )
+
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        return roles & {"unembedding_bias"}
+        return roles & {"unembedding_bias"} or roles & {"unembedding"}
+
+    def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
+        """Return the output layer: a channel that is made constant later isn't read by it."""
+        return later & written & {"unembedding"}
+
+    def survey(self, network: Callable[[], Network], written: frozenset[str]) -> Any:
+        """c and m_c, if log p goes into the output layer's kernel."""
+        if "unembedding" not in written:
+            return None
+        decoder = network()
+        rows = decoder.embedding["embedding"]
+        spread = jnp.ptp(rows, axis=0) / jnp.maximum(jnp.abs(rows).max(axis=0), _LEAST)
+        channel = jnp.argmin(spread)
+        if not isinstance(spread, jax.core.Tracer) and spread[channel] > _CONSTANT:
+            raise InputError(
+                "Unigram needs a bias of the output layer or a channel of the embedding that is "
+                "the same for all tokens, and finds neither. Pass (PositionalHeads(base, "
+                "channel=0, sharpness=0), Unigram()): it makes such a channel."
+            )
+        return {"channel": channel, "mean": decoder.read_by_output()[:, channel].mean()}
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         del key  # nothing here is random
+        return self._drawn(block, context, lambda frequencies: frequencies)
+
+    def controlled(
+        self, kind: str, key: jax.Array, block: Block, context: Context
+    ) -> dict[str, jax.Array]:
+        return self._drawn(block, context, functools.partial(jax.random.permutation, key))
+
+    def _drawn(
+        self, block: Block, context: Context, change: Callable[[jax.Array], jax.Array]
+    ) -> dict[str, jax.Array]:
         frequencies = weights.log_frequency(_counts(self, context))
-        (vocab,) = block.shapes["unembedding_bias"]
+        (role,) = self.writes(frozenset(block))
+        vocab = block.shapes[role][0]
         if len(frequencies) != vocab:
             raise InputError(
                 f"counts cover {len(frequencies)} tokens, the output layer {vocab}. Use "
                 f"cooccurrence(tokens, vocab={vocab}), padding included."
             )
-        return {"unembedding_bias": jnp.asarray(frequencies)}
+        log_p = change(jnp.asarray(frequencies))
+        if role == "unembedding":
+            constant = context.surveyed
+            log_p = block[role].at[:, constant["channel"]].set(log_p / constant["mean"])
+        return {role: log_p}
 
 
 @dataclasses.dataclass(frozen=True)

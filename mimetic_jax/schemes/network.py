@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.block import Block
 from mimetic_jax.weights.rotary import Rotary
 
@@ -43,13 +45,15 @@ class NetworkLayer:
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """A decoder: the embedding of tokens and its layers, from the first to the last.
+    """A decoder: the embedding of tokens, its layers from the first to the last, and the norm
+    before the output layer, None if that isn't known.
 
     `writable` are the roles in it that schemes may write.
     """
 
     embedding: Block
     layers: tuple[NetworkLayer, ...]
+    last: Block | None = None
     writable: frozenset[str] = frozenset()
 
     def read_by_attention(
@@ -59,14 +63,38 @@ class Network:
     ) -> Iterator[tuple[jax.Array, jax.Array]]:
         """Yield the activations before each attention, and what it reads of them, [N, D] each.
 
-        Tokens are drawn from the vocabulary, each as likely as the others, by a key of its own:
-        no data. Norms have their known gains, MLPs GELU or, if they are gated, SiLU.
-
         Args:
             rotary: the positions; with two axes of a square, without a causal mask. Or those of
                 each layer, None for one without positions.
             new: other arrays of the "embedding", or of "attention" or an "mlp" in a block that may
                 hold both, which reads these activations.
+        """
+        return itertools.islice(self._passed(rotary, new), len(self.layers))
+
+    def read_by_output(self) -> jax.Array:
+        """Return what the output layer reads, [N, D], of tokens without positions.
+
+        Raises:
+            InputError: if the norm before it isn't known.
+        """
+        if self.last is None:
+            raise InputError(
+                "no rule describes the norm before the output layer: add Rule(path, 'tied_gain', "
+                "'d') in front of the rules"
+            )
+        *_, (_, read) = self._passed([None] * len(self.layers))
+        return read
+
+    def _passed(
+        self,
+        rotary: Rotary | Sequence[Rotary | None],
+        new: Callable[[str, Block, jax.Array], Arrays] = lambda kind, block, read: block,
+    ) -> Iterator[tuple[jax.Array, jax.Array]]:
+        """The activations before each norm of attention and, last, of the output layer, and after
+        it.
+
+        Tokens are drawn from the vocabulary, each as likely as the others, by a key of its own:
+        no data. Norms have their known gains, MLPs GELU or, if they are gated, SiLU.
         """
         table = new("embedding", self.embedding, jnp.zeros((0, 0)))["embedding"]
         texts = max(2, NUMBERS // table.shape[1])
@@ -76,13 +104,14 @@ class Network:
             around = _around(layer.attention, "attention")
             after = "attention" in layer.norms_after
             read, seen = _normalized(x, around, after)
-            yield seen
             block = dict(new("attention", layer.attention, seen[1]))
+            yield seen
             before, x = x, _attended(x, read, block, around, after, turning)
             if layer.mlp is not None:
                 around, after = _around(layer.mlp, "mlp"), "mlp" in layer.norms_after
                 read, seen = _normalized(before if layer.parallel else x, around, after)
                 x = _through_mlp(x, read, dict(new("mlp", layer.mlp, seen[1])), around, after)
+        yield _normalized(x, _around(self.last or Block.of({}), "tied"), after=False)[1]
 
 
 def _plainly(function: Callable[..., T]) -> Callable[..., T]:

@@ -205,10 +205,10 @@ class PositionalHeads(Scheme):
         return kernels | gains | (roles & {f"{role}_bias" for role in kernels & _WRITERS})
 
     def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
-        """Return all roles: S is that of the whole network, and a gain that of the kernels'
-        norms."""
+        """Return all roles but the output layer: S is that of the whole network, and a gain that of
+        the kernels' norms."""
         kernels = {"query", "key"} if "query_gain" in written else set()
-        return later & (written | kernels)
+        return later & (written | kernels) - {"unembedding"}
 
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         if "position" in present:
@@ -222,7 +222,7 @@ class PositionalHeads(Scheme):
                 "Rule(path, 'embedding', 't d') in front of the rules."
             )
 
-    def survey(self, network: Callable[[], Network]) -> Any:
+    def survey(self, network: Callable[[], Network], written: frozenset[str]) -> Any:
         """τ, and what each layer's attention reads on average [L, D], if a channel is constant."""
         if self.channel is None:
             return None

@@ -66,8 +66,8 @@ class _Wrapper(Scheme):
     def note(self, block: Block, context: Context) -> str:
         return self.like.note(block, context)
 
-    def survey(self, network: Callable[[], Network]) -> Any:
-        return self.like.survey(network)
+    def survey(self, network: Callable[[], Network], written: frozenset[str]) -> Any:
+        return self.like.survey(network, written)
 
 
 @dataclasses.dataclass(frozen=True)

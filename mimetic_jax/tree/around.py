@@ -35,13 +35,13 @@ def norms_around(tree: Tree, block: str, roles: Collection[str]) -> dict[str, Le
             if leaf := next((leaves[name] for name in names if name in leaves), None):
                 leaf.check()
                 norms[role] = leaf
-                if role.endswith("gain") and (shift := _bias_beside(tree, leaf)):
+                if role.endswith("gain") and (shift := bias_beside(tree, leaf)):
                     norms[role.replace("gain", "shift")] = shift
                 break
     return norms
 
 
-def _bias_beside(tree: Tree, gain: Leaf) -> Leaf | None:
+def bias_beside(tree: Tree, gain: Leaf) -> Leaf | None:
     """The bias of the norm that has this gain."""
     if not (layer := paths.parent(gain.path)):
         return None

@@ -76,7 +76,7 @@ def _checked(tree: Tree, scheme: Scheme, wanted: frozenset[str]) -> Match:
     present = frozenset(itertools.chain(*tree.blocks.values()))
     if any("embedding" in rule.roles and rule.untied for rule in tree.rules):
         present |= {"unembedding"}  # though the tree may lack it, as a base model does
-    scheme.check_tree(present, frozenset(x.role for _, leaves in found.blocks for x in leaves))
+    scheme.check_tree(present, found.roles)
     for block, _ in found.blocks if scheme.exact and tree.family else ():
         if "query" in tree.blocks[block]:
             shapes.check_columns(tree, block, tree.layers(block)[0])
@@ -187,7 +187,7 @@ def check_draws(match: Match[Scheme], given: Context) -> frozenset[str]:
 
     def survey(leaves: list[Any]) -> Any:
         traced = tree.with_leaves(leaves)
-        return scheme.survey(lambda: network(traced))
+        return scheme.survey(lambda: network(traced), match.roles)
 
     def draw(block: str, layer: int | None, key: Any, leaves: list[Any], surveyed: Any) -> Drawn:
         traced = tree.with_leaves(leaves)

@@ -12,7 +12,7 @@ from mimetic_jax.rules.rule import ATTENTION
 from mimetic_jax.schemes import Block
 from mimetic_jax.schemes.network import Network, NetworkLayer
 from mimetic_jax.tree import shapes
-from mimetic_jax.tree.around import norms_around
+from mimetic_jax.tree.around import bias_beside, norms_around
 from mimetic_jax.tree.match import match
 from mimetic_jax.tree.refusal import refuse
 from mimetic_jax.tree.tied import tie
@@ -90,7 +90,17 @@ def network(tree: Tree) -> Network:
     for parts in layers:
         shapes.check_columns(tree, *parts["attention"][:2])
     writable = frozenset(role for leaves in tree.blocks.values() for role in leaves)
-    return Network(embeddings[0], tuple(_layer(tree, parts) for parts in layers), writable)
+    each = tuple(_layer(tree, parts) for parts in layers)
+    return Network(embeddings[0], each, _last_norm(tree.with_read_only()), writable)
+
+
+def _last_norm(tree: Tree) -> Block | None:
+    """That before the output layer; None if no rule describes it."""
+    found = [block for block, leaves in tree.blocks.items() if "tied_gain" in leaves]
+    if len(found) != 1:
+        return None
+    shift = bias_beside(tree, tree.blocks[found[0]]["tied_gain"])
+    return tree.view(found[0], None, {"tied_shift": shift} if shift else {})
 
 
 def _layer(tree: Tree, parts: dict[str, View]) -> NetworkLayer:

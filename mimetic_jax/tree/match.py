@@ -69,6 +69,11 @@ class Match(Generic[S]):
     problem: InputError | None = None
 
     @property
+    def roles(self) -> frozenset[str]:
+        """The roles that the scheme writes in this tree."""
+        return frozenset(leaf.role for _, leaves in self.blocks for leaf in leaves)
+
+    @property
     def wanted(self) -> frozenset[str]:
         """The roles that the scheme writes if they are there."""
         return _ATTENTION if self.scheme is None else wanted_by(self.scheme)

@@ -136,6 +136,8 @@ def _of_nothing(match: Match[Any], wanted: frozenset[str]) -> str:
         return f"{message}: {options[0]}"
     if match.wanted & MLP and any("mlp_gate" in roles for roles in tree.read_only.values()):
         return f"{message}: MLPs with a gate stay as they are under {name}"
+    if match.scheme.needs:
+        return f"{message}: it needs {match.scheme.needs}"
     roles = [role for role in sorted(match.wanted) if not role.endswith("_bias")]
     return (
         f"{message}: no rule gives one of them the role "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -25,7 +26,7 @@ def tie(tree: Tree) -> Tree:
     """Take the copies of embeddings of tokens out of a tree's blocks.
 
     Copies hold the same numbers, as the output layer of a tied model does in files that store both.
-    If an output layer is left, the norm before it has no `tied_gain`.
+    If an output layer is left, the `tied_gain` of the norm before it is only read.
     A file that stores one may do so under the name of the output layer, which then gets the role of
     the embedding.
 
@@ -66,10 +67,14 @@ def tie(tree: Tree) -> Tree:
                 del roles[role]
     tables = [roles["embedding"] for roles in blocks.values() if "embedding" in roles]
     untied = any("unembedding" in roles for roles in blocks.values())
+    read_only = defaultdict[str, Mapping[str, Leaf]](dict, tree.read_only)
     if untied or any(table.rule.untied for table in tables):
-        for roles in blocks.values():
-            roles.pop("tied_gain", None)
-    return dataclasses.replace(tree, blocks=blocks, tied=True, copies=copies, notes=notes)
+        for block, roles in blocks.items():
+            if gain := roles.pop("tied_gain", None):
+                read_only[block] = {**read_only[block], "tied_gain": gain}
+    return dataclasses.replace(
+        tree, blocks=blocks, read_only=read_only, tied=True, copies=copies, notes=notes
+    )
 
 
 def _lone_output(blocks: Blocks, named: Named) -> tuple[str, Leaf] | None:

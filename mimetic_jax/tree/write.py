@@ -51,7 +51,7 @@ def _written(match: Match[Scheme], key: jax.Array, given: Context) -> Iterator[t
     tree, scheme = match.tree, match.scheme
     for leaf in (leaf for _, leaves in match.blocks for leaf in leaves):
         placement.check_whole(tree.stored(leaf), key, leaf.path)
-    surveyed = scheme.survey(lambda: network(tree))
+    surveyed = scheme.survey(lambda: network(tree), match.roles)
     around = dataclasses.replace(surroundings(tree, given), surveyed=surveyed)
 
     inputs = (key, *tree.leaves, *field_values(scheme))

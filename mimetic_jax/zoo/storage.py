@@ -50,11 +50,15 @@ class Storage:
         return mlp_rules(**{"first": first, "second": second, "gate": gate} | self.layers | options)
 
     def tokens(self, embedding: str, unembedding: str = "") -> tuple[Rule, ...]:
-        return embedding_rules(
-            f"{embedding}/{self.table}",
-            unembedding and f"{unembedding}/{self.kernel}",
-            transposed=self.transposed,
-            exclude="",
+        bias = Rule(f"(?:{unembedding})/bias", "unembedding_bias", "t")
+        return (
+            *embedding_rules(
+                f"{embedding}/{self.table}",
+                unembedding and f"{unembedding}/{self.kernel}",
+                transposed=self.transposed,
+                exclude="",
+            ),
+            *([bias] if unembedding else []),
         )
 
     def norms(
