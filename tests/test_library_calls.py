@@ -79,6 +79,7 @@ def test_other_values_are_refused(call, values):
     "call",
     [
         lambda bad: rewrite(bad, PARAMS, Mimetic()),
+        lambda bad: rewrite(PARAMS, KEY, Mimetic()),
         lambda bad: block_key(bad, "a"),
         *KEYED,
         *INITIALIZERS.values(),

@@ -11,7 +11,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes import Block, Scheme, as_tuple
-from mimetic_jax.tree import class_token
+from mimetic_jax.tree import class_token, placement
 from mimetic_jax.tree.draw import block_key
 from mimetic_jax.tree.label import label
 from mimetic_jax.tree.layers import views
@@ -101,6 +101,7 @@ def rewrite(
         >>> bool((value.reshape(16, 16) @ out.reshape(16, 16)).diagonal().mean() < -0.3)
         True
     """
+    key = placement.one_key(key)  # `rewrite(params, key)` fails here
     _check_unshared(params)
     described, given = split(options)
     tree, schemes = label(params, **described), as_tuple(scheme)

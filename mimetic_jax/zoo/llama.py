@@ -129,7 +129,7 @@ def _neox(storage: Storage, *, by_head: bool) -> tuple[Rule, ...]:
         *storage.attention(names, by_head=by_head),
         *storage.mlp("mlp/dense_h_to_4h", "mlp/dense_4h_to_h"),
         *storage.norms("gain", *_LLAMA_NORMS),
-        *_ends(storage, "final_layer_norm", "embed_in", "embed_out"),
+        *_ends(storage, "final_layer_norm", "embed_in", "embed_out|lm_head"),
     )
 
 

@@ -53,8 +53,8 @@ class Storage:
         bias = Rule(f"(?:{unembedding})/bias", "unembedding_bias", "t")
         return (
             *embedding_rules(
-                f"{embedding}/{self.table}",
-                unembedding and f"{unembedding}/{self.kernel}",
+                f"(?:{embedding})/{self.table}",
+                unembedding and f"(?:{unembedding})/{self.kernel}",
                 transposed=self.transposed,
                 exclude="",
             ),

@@ -134,7 +134,8 @@ WRITES = [
     (schemes.Cooccurrence(), "embedding unembedding unembedding_bias", "embedding"),
     (schemes.Cooccurrence(std=1.0), "embedding position tied_gain", "embedding position tied_gain"),
     (schemes.Cooccurrence(std=1.0), "position", ""),
-    (schemes.Unigram(), "embedding unembedding_bias", "unembedding_bias"),
+    (schemes.Unigram(), "embedding unembedding unembedding_bias", "unembedding_bias"),
+    (schemes.Unigram(), "embedding unembedding", "unembedding"),
     (schemes.NormMatched(Mimetic()), "query key position", "query key"),
 ]
 

@@ -96,6 +96,58 @@ def test_a_constant_channel_goes_on_top():
     np.testing.assert_allclose(*cosines, atol=1e-5)
 
 
+LLAMA = {"positions": "rotary", "bias_free": True, "rms_norm": True, "swiglu": True}
+UNTIED = {**LLAMA, "tied": False, "output_bias": False}
+CHANNEL = PositionalHeads(10_000, channel=3)
+
+
+def decoder(**fields):
+    model = GPT(V, 32, 2, 2, **UNTIED | fields)
+    tokens = jnp.asarray(TEXT[:320].reshape(20, 16))
+    params = initial(model, tokens)
+    # Any gain of the last norm, as a model in training has.
+    gain = 0.5 + jax.random.uniform(KEY, (32,))
+    params["norm"]["scale"] = gain
+    return model, tokens, params
+
+
+@pytest.mark.parametrize("rms_norm", [True, False])
+@pytest.mark.parametrize("first", [CHANNEL, PositionalHeads(10_000, channel=3, sharpness=0)])
+def test_without_a_bias_a_constant_channel_gives_log_p(first, rms_norm):
+    """What the model itself computes: with a zero in the place of the column, logits lose log p."""
+    model, tokens, params = decoder(rms_norm=rms_norm)
+    new = rewritten(params, (Cooccurrence(std=1.0), first, Unigram()), OF_GPT)
+    without = rewritten(params, (Cooccurrence(std=1.0), first), OF_GPT)
+    column = new["unembedding"] - without["unembedding"]
+    assert np.flatnonzero(column.any(axis=0)).tolist() == [3], "and no other channel is read by it"
+    logits, before = (model.apply({"params": p}, tokens, method="logits") for p in (new, without))
+    added = np.asarray(logits - before).mean(axis=(0, 1))
+    np.testing.assert_allclose(added, weights.log_frequency(COUNTS), rtol=0.03)
+    shuffled = rewritten(params, (Cooccurrence(std=1.0), first, Permuted(Unigram())), OF_GPT)
+    np.testing.assert_array_equal(
+        np.sort(shuffled["unembedding"][:, 3]), np.sort(new["unembedding"][:, 3])
+    )
+    assert (shuffled["unembedding"][:, 3] != new["unembedding"][:, 3]).any()
+    traced = jax.jit(lambda p: rewritten(p, (Cooccurrence(std=1.0), first, Unigram()), OF_GPT))
+    np.testing.assert_allclose(
+        traced(params)["unembedding"], new["unembedding"], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_where_log_p_has_no_place_it_is_refused_in_words():
+    _, _, params = decoder()
+    with pytest.raises(InputError, match=r"sharpness=0\), Unigram\(\)\): it makes such a channel"):
+        rewritten(params, Unigram(), OF_GPT)
+    with pytest.raises(InputError, match=r"pass \(PositionalHeads, Unigram\), in this order"):
+        rewritten(params, (Unigram(), CHANNEL), OF_GPT)
+    rules = tuple(rule for rule in OF_GPT if rule.role != "tied_gain")
+    with pytest.raises(InputError, match="no rule describes the norm before the output layer"):
+        rewritten(params, (CHANNEL, Unigram()), rules)
+    _, _, tied = decoder(tied=True)
+    with pytest.raises(InputError, match=r"it needs a bias of the output layer, or an output"):
+        rewritten(tied, Unigram(), OF_GPT)
+
+
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_what_depends_on_the_scale_of_the_embedding_goes_along(positions, tied):

@@ -180,6 +180,8 @@ def test_norms_of_layers_that_no_family_knows_are_named_and_not_folded(name):
         ("easydel_phi", "model/embed_tokens/embedding", "lm_head/kernel"),
         ("llama", "model/embed_tokens/weight", "lm_head/weight"),
         ("gpt_neox", "embed_in/weight", "embed_out/weight"),
+        ("gpt_neox", "gpt_neox/embed_in/weight", "lm_head/weight"),
+        ("whisper", "decoder/embed_tokens/weight", "lm_head/weight"),
         ("bert", "bert/embeddings/word_embeddings/weight", ""),
         ("t5", "shared/weight", "lm_head/weight"),
         ("tunix_llama", "embedder/input_embedding", "lm_head/w"),
