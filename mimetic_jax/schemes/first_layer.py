@@ -155,8 +155,9 @@ class Unigram(Scheme):
 
     own_controls = frozenset({"Permuted"})
     needs = (
-        "a bias of the output layer, or an output layer that isn't the embedding. Where it is the "
-        "embedding and has no bias, Cooccurrence(std=0.25) does without Unigram()"
+        "a bias of the output layer (Rule(path, 'unembedding_bias', 't') for one of another name), "
+        "or an output layer that isn't the embedding. Where it is the embedding and has no bias, "
+        "Cooccurrence(std=0.25) does without Unigram()"
     )
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:

@@ -144,7 +144,10 @@ def test_where_log_p_has_no_place_it_is_refused_in_words():
     with pytest.raises(InputError, match="no rule describes the norm before the output layer"):
         rewritten(params, (CHANNEL, Unigram()), rules)
     _, _, tied = decoder(tied=True)
-    with pytest.raises(InputError, match=r"it needs a bias of the output layer, or an output"):
+    with pytest.raises(
+        InputError,
+        match=r"needs a bias of the output layer \(Rule\(path, .unembedding_bias., .t.\)",
+    ):
         rewritten(tied, Unigram(), OF_GPT)
 
 
