@@ -27,9 +27,7 @@ CONSTANTS = {
     "README.md": {"3.13", "1.1", "2.0"},  # Python; GB that pip installs; the license
     "commands.md": {"0.5"},  # a constant of a scheme
     "evaluation.md": {"0.5"},  # a threshold of p
-    "first_layer.md": {"0.0625"},  # σ
     "papers.md": {"0.71"},  # √½
-    "recommended.md": {"0.1"},  # dropout
     "results.md": {"0.4"},  # β
     "schemes.md": {"0.2", "0.5", "8.0"},  # α, β, S
 }
