@@ -91,7 +91,7 @@ def test_no_decay_matches_whole_names():
 
 BLOCK = {
     "attention": {"query": {"kernel": (4, 2, 3)}, "out": {"kernel": (2, 3, 4), "bias": (4,)}},
-    "mlp": {"fc1": {"kernel": (4, 9)}},
+    "mlp": {"fc1": {"kernel": (4, 9)}, "fc2": {"kernel": (9, 4)}},
 }
 
 
@@ -119,7 +119,7 @@ def test_muon_moves_hidden_kernels_along_their_singular_vectors(stacked):
             np.testing.assert_allclose(ours[path], adamw[path], rtol=1e-6)
             continue
         move, leaf = (np.asarray(each[0] if stacked else each) for each in (ours[path], leaf))
-        rows = 4 if "out" not in path else 6
+        rows = 6 if "out" in path else 9 if "fc2" in path else 4
         rate = 2 if "fc1" in path else 1
         direction = -move / rate - (0 if "out" in path else 0.1) * leaf
         u, s, vh = np.linalg.svd(leaf.reshape(rows, -1).astype(float), full_matrices=False)
