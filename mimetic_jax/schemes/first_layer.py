@@ -21,8 +21,13 @@ from mimetic_jax.weights.checks import POSITIVE
 from mimetic_jax.weights.counts import CONTEXTS, SMOOTHING, WINDOW
 from mimetic_jax.weights.patches import SHARE, square
 
-_CONSTANT, _LEAST = 1e-6, 1e-30
-"""How far entries of a constant channel differ by rounding, of the largest; and the least size."""
+_CONSTANT = 1e-6
+"""How far entries of a constant channel differ by rounding, of the largest."""
+_NO_CHANNEL = (
+    "Unigram needs a bias of the output layer or a channel of the embedding that is the same for "
+    "all tokens, and finds neither. Pass (PositionalHeads(base, channel=0, sharpness=0), "
+    "Unigram()): it makes such a channel."
+)
 _LASTING = 0.25
 """The best σ of those that were tried, 0.0625, 0.25 and 1: docs/first_layer.md."""
 
@@ -173,14 +178,13 @@ class Unigram(Scheme):
             return None
         decoder = network()
         rows = decoder.embedding["embedding"]
-        spread = jnp.ptp(rows, axis=0) / jnp.maximum(jnp.abs(rows).max(axis=0), _LEAST)
+        sizes = jnp.abs(rows).max(axis=0)
+        spread = jnp.where(sizes > 0, jnp.ptp(rows, axis=0), jnp.inf) / jnp.where(
+            sizes > 0, sizes, 1
+        )
         channel = jnp.argmin(spread)
         if not isinstance(spread, jax.core.Tracer) and spread[channel] > _CONSTANT:
-            raise InputError(
-                "Unigram needs a bias of the output layer or a channel of the embedding that is "
-                "the same for all tokens, and finds neither. Pass (PositionalHeads(base, "
-                "channel=0, sharpness=0), Unigram()): it makes such a channel."
-            )
+            raise InputError(_NO_CHANNEL)
         return {"channel": channel, "mean": decoder.read_by_output()[:, channel].mean()}
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
@@ -205,7 +209,8 @@ class Unigram(Scheme):
             )
         log_p = change(jnp.asarray(frequencies))
         if role == "unembedding":
-            constant = context.surveyed
+            if (constant := context.surveyed) is None:
+                raise InputError(_NO_CHANNEL)
             log_p = block[role].at[:, constant["channel"]].set(log_p / constant["mean"])
         return {role: log_p}
 
