@@ -367,7 +367,6 @@ def first_layer() -> Arms:
         "channel": (channel,),
         "channel_log_p": (channel, log_p),
         "channel_shuffled_log_p": (channel, s.Permuted(log_p)),
-        "channel_counts": (counts["_std_25"], channel),
         "channel_counts_log_p": (counts["_std_25"], channel, log_p),
         "channel_counts_log_p_half": (
             counts["_std_25"],

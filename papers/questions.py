@@ -139,7 +139,7 @@ _CHANNEL = dataclasses.replace(
     label="an output layer of its own without a bias",
     arms=(
         *("default", "channel", "channel_shuffled_log_p", "channel_log_p"),
-        *("embedding_std_25", "channel_counts", "channel_counts_log_p"),
+        *("embedding_std_25", "channel_counts_log_p"),
         "channel_counts_log_p_half",
     ),
     fields={
