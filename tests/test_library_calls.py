@@ -79,7 +79,6 @@ def test_other_values_are_refused(call, values):
     "call",
     [
         lambda bad: rewrite(bad, PARAMS, Mimetic()),
-        lambda bad: rewrite(PARAMS, KEY, Mimetic()),
         lambda bad: block_key(bad, "a"),
         *KEYED,
         *INITIALIZERS.values(),
@@ -88,3 +87,7 @@ def test_other_values_are_refused(call, values):
 def test_what_is_no_key(call):
     for bad in NO_KEYS:
         refused(call, bad, "the key must be")
+
+
+def test_swapped_arguments():
+    refused(lambda params: rewrite(params, KEY, Mimetic()), PARAMS, "the key must be")

@@ -50,7 +50,7 @@ class Storage:
         return mlp_rules(**{"first": first, "second": second, "gate": gate} | self.layers | options)
 
     def tokens(self, embedding: str, unembedding: str = "") -> tuple[Rule, ...]:
-        bias = Rule(f"(?:{unembedding})/bias", "unembedding_bias", "t")
+        bias = (Rule(f"(?:{unembedding})/bias", "unembedding_bias", "t"),) if unembedding else ()
         return (
             *embedding_rules(
                 f"(?:{embedding})/{self.table}",
@@ -58,7 +58,7 @@ class Storage:
                 transposed=self.transposed,
                 exclude="",
             ),
-            *([bias] if unembedding else []),
+            *bias,
         )
 
     def norms(
