@@ -36,6 +36,9 @@ _ALONE = re.compile("[qkv]_proj|w[qkv]", re.IGNORECASE)
 _PATCHES = re.compile("patch", re.IGNORECASE)
 _CONVOLUTION = re.compile("conv|embed|stem", re.IGNORECASE)
 _POSITIONS = re.compile("pos|wpe", re.IGNORECASE)
+_TABLE_OF_POSITIONS = re.compile(
+    r"(^|[/._])(pos(ition)?s?(al)?_?(emb|enc|table)|wpe|(pos(ition)?s?|pe)$)", re.IGNORECASE
+)
 _TOKENS = re.compile(r"(^|[/._])(wte|tok|vocab|shared)|(^|[/.])emb(?=[/.]|$)|embed", re.IGNORECASE)
 
 _NO_TEXT = re.compile(
@@ -110,6 +113,12 @@ def of_text(table: str, leaves: Iterable[tuple[str, int]], every: Collection[str
 def embeds_tokens(path: str, shape: tuple[int, ...]) -> bool:
     """Whether a leaf has the name and the shape of an embedding of tokens."""
     return _embeds(path, len(shape), ()) == "tokens" and not _POSITIONS.search(path)
+
+
+def embeds_positions(path: str, shape: tuple[int, ...]) -> bool:
+    """Whether a leaf has the name and the axes of a table of positions."""
+    named = _TABLE_OF_POSITIONS.search(path) is not None
+    return named and (len(shape) == 2 or (len(shape) == 3 and shape[0] == 1))
 
 
 def embeds_patches(path: str, rank: int = 4) -> bool:

@@ -258,7 +258,7 @@ def embedding_rules(
 
     Args:
         embedding: path of the embedding, a regular expression; "" for none.
-        unembedding: that of the output layer.
+        unembedding: that of the output layer's kernel, beside which a bias has its usual name.
         transposed: whether the output layer is stored output first, [T, D], as in PyTorch.
         exclude: as for `attention_rules`.
 
@@ -267,10 +267,14 @@ def embedding_rules(
 
     Example:
         >>> [rule.layout for rule in embedding_rules("wte/embedding", "head/kernel", exclude="")]
-        ['t d', 'd t']
+        ['t d', 'd t', 't']
     """
-    last = "t d" if transposed else "d t"
-    leaves = ((embedding, "embedding", "t d"), (unembedding, "unembedding", last))
+    layer, within, _ = unembedding.rpartition("/")
+    leaves = (
+        (embedding, "embedding", "t d"),
+        (unembedding, "unembedding", "t d" if transposed else "d t"),
+        (f"{layer}/bias" if within else "", "unembedding_bias", "t"),
+    )
     return left_out(exclude) + tuple(Rule(path, role, axes) for path, role, axes in leaves if path)
 
 

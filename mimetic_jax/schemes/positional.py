@@ -58,7 +58,9 @@ class PositionalHeads(Scheme):
 
     τ is the smallest from ½ to 1.5 by which the channel holds 20% of the squared norm that the
     last attention reads, as ½ gives the first: more would drown the content of the first layers.
-    `check` prints the share that each layer has, and S as it is reached. A layer without a network
+    `check` prints the share that each layer has, and S as it is reached. Both hold for models whose
+    norms come before attention and MLP: no weight shows a norm of the sum (post-norm), after which
+    layers read a smaller share. A layer without a network
     around it, as of `initializers`, takes m_c = τ √D / √(1 + τ²), τ = ½, and m_d = 0.
 
     *With QK norm* a query of norm ‖q‖ is multiplied by γ √K / ‖q‖. Its gain, if the tree has it,
@@ -214,7 +216,8 @@ class PositionalHeads(Scheme):
         if "position" in present:
             raise InputError(
                 "PositionalHeads is for rotary positions, and this tree has a position embedding. "
-                "For added positions use Mimetic()."
+                "For added positions use Mimetic(); if none are added, put Rule(path, ()) in front "
+                "of the rules."
             )
         if self.channel is not None and "embedding" not in written:
             raise InputError(

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -15,6 +15,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.rules import paths
+from mimetic_jax.rules.names import embeds_positions
 from mimetic_jax.rules.rule import FIRST_LAYER
 from mimetic_jax.schemes import Context, Scheme
 from mimetic_jax.schemes.base import depth_dependence, name_of
@@ -77,6 +78,10 @@ def _checked(tree: Tree, scheme: Scheme, wanted: frozenset[str]) -> Match:
     if any("embedding" in rule.roles and rule.untied for rule in tree.rules):
         present |= {"unembedding"}  # though the tree may lack it, as a base model does
     scheme.check_tree(present, found.roles)
+    if not (tree.family and tree.family.by_layer):
+        for path in _unruled_positions(tree):
+            with blaming(path):
+                scheme.check_tree(present | {"position"}, found.roles)
     for block, _ in found.blocks if scheme.exact and tree.family else ():
         if "query" in tree.blocks[block]:
             shapes.check_columns(tree, block, tree.layers(block)[0])
@@ -88,6 +93,15 @@ def _checked(tree: Tree, scheme: Scheme, wanted: frozenset[str]) -> Match:
             f"{name_of(scheme)} skips every layer: {', '.join(blocks[:3])}{others} stay unchanged"
         )
     return dataclasses.replace(found, blocks=drawn)
+
+
+def _unruled_positions(tree: Tree) -> Iterator[str]:
+    """Tables of positions, by their names and the width of attention, that no rule describes."""
+    leaves = (leaf for roles in tree.blocks.values() for leaf in roles.values() if leaf.fits)
+    widths = {leaf.axes.get("d") for leaf in leaves}
+    for path, shape in tree.shapes.items():
+        if path not in tree.rule_of and embeds_positions(path, shape) and shape[-1] in widths:
+            yield path
 
 
 def _check_not_undone(earlier: Match[Scheme], later: Match[Scheme], names: list[str]) -> None:

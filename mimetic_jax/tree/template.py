@@ -43,10 +43,8 @@ GATED = (
     ),
 )
 """Names of the three layers of a gated MLP; the last one's output is activated."""
-_READOUT = re.compile(r"(?i)(^|[/.])((lm_?)?head|unembed\w*|logits\w*|output|readout)([/.]\w+)?$")
-
-_POSITION = re.compile(
-    r"(?i)(^|[/._])(pos(ition)?s?(al)?_?(emb|enc|table)|wpe|(pos(ition)?s?|pe)$)"
+_READOUT = re.compile(
+    r"(?i)(^|[/.])((lm_?)?head|unembed\w*|logits\w*|output|readout)(_?bias|[/.]\w+)?$"
 )
 
 Leaf: TypeAlias = tuple[str, tuple[int, ...]]
@@ -336,7 +334,7 @@ def other_calls(
         if outputs and outputs[0][1] == shape:
             stated.append("transposed=True")
         found.append(Call(f"embedding_rules({', '.join(stated)})"))
-    tokens = {shape[0] for _, shape in tables}
+    tokens = {shape[0] for path, shape in every if names.embeds_tokens(path, shape)}
     biases = [path for path, (size, *rest) in readouts if not rest and size in tokens]
     if "unembedding_bias" in roles and len(biases) == 1:
         found.append(Call(f'Rule("{biases[0].replace(".", "/")}", "unembedding_bias", "t")'))
@@ -372,7 +370,7 @@ def _positions(leaves: Iterable[Leaf]) -> list[Call]:
     return [
         Call(f'Rule("{path.replace(".", "/")}", "position", "{"1 " * (len(shape) - 2)}n d")')
         for path, shape in leaves
-        if _POSITION.search(path) and (len(shape) == 2 or (len(shape) == 3 and shape[0] == 1))
+        if names.embeds_positions(path, shape)
     ]
 
 

@@ -50,15 +50,11 @@ class Storage:
         return mlp_rules(**{"first": first, "second": second, "gate": gate} | self.layers | options)
 
     def tokens(self, embedding: str, unembedding: str = "") -> tuple[Rule, ...]:
-        bias = (Rule(f"(?:{unembedding})/bias", "unembedding_bias", "t"),) if unembedding else ()
-        return (
-            *embedding_rules(
-                f"(?:{embedding})/{self.table}",
-                unembedding and f"(?:{unembedding})/{self.kernel}",
-                transposed=self.transposed,
-                exclude="",
-            ),
-            *bias,
+        return embedding_rules(
+            f"(?:{embedding})/{self.table}",
+            unembedding and f"(?:{unembedding})/{self.kernel}",
+            transposed=self.transposed,
+            exclude="",
         )
 
     def norms(

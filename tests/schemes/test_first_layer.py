@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 import mimetic_jax
-from mimetic_jax import InputError, Rule, initializers, plan, rewrite, weights
+from mimetic_jax import (
+    InputError,
+    Rule,
+    embedding_rules,
+    initializers,
+    plan,
+    rewrite,
+    weights,
+)
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.gpt import RULES as OF_GPT
 from mimetic_jax.models.vit import ViT
@@ -132,6 +140,15 @@ def test_without_a_bias_a_constant_channel_gives_log_p(first, rms_norm):
     np.testing.assert_allclose(
         traced(params)["unembedding"], new["unembedding"], rtol=1e-4, atol=1e-5
     )
+
+
+def test_a_bias_beside_the_output_layer_needs_no_rule_of_its_own():
+    head = {"kernel": jnp.ones((D, V)), "bias": jnp.zeros(V)}
+    params = {"embed": {"embedding": jnp.ones((V, D))}, "head": head}
+    by_hand = embedding_rules("embed/embedding", "head/kernel")
+    new = rewritten(params, Unigram(), by_hand)["head"]
+    np.testing.assert_allclose(new["bias"], weights.log_frequency(COUNTS), rtol=1e-6)
+    np.testing.assert_array_equal(new["kernel"], head["kernel"])
 
 
 def test_where_log_p_has_no_place_it_is_refused_in_words():

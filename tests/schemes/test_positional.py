@@ -16,6 +16,7 @@ from mimetic_jax import InputError, Rule, attention_rules, initializers, linen, 
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.gpt import GPT, RULES
 from mimetic_jax.models.vit import ViT
+from mimetic_jax.rules.flax import FLAX
 from mimetic_jax.schemes import NormMatched, Permuted, PositionalHeads, from_dict, to_dict
 from tests.models.values import initial
 from tests.schemes.blocks import biases, kernels
@@ -241,6 +242,17 @@ def test_trees_that_it_refuses(scheme, fields, message):
     rules = (*RULES, Rule("pos_embed", "position", "1 n d"))
     with pytest.raises(InputError, match=message):
         rewrite(KEY, initial(model(**fields), TOKENS), scheme, rules=rules)
+
+
+@pytest.mark.parametrize("rules", [FLAX, attention_rules()], ids=["default", "by_hand"])
+def test_positions_are_known_by_their_name(rules):
+    """A table of which no rule says anything, which nothing tells from one that is added."""
+    params = initial(model(), TOKENS) | {"wpe": {"embedding": jnp.ones((24, 64))}}
+    scheme = PositionalHeads(100)
+    with pytest.raises(InputError, match=r"^wpe/embedding: PositionalHeads is for rotary"):
+        rewrite(KEY, params, scheme, rules=rules)
+    rewrite(KEY, params, scheme, rules=(Rule("wpe/embedding", ()), *rules))
+    rewrite(KEY, params | {"wpe": {"embedding": jnp.ones((24, 32))}}, scheme, rules=rules)
 
 
 def test_a_channel_needs_the_embedding():

@@ -270,9 +270,14 @@ OTHERS = {
     "tokens": (PLAIN, Cooccurrence(), "tok"),
     "constant": (PLAIN, PositionalHeads(10_000, channel=0), "layers|tok|lm"),
     "bias": (
-        {"emb/embedding": (50, D), "lm_head/bias": (50,), "fc/bias": (50,)},
+        {"emb/embedding": (50, D), "readout/bias": (50,), "fc/bias": (50,)},
         Unigram(),
-        "lm_head/bias",
+        "readout/bias",
+    ),
+    "bias_of_its_own": (
+        {"embed/embedding": (50, D), "output_bias": (50,), "fc/bias": (50,)},
+        Unigram(),
+        "output_bias",
     ),
     "gates_between_layers": (
         {"l/wi/kernel": (3, D, F), "l/wo/kernel": (3, F, D)},
