@@ -48,6 +48,9 @@ PANELS = (
                 "1.",
                 "whitened_zero_mlp",
             ),
+            Claim(
+                "The same, an earlier table", "questions/first_images", "2.", "whitened_zero_mlp"
+            ),
             Claim("The same, 100 epochs", "questions/small_images", "3.", "whitened_zero_mlp"),
             Claim("Mimetic in PyTorch's default: ViT", "questions/bases", "2.", "mimetic"),
             Claim("Mimetic in Flax's default: ViT", "questions/bases", "3.", "mimetic"),

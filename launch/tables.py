@@ -33,6 +33,7 @@ from mimetic_jax.train.config import arms_of
 from mimetic_jax.train.rates import format_rate
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.report import markdown, trimmed
+from mimetic_jax.train.statistics import holm, table_spread
 from mimetic_jax.train.verdicts import COMPARED, DEFAULT, spread_rule
 from mimetic_jax.zoo.model_types import TYPES as MODEL_TYPES
 from mimetic_jax.zoo.model_types import ModelType
@@ -53,17 +54,38 @@ _STARTS = {"timm": "timm's N(0, .02²)", "torch": "PyTorch's", "flax": "Flax's"}
 HEAD = ("row", "arm", "published", "best at", "ours ± sd (n)", *COMPARED)
 """Columns of rows, published and ours side by side."""
 
+PAIRS = ("row", "pair", "difference [95% CI]", "p, corrected (Holm)")
+"""Columns of pairs of arms."""
+
 
 def table(rows: Sequence[Row], results: ResultStore) -> str:
     """Show published and ours of some rows of a table, with every arm that was trained."""
     lines = [line for row in rows for line in side_by_side(row, results, every=True)]
-    return "\n\n".join(filter(None, [markdown(trimmed(HEAD, lines)), remarks(rows, results)]))
+    more = [line for row in rows for line in differences(row, results)]
+    pairs = markdown(trimmed(PAIRS, more)) if more else ""
+    return "\n\n".join(
+        filter(None, [markdown(trimmed(HEAD, lines)), pairs, remarks(rows, results)])
+    )
+
+
+def differences(row: Row, results: ResultStore) -> Iterator[Sequence[str]]:
+    """Yield the lines of a row's pairs, with p corrected for their number."""
+    arms = results.compared_arms(row)
+    _, spread = table_spread(result.reached for result in arms.values())
+    pairs = [(arms[one], arms[other]) for one, other in row.pairs if {one, other} <= arms.keys()]
+    corrected = holm([ours.versus(theirs, spread) for ours, theirs in pairs])
+    for (ours, theirs), found in zip(pairs, corrected, strict=True):
+        if found:
+            p = "" if found.p is None else f"{found.p:.2g}"
+            shown = f"{found:.{ours.score.digits}f}"
+            yield f"{row.place.number}. {row.label}", f"{ours.arm} − {theirs.arm}", shown, p
 
 
 def remarks(rows: Sequence[Row], results: ResultStore) -> str:
-    """Say below a table which spread the intervals of each row have, and its rates."""
+    """Say below a table which spread the intervals of each row have, its rates, and what of its
+    arms was drawn otherwise than today."""
     several = len({row.place.table for row in rows}) > 1
-    said = defaultdict[str, list[str]](list)
+    said, noted = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for row in rows:
         arms = results.compared_arms(row).values()
         table, number, _ = row.place
@@ -72,7 +94,10 @@ def remarks(rows: Sequence[Row], results: ResultStore) -> str:
             said[rule[0]].append(f"{name} ({rule[1]})")
         if len(arms) > 1 and not row.ladder:
             said["One learning rate for all arms"].append(name)
-    sentences = (f"{what}: row{'s' * (len(of) > 1)} {', '.join(of)}." for what, of in said.items())
+        for arm, text in results.of(row).remarks.items():
+            noted[text].append(f"{arm} (row {name})")
+    sentences = [f"{what}: row{'s' * (len(of) > 1)} {', '.join(of)}." for what, of in said.items()]
+    sentences += [f"{', '.join(of)}: {text}." for text, of in noted.items()]
     return paragraph(" ".join(sentences), "", _WIDTH)
 
 

@@ -111,6 +111,7 @@ _NEIGHBORS = Row(
         *("default", "frame", "impulse", "scattered_impulse"),
         *("sincos", "mimetic", "norm_matched_impulse"),
     ),
+    pairs=tuple(("impulse", other) for other in ("default", "scattered_impulse", "frame")),
 )
 """What the question needs comes first."""
 _NEIGHBORS_LONG = dataclasses.replace(
@@ -130,6 +131,7 @@ _COUNTS = Row(
         *("counts_std_25", "log_p", "default"),
     ),
     fields={"data.name": "ptb_word", "eval.every": 0},
+    pairs=(("counts_std_25", "embedding_std_25"), ("counts_half", "counts_std_25")),
     ladder=Ladder((4e-3, 8e-3)),
 )
 """What closed/questions/first_scale.md lacks comes first."""
@@ -141,6 +143,12 @@ _CHANNEL = dataclasses.replace(
         *("default", "channel", "channel_shuffled_log_p", "channel_log_p"),
         *("embedding_std_25", "channel_counts_log_p"),
         "channel_counts_log_p_half",
+    ),
+    pairs=(
+        ("channel_log_p", "channel_shuffled_log_p"),
+        ("channel_log_p", "channel"),
+        ("channel_counts_log_p", "embedding_std_25"),
+        ("channel_counts_log_p_half", "channel_counts_log_p"),
     ),
     fields={
         **_COUNTS.fields,

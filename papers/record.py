@@ -123,6 +123,7 @@ class Row:
             the name. A row that has these alone isn't trained.
         doubt: what keeps the numbers from being taken literally, if anything.
         fields: fields of the configuration; of two that set the same one the later counts.
+        pairs: arms whose differences are tested at once, beside those from baselines.
         config, score, small, ladder, seeds: in the place of the table's.
         source: the row whose runs are its own too, or whose trials choose its rates.
         place: where it stands, and whether it is scaled down from the paper's.
@@ -136,6 +137,7 @@ class Row:
     score: str = ""
     doubt: str = ""
     fields: Fields = dataclasses.field(default_factory=dict)
+    pairs: tuple[tuple[str, str], ...] = ()
     config: ModuleType | None = None
     small: Small | None = None
     ladder: Ladder | None = None
