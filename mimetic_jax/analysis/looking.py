@@ -38,8 +38,10 @@ def describe(comparison: Comparison) -> str:
     """
     rows: list[tuple[str, ...]] = []
     weak: list[str] = []
-    for arm in comparison.arms.values():
-        if not _makes_maps(arm):
+    large: list[str] = []
+    for arm in filter(_makes_maps, comparison.arms.values()):
+        if _parameters(arm) > MOST_PARAMETERS:
+            large.append(arm.name or "the run")
             continue
         hits = []
         for layer, (alone, batch) in _aims(comparison, arm):
@@ -47,8 +49,12 @@ def describe(comparison: Comparison) -> str:
             hits += [known.hits.mean() for known in (batch or alone,) if known]
         if hits and np.mean(hits) < MOST:
             weak.append(arm.name or "the run")
+    unseen = (
+        f"attention before training isn't computed in {', '.join(large)}: more than "
+        f"{MOST_PARAMETERS:,} parameters"
+    )
     if not any("".join(row[2:]) for row in rows):
-        return ""
+        return paragraph(unseen) if large else ""
     head = ("arm", "layer", "rows", "weight", "tokens", "rows", "weight", "tokens")
     over = ("", "", "positions alone", "", "", "batch", "", "")
     shown = [column for column in range(len(head)) if any(row[column] for row in rows)]
@@ -60,17 +66,19 @@ def describe(comparison: Comparison) -> str:
     )
     if weak:
         lines.append(f"fewer than half of the rows do in {', '.join(weak)}")
+    lines += [unseen] if large else []
     return "\n".join(paragraph(line) if "  " not in line else line for line in lines)
 
 
 def _makes_maps(arm: Arm) -> bool:
     program, scheme = arm.program, arm.config.scheme
-    size = sum(leaf.size for leaf in jax.tree.leaves(program.shapes.params))
-    return (
-        bool(scheme)
-        and size <= MOST_PARAMETERS
-        and any(write.role in ("query", "query_bias") for write in program.plan(scheme))
+    return bool(scheme) and any(
+        write.role in ("query", "query_bias") for write in program.plan(scheme)
     )
+
+
+def _parameters(arm: Arm) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(arm.program.shapes.params))
 
 
 def _aims(comparison: Comparison, arm: Arm) -> Iterator[tuple[int, tuple[Aim | None, Aim | None]]]:

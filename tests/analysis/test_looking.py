@@ -79,6 +79,15 @@ def test_heads_of_a_text_look_back(tmp_path):
     assert found["positional"][2] < found["norm_matched_positional"][2] < 24
 
 
+def test_large_models_are_named(impulses, monkeypatch):
+    monkeypatch.setattr(looking, "MOST_PARAMETERS", 1000)
+    said = looking.describe(impulses)
+    assert (
+        said
+        == "attention before training isn't computed in impulse, noise: more than 1,000 parameters"
+    )
+
+
 def test_arms_that_need_data_that_is_not_here_are_left_out(tmp_path):
     config = text.get_config("word", width=64, depth=1, heads=4, length=24, init=("counts_half",))
     config.data.dir = str(tmp_path / "nothing")
