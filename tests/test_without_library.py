@@ -25,46 +25,21 @@ class Tensor(np.ndarray):
     def copy_(self, values):
         self[...] = values
 
-    def repeat_interleave(self, times, axis):
-        return self.repeat(times, axis)
 
-    def sqrt(self):
-        return np.sqrt(self)
-
-    def norm(self):
-        return np.linalg.norm(self)
-
-
-def stand_in():
-    """A module like torch, of NumPy's arrays."""
-    random = np.random.default_rng(0)
-
-    def randn(*shape, generator, dtype):
-        return random.standard_normal(shape).astype(dtype).view(Tensor)
-
-    return types.SimpleNamespace(
-        randn=randn,
-        eye=np.eye,
-        stack=lambda arrays: np.stack(arrays).view(Tensor),
-        linalg=types.SimpleNamespace(svd=lambda x: [y.view(Tensor) for y in np.linalg.svd(x)]),
-        no_grad=lambda: lambda function: function,
-        float64=np.float64,
-    )
-
+STAND_IN = types.SimpleNamespace(no_grad=lambda: lambda function: function, from_numpy=np.asarray)
+"""A module like torch, of NumPy's arrays."""
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "pytorch_and_files.md"
 
 
-def executed(library, torch=None):
-    """The function of the page for a library."""
+def executed(torch=STAND_IN):
+    """The functions of the page."""
     section = PAGE.read_text().partition("## Without this library")[2]
-    (block,) = re.findall(rf"^```python\n(import {library}.*?)^```", section, re.M | re.S)
     names = {}
     with pytest.MonkeyPatch.context() as patch:
-        if torch is not None:
-            patch.setitem(sys.modules, "torch", torch)
-        exec(block, names)
-    return names["mimetic" if library == "numpy" else "mimetic_"]
+        patch.setitem(sys.modules, "torch", torch)
+        exec("".join(re.findall(r"^```python\n(.*?)^```", section, re.M | re.S)), names)
+    return types.SimpleNamespace(**names)
 
 
 def noise(groups):
@@ -74,28 +49,24 @@ def noise(groups):
     return list(np.asarray(_draw(keys, D, "normal"), np.float64) * D**0.5)
 
 
+class Random:
+    """Gives our noise first."""
+
+    def __init__(self, groups):
+        self.waiting, self.more = noise(groups), np.random.default_rng(0)
+
+    def standard_normal(self, shape):
+        return self.waiting.pop(0) if self.waiting else self.more.standard_normal(shape)
+
+
 def by_numpy(groups, **options):
-    waiting = noise(groups)
-
-    class Random:
-        def standard_normal(self, shape):
-            return waiting.pop(0) if waiting else np.random.default_rng(0).standard_normal(shape)
-
-    return executed("numpy")(D, H, groups, random=Random(), **options)
+    return executed().mimetic(Random(groups), D, H, groups, **options)
 
 
 def by_torch(torch, array, groups, **options):
-    waiting = noise(groups)
-    random = torch.randn
-
-    def randn(*shape, **given):
-        return array(waiting.pop(0)) if waiting else random(*shape, **given)
-
     shapes = ((D, D), (groups * K, D), (groups * K, D), (D, D))
     filled = [array(np.zeros(shape)) for shape in shapes]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "randn", randn)
-        executed("torch", torch)(*filled, H, groups, **options)
+    executed(torch).mimetic_(Random(groups), *filled, H, groups, **options)
     query, key, value, out = (np.asarray(weight).T for weight in filled)
     return (
         query.reshape(D, H, K),
@@ -106,7 +77,7 @@ def by_torch(torch, array, groups, **options):
 
 
 def by_stand_in(*arguments, **options):
-    return by_torch(stand_in(), lambda x: np.asarray(x).view(Tensor), *arguments, **options)
+    return by_torch(STAND_IN, lambda x: np.asarray(x).view(Tensor), *arguments, **options)
 
 
 def by_real_torch(*arguments, **options):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -146,8 +147,7 @@ def _entry(name: str, meaning: str) -> Iterator[str]:
 
 
 def page(parsers: Sequence[argparse.ArgumentParser]) -> Iterator[str]:
-    """Yield the lines of docs/commands.md: a section for each command, of experiments and of
-    parsers."""
+    """Yield the lines of docs/commands.md: all commands with their flags."""
     yield from ("## Commands with a configuration", "", "| command | what it does |", "|---|---|")
     yield from (f"| `mimetic {command} CONFIG` | {what} |" for command, what in EXPERIMENTS.items())
     yield from ("", "| flag | of | meaning |", "|---|---|---|")
@@ -155,14 +155,17 @@ def page(parsers: Sequence[argparse.ArgumentParser]) -> Iterator[str]:
         of = "all" if set(_ALL) <= set(flag.commands) else ", ".join(flag.commands)
         of = "all but fields" if set(_ALL) - set(flag.commands) == {"fields"} else of
         yield f"| `{flag.written}` | {of} | {flag.meaning} |"
-    yield ""
+    yield from ("", "## Other commands", "", "| command | what it does |", "|---|---|")
+    yield from (f"| `{parser.prog}` | {parser.description} |" for parser in parsers)
+    yield from ("", "| argument | of | meaning |", "|---|---|---|")
+    commands = defaultdict[tuple[str, str], list[str]](list)
     for parser in parsers:
-        yield from (f"## {parser.prog}", "", str(parser.description), "", "| argument | meaning |")
-        yield "|---|---|"
         for action in parser._actions:  # argparse has no public list of them
             if not isinstance(action, argparse._HelpAction):
                 value = "" if action.nargs == 0 else f"={action.metavar or action.dest.upper()}"
                 options = [name for name in action.option_strings if "_" not in name]
                 name = f"{options[0]}{value}" if options else str(action.metavar)
-                yield f"| `{name}` | {(action.help or '') % vars(action)} |"
-        yield ""
+                meaning = (action.help or "") % vars(action)
+                commands[name, meaning].append(parser.prog.removeprefix("mimetic "))
+    for (name, meaning), of in commands.items():
+        yield f"| `{name}` | {', '.join(of)} | {meaning} |"
