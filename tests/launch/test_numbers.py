@@ -26,7 +26,7 @@ DERIVED = {
 CONSTANTS = {
     "README.md": {"3.13", "1.1", "2.0"},  # Python; GB that pip installs; the license
     "commands.md": {"0.5"},  # a constant of a scheme
-    "evaluation.md": {"0.5"},  # a threshold of p
+    "evaluation.md": {"0.5", "2.2"},  # a threshold of p; √(2 · 45 · 55 / 1000)
     "papers.md": {"0.71"},  # √½
     "results.md": {"0.4"},  # β
     "schemes.md": {"0.2", "0.5", "8.0"},  # α, β, S
