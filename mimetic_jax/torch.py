@@ -144,6 +144,8 @@ def _stated(
     If the numbers differ, as between the stages of a Swin, they are put in rules for each layer,
     which replace those given.
     """
+    if not all(isinstance(rule, Rule) for rule in given.get("rules", ())):
+        return {}  # `rewrite` refuses them
     try:
         shapes = {
             name: jax.ShapeDtypeStruct(tuple(tensor.shape), np.float32)

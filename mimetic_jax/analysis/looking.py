@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -45,7 +46,8 @@ def describe(comparison: Comparison) -> str:
             continue
         hits = []
         for layer, (alone, batch) in _aims(comparison, arm):
-            rows.append((arm.name or "the run", str(layer), *_cells(alone), *_cells(batch)))
+            cells = (known.cells() if known else ("", "", "") for known in (alone, batch))
+            rows.append((arm.name or "the run", str(layer), *itertools.chain(*cells)))
             hits += [known.hits.mean() for known in (batch or alone,) if known]
         if hits and np.mean(hits) < MOST:
             weak.append(arm.name or "the run")
@@ -125,10 +127,3 @@ def _patches(maps: np.ndarray, grid: tuple[int, int] | None) -> tuple[np.ndarray
         grid = square_grid(count) or (1, count)
     among = maps[..., -math.prod(grid) :, -math.prod(grid) :]
     return among / among.sum(axis=-1, keepdims=True), grid
-
-
-def _cells(aim: Aim | None) -> tuple[str, str, str]:
-    if aim is None:
-        return "", "", ""
-    hits, weight, tokens = (float(x.mean()) for x in (aim.hits, aim.weights, aim.tokens))
-    return f"{hits:.0%}", f"{weight:.2f}", f"{tokens:.0f}"

@@ -29,6 +29,8 @@ def parse_scheme(text: str) -> Scheme | tuple[Scheme, ...]:
     if text.endswith(".json"):
         return schemes.load(text)
     own = {name: _imported(module, name) for module, name in re.findall(_IMPORT_PATH, text)}
+    if len(own) < len(set(re.findall(_IMPORT_PATH, text))):
+        raise InputError(f"two modules of {text!r} have a scheme of the same name; rename one")
     others = {"Interpolated": schemes.Interpolated, "mimetic_language": schemes.mimetic_language}
     scheme = _read("scheme", re.sub(_IMPORT_PATH, r"\2", text), REGISTRY | others | own)
     as_tuple(scheme)
@@ -99,8 +101,14 @@ def _value(node: ast.expr, flag: str, known: Mapping[str, Any]) -> Any:
         raise unknown(flag, name, known)
     if not callable(known[match]) and call is not node:
         return known[match]
+    if any(isinstance(value, ast.Starred) for value in call.args):
+        raise _OtherError
     values = [_value(value, flag, known) for value in call.args]
-    fields = {field.arg: _value(field.value, flag, known) for field in call.keywords if field.arg}
+    fields: dict[str, Any] = {}
+    for field in call.keywords:
+        if field.arg is None:
+            raise _OtherError
+        fields[field.arg] = _value(field.value, flag, known)
     return known[match](*values, **fields)
 
 

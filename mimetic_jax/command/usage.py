@@ -167,5 +167,5 @@ def page(parsers: Sequence[argparse.ArgumentParser]) -> Iterator[str]:
                 name = f"{options[0]}{value}" if options else str(action.metavar)
                 meaning = (action.help or "") % vars(action)
                 commands[name, meaning].append(parser.prog.removeprefix("mimetic "))
-    for (name, meaning), of in commands.items():
-        yield f"| `{name}` | {', '.join(of)} | {meaning} |"
+    for (name, meaning), those in commands.items():
+        yield f"| `{name}` | {', '.join(those)} | {meaning} |"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any, ClassVar
 
@@ -35,10 +34,9 @@ RULES = (
     Rule("unembedding", "unembedding", "t d"),
     Rule("decoder_bias", "unembedding_bias", "t"),
     Rule("norm/scale", "tied_gain", "d"),
-    *(dataclasses.replace(rule, read_only=rule.of_norm) for rule in FLAX),
+    *FLAX,
 )
-"""What the parameters are: stock Flax's names, whose gated MLP schemes may write here, the
-embedding, and the output layer."""
+"""What the parameters are: stock Flax's names, the embedding, and the output layer."""
 
 
 def _output(params: Any) -> tuple[jax.Array, jax.Array]:

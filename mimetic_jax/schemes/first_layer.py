@@ -91,6 +91,13 @@ class Cooccurrence(Scheme):
                 "layer. If the output layer is the embedding, add Rule(path, 'tied_gain', 'd') for "
                 "the norm before it. If it is separate, add Rule(path, 'unembedding', 't d')."
             )
+        scaled = {"tied_gain"} if "patch" in present else {"tied_gain", "position"}
+        if self.std is not None and (apart := scaled & present - written):
+            raise InputError(
+                f"Cooccurrence(std={self.std:g}) rescales the {min(apart)} that belongs to the "
+                "embedding, and a rule finds one in another module: let the paths of both rules "
+                "begin at the same module, or leave the leaf out by Rule(path, ())"
+            )
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         base, counts = block["embedding"], _counts(self, context)
@@ -169,8 +176,15 @@ class Unigram(Scheme):
         return roles & {"unembedding_bias"} or roles & {"unembedding"}
 
     def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
-        """Return the output layer: a channel that is made constant later isn't read by it."""
-        return later & written & {"unembedding"}
+        """Return the output layer and the embedding, of which it reads a channel."""
+        return later & {"embedding", "unembedding"} if "unembedding" in written else frozenset()
+
+    def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
+        if {"unembedding", "unembedding_bias"} <= written:
+            raise InputError(
+                "Unigram finds the output layer's bias in another module than its kernel: leave "
+                "the kernel out by Rule(path, ()) in front of the rules"
+            )
 
     def survey(self, network: Callable[[], Network], written: frozenset[str]) -> Any:
         """c and m_c, if log p goes into the output layer's kernel."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import PerLayer, Scheme, both_or_none
 from mimetic_jax.schemes.block import Block, Context
-from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION, number
+from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION
 from mimetic_jax.weights.mlp import mean_shift, mean_shift_per_input
 
 
@@ -93,7 +93,6 @@ class CorrelatedMLP(Scheme):
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         scheme: Any = self.at(context.layer, context.num_layers)
         first, second = _pair(block)
-        rho = number("rho", scheme.rho, CORRELATION)  # of a function of depth
         spreads = {"mlp_in": first.std(), "mlp_out": second.std()}
         for name, spread in spreads.items():
             if not (isinstance(spread, jax.core.Tracer) or spread > 0):
@@ -101,7 +100,10 @@ class CorrelatedMLP(Scheme):
                     f"{name} is constant (all zeros?), so CorrelatedMLP has nothing to correlate. "
                     "Apply it before ZeroOut(mlp=True)."
                 )
-        kept, added = math.sqrt(1 - rho**2), rho * spreads["mlp_out"] / spreads["mlp_in"]
+        kept, added = (
+            math.sqrt(1 - scheme.rho**2),
+            scheme.rho * spreads["mlp_out"] / spreads["mlp_in"],
+        )
         return {"mlp_out": kept * second + added * first.T}
 
 

@@ -181,8 +181,7 @@ class PositionalHeads(Scheme):
                 "base is missing; pass the base of the model's rotary positions, rope_theta in its "
                 "configuration, such as 10000; no weight shows it"
             )
-        if not self.offsets or self.sharpness == ():
-            raise InputError("offsets and sharpness need at least one number")
+        _nesting(self.sharpness)
         rows = _rows(self.offsets, self.axes)
         flat = [offset for row in rows for offset in (row if isinstance(row, tuple) else (row,))]
         for offset in flat:
@@ -440,7 +439,16 @@ def _noise(key: jax.Array, parts: Arrays) -> Arrays:
 
 
 def _nesting(value: Any) -> int:
-    return 1 + _nesting(value[0]) if isinstance(value, tuple) and value else 0
+    """How many tuples are around each number."""
+    if not isinstance(value, tuple):
+        return 0
+    inner = {_nesting(item) for item in value}
+    if len(inner) != 1:
+        raise InputError(
+            "offsets and sharpness need at least one number at each depth, and all of them as "
+            f"deep; got {value}"
+        )
+    return 1 + inner.pop()
 
 
 def _rows(value: Any, level: int) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ import jax
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Scheme, call_of
+from mimetic_jax.schemes.base import Scheme, call_of, inside
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.network import Network
 
@@ -50,6 +50,10 @@ class _Wrapper(Scheme):
     @property
     def exact(self) -> bool:  # type: ignore[override]
         return self.like.exact
+
+    @property
+    def needs(self) -> str:  # type: ignore[override]
+        return self.like.needs
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return self.like.writes(roles)
@@ -96,12 +100,15 @@ class NormMatched(_Wrapper):
         stream = jax.random.fold_in(key, 1)
         if "NormMatched" in self.like.own_controls:
             return self.like.controlled("NormMatched", stream, block, context)
+        new = self.like(key, block, context)
+        # A norm's gain has no structure, and with other signs it would be another model's. Beside
+        # an embedding positions are those of before, times a number.
+        kept = {"position"} if "embedding" in new else set()
         return {
-            # A norm's gain has no structure, and with other signs it would be another model's.
             role: array
-            if role.endswith("_gain")
+            if role.endswith("_gain") or role in kept
             else weights.norm_matched(jax.random.fold_in(stream, zlib.crc32(role.encode())), array)
-            for role, array in self.like(key, block, context).items()
+            for role, array in new.items()
         }
 
 
@@ -206,6 +213,11 @@ class Layers(_Wrapper):
             raise InputError(
                 f"first {self.first} and last {self.last} are not a range; pass fractions of depth "
                 "with first below last, such as 0.5 and 1 for the second half of the layers"
+            )
+        if any(getattr(part, "channel", None) is not None for part in inside([self.like])):
+            raise InputError(
+                "Layers would leave layers that write the constant channel; pass sharpness by "
+                "depth instead, such as sharpness=((0.0,), (8.0,))"
             )
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:

@@ -68,11 +68,10 @@ class Pretrained:
         run = _run(self._place)
         with _newest(run) as (checkpoints, step):
             record = checkpoints.record(step)
-        provenance = record.get("provenance") or record["made"]  # version 0.2.0
         # Training is exact: what made a checkpoint, and what its tests gave, tell its weights.
         lane = run.group.index(run)
         about = {
-            "made": {**provenance[lane], "code": None},
+            "made": {**record["provenance"][lane], "code": None},
             "evaluations": [[step, values[lane]] for step, values in record["evaluations"]],
         }
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]

@@ -12,7 +12,7 @@ import scipy.special
 from mimetic_jax.base.table import aligned, paragraph
 from mimetic_jax.trained.pairs import Layer, LayerPairs
 from mimetic_jax.weights.factor import Array
-from mimetic_jax.weights.impulse import impulse_matrices
+from mimetic_jax.weights.impulse import impulse_matrices, layer_norm
 
 LARGEST = 1024
 """Positions of which maps [N, N] of all heads are computed."""
@@ -34,6 +34,11 @@ class Aim:
     hits: np.ndarray
     weights: np.ndarray
     tokens: np.ndarray
+
+    def cells(self) -> tuple[str, str, str]:
+        """Return the means over heads as tables show them."""
+        hits, weight, tokens = (x.mean() for x in (self.hits, self.weights, self.tokens))
+        return f"{hits:.0%}", f"{weight:.2f}", f"{tokens:.0f}"
 
 
 def aim(maps: Array, targets: Array) -> Aim:
@@ -108,25 +113,21 @@ def from_positions(layer: LayerPairs, position: Array, grid: tuple[int, int]) ->
     pair = layer.query_key
     if pair is None or pair.left.shape[1] != position.shape[1] or len(position) > LARGEST:
         return None
-    table = np.asarray(position, np.float64)
-    centered = table - table.mean(axis=1, keepdims=True)
-    tokens = centered / np.sqrt(table.var(axis=1, keepdims=True) + 1e-5)
-    maps = attention_maps(pair.left.swapaxes(0, 1), pair.right.swapaxes(0, 1), tokens)
-    return LayerAim(layer.path, layer.index, aim(maps, own_targets(maps, grid)), len(table))
+    kernels = (pair.left.swapaxes(0, 1), pair.right.swapaxes(0, 1))
+    maps = attention_maps(*kernels, layer_norm(position))
+    return LayerAim(layer.path, layer.index, aim(maps, own_targets(maps, grid)), len(position))
 
 
-def aims_table(layers: Sequence[LayerAim], of: str = "positions alone") -> str:
+def aims_table(layers: Sequence[LayerAim]) -> str:
     """Return a line per layer, its heads averaged, and a note on those that hardly attend to an
     offset."""
     rows = [
         ("layer", "rows at their head's offset", "weight there", "tokens that a row attends to")
     ]
     for layer in layers:
-        hits, weight, tokens = (
-            float(x.mean()) for x in (layer.aim.hits, layer.aim.weights, layer.aim.tokens)
-        )
-        rows.append((layer.name, f"{hits:.0%}", f"{weight:.2f}", f"{tokens:.0f} of {layer.count}"))
-    lines = [f"attention from {of}:", *aligned(rows)]
+        hits, weight, tokens = layer.aim.cells()
+        rows.append((layer.name, hits, weight, f"{tokens} of {layer.count}"))
+    lines = ["attention from positions alone:", *aligned(rows)]
     weak = [layer.name for layer in layers if layer.aim.hits.mean() < MOST]
     if weak:
         lines.append(

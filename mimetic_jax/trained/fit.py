@@ -278,12 +278,13 @@ def fit(
         reader = HeadReader(tree, every, rotary)
         heads = [reader.read(layer) for layer in layer_pairs(tree, every, effective=effective)]
         turns = list(dict.fromkeys(filter(None, reader.turns)))
-        if len(turns) != 1 or None in reader.turns:
+        if len(turns) > 1 or None in reader.turns:
             raise InputError(
                 "The layers have different rotary positions, which one PositionalHeads cannot "
                 "express. Call fit without rotary=."
             )
-        positional = fitted([layer for layer in heads if layer], turns[0])
+        if turns:
+            positional = fitted([layer for layer in heads if layer], turns[0])
     return Fit(
         layers, rules=tree.name_of_rules, positional=positional, constant_parts=constant_parts
     )

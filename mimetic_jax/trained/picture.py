@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -73,8 +74,9 @@ def heads_figure(layers: Sequence[LayerHeads]) -> Any:
         raise InputError("no distances were read; pass check(params, rotary=base)")
     if any(isinstance(offset, tuple) for layer in layers for offset in layer.offsets):
         raise InputError("distances on a grid have no picture: see the table that check prints")
-    # None becomes NaN, which has no color.
-    near_HxL = np.array([layer.offsets for layer in layers], float).T.clip(max=_NEAR)
+    # None becomes NaN, which has no color; so do heads that other layers have.
+    rows = list(itertools.zip_longest(*(layer.offsets for layer in layers)))
+    near_HxL = np.array(rows, float).clip(max=_NEAR)
     heads, depth = near_HxL.shape
     figure = _picture(max(4.8, 0.24 * depth + 1.4), 0.24 * heads + 1.0)
     axes = figure.subplots()

@@ -92,8 +92,7 @@ def families(tree: Tree, blocks: Iterable[str]) -> list[tuple[str, ...]]:
     """The names of the layers of each kind that has several, in the order of depth."""
     names: dict[str, list[str]] = defaultdict(list)
     for block in blocks:
-        layers = tree.layers(block) or [None]  # a stack of none has a name, too
-        names[paths.family(block)] += [paths.of_layer(block, layer) for layer in layers]
+        names[paths.family(block)] += [paths.of_layer(block, layer) for layer in tree.layers(block)]
     return [tuple(layers) for layers in names.values() if len(layers) > 1]
 
 

@@ -106,16 +106,9 @@ def _unruled_positions(tree: Tree) -> Iterator[str]:
 
 def _check_not_undone(earlier: Match[Scheme], later: Match[Scheme], names: list[str]) -> None:
     """Raise InputError if the later scheme undoes the earlier one in a layer."""
-    written = [
-        {block: {x.role: x.path for x in leaves} for block, leaves in one.blocks}
-        for one in (earlier, later)
-    ]
-    for block in written[0].keys() & written[1].keys():
-        roles, others = (frozenset(each[block]) for each in written)
+    for before, after in _shared(earlier, later):
+        roles, others = frozenset(before), frozenset(after)
         if not (undone := earlier.scheme.undone_by(roles, others)):
-            continue
-        layers = (set(covered(one.tree, one.scheme, block)) for one in (earlier, later))
-        if not set.intersection(*layers):
             continue
         first, second = (name_of(one.scheme) for one in (earlier, later))
         names.insert(names.index(second) + 1, names[at := names.index(first)])
@@ -124,9 +117,25 @@ def _check_not_undone(earlier: Match[Scheme], later: Match[Scheme], names: list[
         if later.scheme.undone_by(others, roles) or _drawn(later) <= _drawn(earlier):
             advice = "take one of the two"
         raise InputError(
-            f"{second} writes {written[1][block][min(undone)]} after {first}, whose draw it would "
+            f"{second} writes {after[min(undone)]} after {first}, whose draw it would "
             f"undo: {advice}"
         )
+
+
+def _shared(*matches: Match[Scheme]) -> Iterator[tuple[dict[str, str], ...]]:
+    """What each of two schemes writes, paths by role: in a block of which both draw a layer; and of
+    the first layer, which stands in several blocks."""
+    written = [
+        {block: {x.role: x.path for x in leaves} for block, leaves in one.blocks} for one in matches
+    ]
+    for block in written[0].keys() & written[1].keys():
+        layers = (set(covered(one.tree, one.scheme, block)) for one in matches)
+        if set.intersection(*layers):
+            yield tuple(each[block] for each in written)
+    yield tuple(
+        {role: path for x in each.values() for role, path in x.items() if role in FIRST_LAYER}
+        for each in written
+    )
 
 
 def _drawn(match: Match[Scheme]) -> set[tuple[str, int | None]]:
@@ -157,7 +166,7 @@ def in_layers(
             view = tree.view(block, layer, on_read=on_read)
             draws.append(scheme(block_key(key, block, layer), view, context))
     joined = {}
-    for role in sorted(draws[0]) if draws else ():  # a stack may have no layers
+    for role in sorted(draws[0]):
         every: list[Any] = [arrays[role] for arrays in draws]
         leaf, traced = tree.blocks[block][role], any(isinstance(x, jax.core.Tracer) for x in every)
         if not traced:  # a layer's own arrays keep the digits that its factor needs

@@ -62,7 +62,7 @@ def refuse(match: Match[Any], wanted: frozenset[str] = frozenset()) -> None:
 def notes(match: Match[Any]) -> Iterable[str]:
     """What to say of layers that lack what a scheme writes in others of their kind."""
     for lack in match.lacks:
-        if match.scheme and not lack.everywhere:
+        if not lack.everywhere:
             which = "MLP" if lack.roles <= MLP else ", ".join(sorted(lack.roles))
             yield f"{name_of(match.scheme)} finds no {which} in {_listed(lack.layers)}"
 
@@ -247,7 +247,7 @@ def _scales(path: str) -> bool:
 
 def _subject(match: Match[Any], what: str = "") -> str:
     if match.scheme is None:
-        return f"are read{' as ' + what if what else ''}"
+        return "are read"
     return f"{name_of(match.scheme)} writes{' ' + what if what else ''}"
 
 

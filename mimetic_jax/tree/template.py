@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from mimetic_jax.rules import names
 from mimetic_jax.rules.rule import ATTENTION, Rule
 from mimetic_jax.rules.tables import attention_rules
+from mimetic_jax.zoo import common
 
 _STORAGE: tuple[dict[str, Any], ...] = tuple(
     {"stacked": stacked, "axis": axis, "flat": flat, "transposed": transposed}
@@ -34,13 +35,8 @@ _MLPS = (
 )
 """Names of the two layers of an MLP."""
 GATED = (
-    *(("up", "down", "gate"), ("up_proj", "down_proj", "gate_proj"), ("w3", "w2", "w1")),
-    *(
-        ("fc1", "fc2", "gate"),
-        ("w_up", "w_down", "w_gate"),
-        ("wi_1", "wo", "wi_0"),
-        ("w_in", "w_out", "w_gate"),
-    ),
+    *common.GATED,
+    *(("fc1", "fc2", "gate"), ("wi_1", "wo", "wi_0"), ("w_in", "w_out", "w_gate")),
 )
 """Names of the three layers of a gated MLP; the last one's output is activated."""
 _READOUT = re.compile(

@@ -161,7 +161,7 @@ class Tree:
     def layers(self, block: str) -> list[int | None]:
         """The layers that a block stacks; [None] if it doesn't stack layers."""
         stacks = {leaf.layers for leaf in self.blocks[block].values() if leaf.fits}
-        stack = next(iter(stacks), None)  # all are equal: see `checks.check_stacked`
+        stack = next(iter(stacks), None)  # all are equal: see `shapes.check_shapes`
         return [None] if stack is None else list(range(stack))
 
     @property

@@ -378,9 +378,7 @@ def _orthonormal(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values.astype(np.float32), _times(block, scaled.astype(np.float32))
 
 
-def positive_information(
-    counts: Any, smoothing: float = 0.75, contexts: int = CONTEXTS
-) -> csr_array:
+def positive_information(counts: Any, smoothing: float, contexts: int) -> csr_array:
     """P, the positive pointwise mutual information of `from_counts`.
 
     Args:
@@ -393,7 +391,7 @@ def positive_information(
 
     Example:
         >>> counts = cooccurrence([0, 1, 0, 1, 2, 2], vocab=3, window=1)
-        >>> positive_information(counts, smoothing=1.0).toarray().round(2)
+        >>> positive_information(counts, smoothing=1.0, contexts=3).toarray().round(2)
         array([[0.  , 0.92, 0.  ],
                [0.92, 0.  , 0.  ],
                [0.  , 0.  , 0.8 ]], dtype=float32)

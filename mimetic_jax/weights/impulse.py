@@ -155,7 +155,7 @@ def impulse_query_key(
     Example:
         >>> position = 0.02 * jax.random.normal(jax.random.key(0), (196, 192))
         >>> query, key = impulse_query_key(jax.random.key(1), position, (14, 14), num_heads=3)
-        >>> tokens = np.asarray(_layer_norm(position))
+        >>> tokens = np.asarray(layer_norm(position))
         >>> logits = (tokens @ query[:, 1]) @ (tokens @ key[:, 1]).T
         >>> int(logits[100].argmax())  # head 1 attends to the token above, 14 earlier
         86
@@ -230,7 +230,7 @@ def _unit_factors(position: Array, logits: Array, rank: int) -> tuple[Array, Arr
     """
     # One BLAS thread on the host, since waiting threads spin: see `limited_blas`.
     with jax.default_matmul_precision("highest"), limited_blas():
-        U_DxR, W_NxR = _pseudo_inverse(_layer_norm(position), rank)
+        U_DxR, W_NxR = _pseudo_inverse(layer_norm(position), rank)
         core_GxRxR = W_NxR.T @ (_float64(logits) @ W_NxR)
         left_GxRxR, right_GxRxR = map(_unit, factorize(core_GxRxR, U_DxR.shape[1]))
         left_GxDxR, right_GxDxR = U_DxR @ left_GxRxR, U_DxR @ right_GxRxR
@@ -238,7 +238,7 @@ def _unit_factors(position: Array, logits: Array, rank: int) -> tuple[Array, Arr
         return left_GxDxR * fixed, right_GxDxR * fixed
 
 
-def _layer_norm(position: Array) -> Array:
+def layer_norm(position: Array) -> Array:
     """The pseudo-input P̂: LayerNorm without scale and shift, as the first block would apply it."""
     position = _float64(position)
     centered = position - position.mean(axis=1, keepdims=True)

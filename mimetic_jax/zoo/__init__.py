@@ -177,7 +177,7 @@ def closest(shapes: Shapes, known: Family | None) -> tuple[str, tuple[str, ...]]
 
 def name_of(rules: Sequence[Rule]) -> str:
     """The name of the family whose rules these are, or ""."""
-    return next((name for name, table in TABLES.items() if table is rules), "")
+    return next((name for name, table in TABLES.items() if table == tuple(rules)), "")
 
 
 def rules_of_config(params: Any, config: Any) -> Family:

@@ -29,7 +29,7 @@ _MLPS = (
     *(("fc1", "fc2"), ("linear1", "linear2"), ("lin1", "lin2"), ("up_proj", "down_proj")),
     *(("c_fc", "c_proj"), ("up", "down"), ("0", "2"), ("0", "3"), ("wi", "wo")),
 )
-_GATED = (
+GATED = (
     *(("up_proj", "down_proj", "gate_proj"), ("up", "down", "gate")),
     *(("w3", "w2", "w1"), ("w_up", "w_down", "w_gate")),
 )
@@ -79,8 +79,8 @@ COMMON = Family(
         *TOWERS,
         Rule("in_proj/.*", (), beside="A_log"),  # of Mamba
         Rule("multihead_attn/.*", (), beside="self_attn/in_proj_weight"),  # torch.nn's decoders
-        *common_mlps(_GATED),
-        *common_mlps(_GATED, **_OUT_FIRST),
+        *common_mlps(GATED),
+        *common_mlps(GATED, **_OUT_FIRST),
         *FLAX,
         *_attention("kernel", transposed=False),
         *_attention("weight", transposed=True),

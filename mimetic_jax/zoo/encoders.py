@@ -132,7 +132,7 @@ def _whisper(storage: Storage, *, before: bool) -> tuple[Rule, ...]:
             ]
         ),
         *storage.tokens("embed_tokens|shared", "lm_head"),
-        Rule(f"decoder/embed_positions/{storage.table}", "position", "n d"),
+        Rule(f"embed_positions/{storage.table}", "position", "n d", within="decoder$"),
     )
 
 

@@ -222,6 +222,10 @@ def test_rules_and_schemes_by_their_expressions(parse, text, expected):
     assert parse(text) == expected
 
 
+def test_rules_keep_the_name_of_their_family():
+    assert zoo.name_of(parse_rules("LLAMA")) == "LLAMA"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -231,6 +235,9 @@ def test_rules_and_schemes_by_their_expressions(parse, text, expected):
         (["IN", "nowhere/out.safetensors", "--heads=4"], "there is no folder"),
         (["IN", "OUT", "--scheme=Mimetik"], "unknown scheme 'Mimetik'.*did you mean 'Mimetic'"),
         (["IN", "OUT", "--scheme=Mimetic(beta=1)"], "unknown field of Mimetic 'beta'"),
+        (["IN", "OUT", "--scheme=Mimetic(**{'beta_qk': 0.5})"], "neither a name nor a call of one"),
+        (["IN", "OUT", "--scheme=Mimetic(*(0.5, 0.6))"], "neither a name nor a call of one"),
+        (["IN", "OUT", "--scheme=json:dumps(), pickle:dumps()"], "a scheme of the same name"),
         (["IN", "OUT", "--scheme=__import__('os')"], "unknown scheme '__import__'"),
         (["IN", "OUT", "--rules=LLAMMA"], "unknown rules 'LLAMMA'.*did you mean 'LLAMA'"),
         (["IN", "OUT", "--heads=4", "--scheme=SinCos", "--grid=5x5"], "grid"),

@@ -170,6 +170,42 @@ def test_where_log_p_has_no_place_it_is_refused_in_words():
         rewritten(tied, Unigram(), OF_GPT)
 
 
+def test_what_stands_in_several_modules():
+    tied = {"tok": {"embedding": jnp.ones((V, D))}, "norm": {"scale": jnp.ones(D)}}
+    rules = (Rule("norm/scale", "tied_gain", "d"), Rule("embedding", "embedding", "t d"))
+    with pytest.raises(InputError, match="finds one in another module"):
+        rewritten(tied, Cooccurrence(std=1.0), rules)
+    rules = (rules[0], Rule("tok/embedding", "embedding", "t d"))
+    gain = rewritten(tied, Cooccurrence(std=0.5), rules)["norm"]["scale"]
+    np.testing.assert_allclose(gain, 2.0, rtol=1e-6)
+    both = {"head": {"kernel": jnp.ones((D, V))}, "bias": jnp.zeros(V), "embed": jnp.ones((V, D))}
+    rules = (*embedding_rules("embed", "head/kernel"), Rule("bias", "unembedding_bias", "t"))
+    with pytest.raises(InputError, match="bias in another module than its kernel"):
+        rewritten(both, Unigram(), rules)
+
+
+def test_log_p_through_a_channel_is_not_undone():
+    """In models whose embedding and output layer stand in two modules, too."""
+    _, _, params = decoder()
+    apart = {"inner": params, "unembedding": params.pop("unembedding")}
+    rules = (Rule("unembedding", "unembedding", "t d"), *OF_GPT)
+    for tree, of in ((decoder()[2], OF_GPT), (apart, rules)):
+        started = rewritten(tree, (CHANNEL, Unigram()), of)
+        with pytest.raises(InputError, match="after Unigram, whose draw it would undo"):
+            rewritten(started, (Unigram(), Cooccurrence()), of)
+
+
+def test_noise_of_the_embedding_leaves_positions():
+    model = GPT(V, D, 1, 2, positions="learned", embedding_std=0.1)
+    params = initial(model, jnp.zeros((1, 4), int))
+    ours, noise = (
+        rewritten(params, scheme, OF_GPT)
+        for scheme in (Cooccurrence(std=1.0), NormMatched(Cooccurrence(std=1.0)))
+    )
+    np.testing.assert_array_equal(noise["pos_embed"], ours["pos_embed"])
+    assert not np.allclose(noise["embedding"], ours["embedding"])
+
+
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_what_depends_on_the_scale_of_the_embedding_goes_along(positions, tied):

@@ -212,7 +212,11 @@ def test_half_of_the_heads_look_unless_told_otherwise(heads):
         (None, {}, "base is missing; pass the base"),
         (1.0, {}, "base must be a number.*got 1.0"),
         (100, {"offsets": ()}, "need at least one number"),
-        (100, {"offsets": (0, (1, 2))}, "offsets"),
+        (100, {"offsets": (0, (1, 2))}, "all of them as deep"),
+        (100, {"offsets": ((0, 1), 2)}, "all of them as deep"),
+        (100, {"offsets": ((0,), ())}, "need at least one number at each depth"),
+        (100, {"sharpness": ((8.0,), ())}, "need at least one number at each depth"),
+        (100, {"sharpness": (8.0, (1.0, 2.0))}, "all of them as deep"),
         (100, {"offsets": (0, 1), "axes": 2}, r"pairs of \(rows, columns\)"),
     ],
 )

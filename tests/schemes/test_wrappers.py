@@ -19,6 +19,7 @@ from mimetic_jax.schemes import (
     Mimetic,
     NormMatched,
     Permuted,
+    PositionalHeads,
     SinCos,
 )
 from tests.products import query_key, value_out
@@ -293,6 +294,11 @@ def test_what_is_no_range_of_depth(bounds, words):
     assert Layers(Mimetic(beta_vo=(-0.4, 0.4)), 0.5, 1).at(1, 2).like.beta_vo == 0.4
     with pytest.raises(InputError, match=words):
         Layers(Mimetic(), *bounds)
+
+
+def test_a_constant_channel_is_of_all_layers():
+    with pytest.raises(InputError, match="leave layers that write the constant channel"):
+        Layers(NormMatched(PositionalHeads(100, channel=0)), 0.5, 1)
 
 
 @pytest.mark.parametrize("wrapper", [NormMatched, Permuted, Layers])

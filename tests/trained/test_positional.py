@@ -4,14 +4,25 @@ import jax
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError, Rule, attention_rules, check, fit, rewrite, schemes, zoo
+from mimetic_jax import (
+    InputError,
+    Rule,
+    attention_rules,
+    check,
+    fit,
+    mlp_rules,
+    rewrite,
+    schemes,
+    zoo,
+)
 from mimetic_jax.command import files
 from mimetic_jax.models.gpt import GPT, RULES
 from mimetic_jax.models.position import rotated
 from mimetic_jax.models.vit import ViT
 from mimetic_jax.schemes import PositionalHeads
 from mimetic_jax.trained.pairs import layer_pairs
-from mimetic_jax.trained.positional import HeadReader
+from mimetic_jax.trained.picture import heads_figure
+from mimetic_jax.trained.positional import HeadReader, LayerHeads
 from mimetic_jax.tree.label import label
 from mimetic_jax.tree.layers import views
 from mimetic_jax.weights import Rotary
@@ -236,6 +247,16 @@ def test_layers_that_differ_in_their_positions():
         check(params, rules=RULES, rotary=[Rotary(500.0), None])
     with pytest.raises(InputError, match="layers have different rotary positions"):
         fit(params, rules=RULES, rotary=[Rotary(500.0), None, Rotary(500.0)])
+
+
+def test_layers_with_other_numbers_of_heads_are_drawn():
+    layers = [LayerHeads(f"block_{n}", None, *[(1.0,) * n] * 2) for n in (2, 4)]
+    heads_figure(layers)
+
+
+def test_mlps_alone_have_no_rotary_positions():
+    params = {"fc1": {"kernel": np.eye(4, 8)}, "fc2": {"kernel": np.eye(8, 4)}}
+    assert fit(params, rules=mlp_rules(), rotary=100.0).positional is None
 
 
 def test_a_number_that_multiplies_logits():

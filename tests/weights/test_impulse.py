@@ -53,7 +53,7 @@ def test_maps_are_impulses(grid, position, options, shifts, least):
     query, key = impulse_query_key(KEY, position, grid, **options)
     repeats = query.shape[1] // key.shape[1]
     np.testing.assert_array_equal(query, query[:, ::repeats].repeat(repeats, axis=1))
-    maps = attention_maps(query[:, ::repeats], key, impulse._layer_norm(position))
+    maps = attention_maps(query[:, ::repeats], key, impulse.layer_norm(position))
     for attention, intended in zip(maps, impulse_matrices(grid, shifts), strict=True):
         hit, mass = hit_and_mass(attention, intended)
         assert hit >= least
@@ -65,7 +65,7 @@ def test_positive_filters_are_convolutions_that_sum_to_one():
     position, shape = table(20, 32), (4, 5)
     options = {"head_dim": 20, "noise": 1e-9, "order": "positive"}
     query, key = impulse_query_key(KEY, position, shape, 2, **options)
-    tokens = np.asarray(impulse._layer_norm(position))
+    tokens = np.asarray(impulse.layer_norm(position))
     image = np.random.default_rng(0).normal(size=shape)
     filters = []
     for logits in tokens @ query_key(query, key) @ tokens.T:
@@ -81,7 +81,7 @@ def test_maps_of_positive_filters_are_far_from_them():
     """The paper's "inefficient": most of the attention is on the filter, and not as it says."""
     position = table(196, 192)
     query, key = impulse_query_key(KEY, position, (14, 14), 3, order="positive")
-    attention = attention_maps(query, key, impulse._layer_norm(position))
+    attention = attention_maps(query, key, impulse.layer_norm(position))
     draw = jax.random.split(KEY, 3)[0]
     intended = np.asarray(impulse._positive_matrices(draw, (14, 14), 3, 3))
     inside = intended.sum(axis=-1) > 0.999
@@ -96,7 +96,7 @@ def test_random_offsets_of_the_papers_text():
     drawn = []
     for seed in range(3):
         query, key = impulse_query_key(jax.random.key(seed), position, grid, 4, order="random")
-        maps = attention_maps(query, key, impulse._layer_norm(position))
+        maps = attention_maps(query, key, impulse.layer_norm(position))
         targets = impulse_matrices(grid, offsets(3, 9))
         masses = [[hit_and_mass(ours, target)[1] for target in targets] for ours in maps]
         drawn.append(tuple(np.argmax(masses, axis=1)))
@@ -120,7 +120,7 @@ def test_scattered_impulses_differ_from_impulses_in_their_targets_alone():
     maps, plain = (
         attention_maps(
             *impulse_query_key(jax.random.key(seed), position, grid, 3, order=order),
-            impulse._layer_norm(position),
+            impulse.layer_norm(position),
         )
         for seed, order in ((5, "scattered"), (7, "released"))
     )

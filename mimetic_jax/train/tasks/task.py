@@ -141,17 +141,17 @@ class Task:
         if (rotary_of := self.model.traits.rotary) is None:
             return
         rotary = rotary_of(self.model.module)
-        for scheme in (x for x in inside(schemes) if hasattr(x, "rotary")):
+        for scheme in (x for x in inside(schemes) if isinstance(x, PositionalHeads)):
             if rotary is None:
                 raise InputError(
-                    f"{type(scheme).__name__} is for rotary positions, which model "
+                    f"PositionalHeads is for rotary positions, which model "
                     f"{self.model.name} doesn't have: set those, or use Mimetic, which makes "
                     "attention local if positions are added"
                 )
             if scheme.rotary != rotary:
                 raise InputError(f"the model turns by {rotary}, but the scheme by {scheme.rotary}")
             reach = self.grid() or self.input_shape
-            for offset in scheme.every_offset() if isinstance(scheme, PositionalHeads) else ():
+            for offset in scheme.every_offset():
                 for distance, size in zip(offset, reach, strict=True):
                     if abs(distance) >= size:
                         raise InputError(
