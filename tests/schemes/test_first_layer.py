@@ -179,7 +179,9 @@ def test_what_stands_in_several_modules():
     gain = rewritten(tied, Cooccurrence(std=0.5), rules)["norm"]["scale"]
     np.testing.assert_allclose(gain, 2.0, rtol=1e-6)
     both = {"head": {"kernel": jnp.ones((D, V))}, "bias": jnp.zeros(V), "embed": jnp.ones((V, D))}
-    rules = (*embedding_rules("embed", "head/kernel"), Rule("bias", "unembedding_bias", "t"))
+    rules = (Rule("embed", "embedding", "t d"), Rule("bias", "unembedding_bias", "t"))
+    assert rewritten(both, Unigram(), rules)["bias"].any()
+    rules = (Rule("kernel", "unembedding", "d t"), *rules)
     with pytest.raises(InputError, match="bias in another module than its kernel"):
         rewritten(both, Unigram(), rules)
 
