@@ -28,7 +28,8 @@ def initialize(
         module: any NNX module; rules match the paths of its `nnx.Param` variables.
         key: a `jax.random` key, or `nnx.Rngs`, from which the next key of `params` is taken.
         scheme: a scheme, or a tuple or list of schemes.
-        **options: those of `rewrite`: num_heads, num_kv_heads, rules, grid, counts, covariance.
+        **options: those of `rewrite`: num_heads, num_kv_heads, rules, grid, counts, following,
+            covariance.
 
     Returns:
         What was written; print it.

@@ -13,7 +13,7 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -27,7 +27,7 @@ from mimetic_jax.command.outputs import check_output
 from mimetic_jax.data.paths import check_exists
 from mimetic_jax.data.text.counted import cached_counts
 from mimetic_jax.data.text.token_files import token_ids
-from mimetic_jax.schemes import PositionalHeads, as_tuple
+from mimetic_jax.schemes import Bigram, PositionalHeads, as_tuple
 from mimetic_jax.schemes.base import inside
 from mimetic_jax.schemes.first_layer import counted_for
 from mimetic_jax.trained.check import check
@@ -37,11 +37,9 @@ from mimetic_jax.tree.label import label
 from mimetic_jax.tree.layers import views
 from mimetic_jax.tree.rewrite import blocks, plan, rewrite_in_place
 from mimetic_jax.tree.tree import Tree
+from mimetic_jax.weights.counts import following
 from mimetic_jax.weights.rotary import Rotary
 from mimetic_jax.zoo.model_config import ModelConfig
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 _FILES = "a .safetensors file, the .index.json of several, or a .npz file"
 _INDEX = ".index.json"
@@ -71,7 +69,7 @@ def rewrite_parser() -> argparse.ArgumentParser:
         "--tokens",
         metavar="FILE",
         help="the training text as token ids, .npy or .bin of nanoGPT, llm.c and modded-nanogpt: "
-        "for Cooccurrence and Unigram",
+        "for Cooccurrence, Unigram and Bigram",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="integer ≥ 0 (default: %(default)s)"
@@ -107,10 +105,19 @@ def rewrite_file(argv: Sequence[str]) -> None:
                 "--grid is for a table of positions or a mixer of tokens: there is none"
             )
     given["grid"] = options.grid
-    if not (how := counted_for(as_tuple(scheme))) and options.tokens:
-        raise InputError(f"--tokens {options.tokens} is for Cooccurrence and Unigram alone")
-    if how and options.tokens:
-        given["counts"] = _counts(options.tokens, tensors, how, described)
+    how = counted_for(as_tuple(scheme))
+    pairs = any(isinstance(part, Bigram) for part in inside(as_tuple(scheme)))
+    if options.tokens:
+        if not (how or pairs):
+            raise InputError(
+                f"--tokens {options.tokens} is for Cooccurrence, Unigram and Bigram alone"
+            )
+        tokens, vocab = _tokens(options.tokens, tensors, described)
+        if how:
+            given["counts"] = counts = cached_counts(tokens, vocab, *how)
+            print(f"{counts.nnz:,} counts of {options.tokens}; their decomposition is next")
+        if pairs:
+            given["following"] = following(tokens, vocab)
     planned = plan(tensors, scheme, **given)
     print(planned, flush=True)
     if options.dry_run:
@@ -424,16 +431,16 @@ def _trained(
     return tensors, list(itertools.islice(itertools.cycle(stated), len(attention)))
 
 
-def _counts(file: str, tensors: Mapping[str, Any], how: Any, given: Mapping[str, Any]) -> csr_array:
-    """The counts of the tokens of a file, for the vocabulary that the tensors have."""
+def _tokens(
+    file: str, tensors: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[np.ndarray, int]:
+    """The tokens of a file, and the vocabulary that the tensors have."""
     path = check_exists(pathlib.Path(file))
     shapes = [block.shapes for _, _, block in blocks(tensors, **given)]
     vocab = next((roles["embedding"][0] for roles in shapes if "embedding" in roles), 0)
     tokens = token_ids(path, vocab)
     # Without an embedding the scheme says what is missing.
-    counts = cached_counts(tokens, vocab or int(tokens.max()) + 1, *how)
-    print(f"{counts.nnz:,} counts of {file}; their decomposition is next", flush=True)
-    return counts
+    return tokens, vocab or int(tokens.max()) + 1
 
 
 def _grid(text: str) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from mimetic_jax.schemes.base import Interpolated, PerLayer, Scheme, as_tuple
 from mimetic_jax.schemes.baselines import TFixup, Zero, ZeroOut
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
-from mimetic_jax.schemes.first_layer import Cooccurrence, Unigram, Whitened
+from mimetic_jax.schemes.first_layer import Bigram, Cooccurrence, Unigram, Whitened
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.mimetic import Mimetic, mimetic_language
 from mimetic_jax.schemes.mlp import ConstantBias, CorrelatedMLP, MeanShift
@@ -23,6 +23,7 @@ from mimetic_jax.schemes.stored import from_dict, load, save, to_dict
 from mimetic_jax.schemes.wrappers import Layers, NormMatched, Permuted
 
 __all__ = [
+    "Bigram",
     "Block",
     "ConstantBias",
     "Context",

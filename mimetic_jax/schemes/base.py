@@ -112,6 +112,8 @@ class Scheme:
     """Whether the scheme writes the kernels of gated MLPs, too."""
     exact: ClassVar[bool] = False
     """Whether attention leaves that no rule describes raise InputError: logits depend on them."""
+    partial: ClassVar[bool] = False
+    """Whether a draw keeps a part of every array that it writes: another scheme may come before."""
     needs: ClassVar[str] = ""
     """What a tree must have, for the error if the scheme finds nothing to write in it."""
     own_controls: ClassVar[frozenset[str]] = frozenset()

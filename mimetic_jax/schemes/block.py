@@ -23,6 +23,7 @@ class Context:
             embedding of tokens nor one of patches.
         counts: how often tokens stand near each other in the text, of `weights.cooccurrence`; None
             if they aren't given.
+        following: how often a token follows another, of `weights.following`; likewise.
         covariance: of the patches of the images, of `weights.patch_covariance`; likewise.
         surveyed: what the scheme's own `survey` returned.
     """
@@ -33,6 +34,7 @@ class Context:
     grid: tuple[int, int] | None = None
     text: bool | None = False
     counts: Any = None
+    following: Any = None
     covariance: Any = None
     surveyed: Any = None
 

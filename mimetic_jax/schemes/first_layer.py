@@ -165,6 +165,7 @@ class Unigram(Scheme):
     2212.09686).
     """
 
+    partial = True
     own_controls = frozenset({"Permuted"})
     needs = (
         "a bias of the output layer (Rule(path, 'unembedding_bias', 't') for one of another name), "
@@ -227,6 +228,74 @@ class Unigram(Scheme):
                 raise InputError(_NO_CHANNEL)
             log_p = block[role].at[:, constant["channel"]].set(log_p / constant["mean"])
         return {role: log_p}
+
+
+@dataclasses.dataclass(frozen=True)
+class Bigram(Scheme):
+    """A language model starts with a bigram model's logits, at half their size.
+
+    The output layer, which isn't the embedding, becomes
+
+        W_out = s Gᵀ,  G = (EᵀWE)⁻¹ EᵀW A,  A_ij = log(1 + C_ij / (κ p_j)) − aᵢ,
+
+    the least squares of what each token says of the next on the embedding's rows E, as the norm
+    before the output layer makes them: see `weights.next_token`. The embedding is read, so its own
+    scheme comes before: (Unigram(), Cooccurrence(std=0.25), Bigram()). Log p through a constant
+    channel comes after. Pass `following=weights.following(tokens, vocab)` to `rewrite`; the trainer
+    counts its training split.
+
+    Attributes:
+        scale: s. Layers between embedding and output add to what is read.
+        smoothing: κ, of how many pairs the frequencies of tokens are worth.
+
+    Its controls: `Permuted` gives the columns of G to other tokens.
+
+    Raises:
+        InputError: if a field is out of its range, if there are no counts, or counts of another
+            number of tokens; if the tree isn't one decoder, or no rule describes its last norm.
+
+    Example:
+        >>> Bigram().writes(frozenset({"embedding", "unembedding"}))
+        frozenset({'unembedding'})
+
+    Reference: ours: docs/first_layer.md.
+    """
+
+    own_controls = frozenset({"Permuted"})
+    needs = "an output layer that isn't the embedding"
+    scale: Annotated[float, POSITIVE] = 0.5
+    smoothing: Annotated[float, POSITIVE] = 100.0
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        return roles & {"unembedding"}
+
+    def undone_by(self, written: frozenset[str], later: frozenset[str]) -> frozenset[str]:
+        """Return the embedding; log p goes into one channel of the output layer."""
+        return later & {"embedding"}
+
+    def survey(self, network: Callable[[], Network], written: frozenset[str]) -> Any:
+        """E."""
+        return {"rows": network().embedding_as_read()}
+
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        del key  # nothing here is random
+        if context.following is None:
+            raise InputError(
+                "Bigram needs counts of next tokens. Pass "
+                "following=mimetic_jax.weights.following(tokens, vocab), or --tokens=FILE on the "
+                "command line."
+            )
+        if context.surveyed is None:
+            raise InputError("Bigram needs the whole network, whose embedding it reads")
+        rows = context.surveyed["rows"]
+        solved = weights.next_token(context.following, rows, smoothing=self.smoothing)
+        return {"unembedding": self.scale * solved}
+
+    def controlled(
+        self, kind: str, key: jax.Array, block: Block, context: Context
+    ) -> dict[str, jax.Array]:
+        ((role, kernel),) = self.draw(key, block, context).items()
+        return {role: jax.random.permutation(key, kernel)}
 
 
 @dataclasses.dataclass(frozen=True)

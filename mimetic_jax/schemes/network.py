@@ -77,13 +77,27 @@ class Network:
         Raises:
             InputError: if the norm before it isn't known.
         """
+        self._known_last()
+        *_, (_, read) = self._passed([None] * len(self.layers))
+        return read
+
+    def embedding_as_read(self) -> jax.Array:
+        """Return each token's embedding as the output layer reads it if no layer adds anything,
+        [V, D].
+
+        Raises:
+            InputError: if the norm before the output layer isn't known.
+        """
+        rows = self.embedding["embedding"]
+        return _normalized(rows[None], _around(self._known_last(), "tied"), after=False)[0][0]
+
+    def _known_last(self) -> Block:
         if self.last is None:
             raise InputError(
                 "no rule describes the norm before the output layer: add Rule(path, 'tied_gain', "
                 "'d') in front of the rules"
             )
-        *_, (_, read) = self._passed([None] * len(self.layers))
-        return read
+        return self.last
 
     def _passed(
         self,

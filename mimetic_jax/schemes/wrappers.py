@@ -52,6 +52,10 @@ class _Wrapper(Scheme):
         return self.like.exact
 
     @property
+    def partial(self) -> bool:  # type: ignore[override]
+        return self.like.partial
+
+    @property
     def needs(self) -> str:  # type: ignore[override]
         return self.like.needs
 

@@ -114,7 +114,8 @@ def _check_not_undone(earlier: Match[Scheme], later: Match[Scheme], names: list[
         names.insert(names.index(second) + 1, names[at := names.index(first)])
         del names[at]
         advice = f"pass ({', '.join(names)}), in this order"
-        if later.scheme.undone_by(others, roles) or _drawn(later) <= _drawn(earlier):
+        replaced = not earlier.scheme.partial and _drawn(later) <= _drawn(earlier)
+        if replaced or later.scheme.undone_by(others, roles):
             advice = "take one of the two"
         raise InputError(
             f"{second} writes {after[min(undone)]} after {first}, whose draw it would "

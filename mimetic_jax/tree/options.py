@@ -28,12 +28,14 @@ class Options(TreeOptions, total=False):
         grid: (h, w) of the patches, if the position table isn't a square grid.
         counts: how often tokens stand near each other in the text that the model will be trained
             on, of `weights.cooccurrence`: for `Cooccurrence` and `Unigram`.
+        following: how often a token follows another in it, of `weights.following`: for `Bigram`.
         covariance: of the patches of the images that it will be trained on, as it gets them,
             normalized, of `weights.patch_covariance`: for `Whitened`.
     """
 
     grid: tuple[int, int] | None
     counts: Any
+    following: Any
     covariance: Any
 
 

@@ -17,7 +17,13 @@ Kernels have Flax's orientation, for row vectors: `y = x @ kernel`.
 
 from mimetic_jax.weights.attention import query_key, value_out
 from mimetic_jax.weights.baselines import norm_matched
-from mimetic_jax.weights.counts import cooccurrence, from_counts, log_frequency
+from mimetic_jax.weights.counts import (
+    cooccurrence,
+    following,
+    from_counts,
+    log_frequency,
+    next_token,
+)
 from mimetic_jax.weights.factor import factorize
 from mimetic_jax.weights.impulse import impulse_query_key
 from mimetic_jax.weights.mlp import mean_shift, mean_shift_per_input
@@ -29,12 +35,14 @@ __all__ = [
     "Rotary",
     "cooccurrence",
     "factorize",
+    "following",
     "from_counts",
     "impulse_query_key",
     "log_frequency",
     "mean_shift",
     "mean_shift_per_input",
     "natural_covariance",
+    "next_token",
     "norm_matched",
     "patch_covariance",
     "query_key",

@@ -91,10 +91,7 @@ def half_counts(tokens: Any, vocab: int, window: int, contexts: int | None = Non
     tokens = _text(tokens)
     frequency = np.zeros(vocab, np.int64)
     for start in range(0, len(tokens), _PAIRS):
-        part = tokens[start : start + _PAIRS]
-        if part.min() < 0 or part.max() >= vocab:
-            wrong = part.min() if part.min() < 0 else part.max()
-            raise InputError(f"token id {wrong} is outside 0…{vocab - 1} (vocab={vocab})")
+        part = _within(tokens[start : start + _PAIRS], vocab)
         frequency += np.bincount(part.astype(np.int64), minlength=vocab)
     kept = np.ones(vocab, bool)
     if contexts is not None and positive_integers(contexts=contexts)[0] < vocab:
@@ -115,6 +112,49 @@ def half_counts(tokens: Any, vocab: int, window: int, contexts: int | None = Non
     while len(parts) > 1:
         parts.append(parts.pop() + parts.pop())
     return parts[0]
+
+
+def following(tokens: Any, vocab: int) -> csr_array:
+    """Count how often a token directly follows another in a text.
+
+    C[i, j] = how often token j stands after token i.
+
+    Args:
+        tokens: the text, integers [N] from 0 to V − 1, in bounded memory: a memory map will do.
+        vocab: V. That of the model, whose padding never occurs.
+
+    Returns:
+        C, a `scipy.sparse.csr_array` [V, V] of float64.
+
+    Raises:
+        InputError: if tokens aren't integers, have other than one axis, or don't fit V.
+
+    Example:
+        >>> following([0, 1, 2, 0, 1], vocab=3).toarray()
+        array([[0., 2., 0.],
+               [0., 0., 1.],
+               [1., 0., 0.]])
+    """
+    import scipy.sparse
+
+    vocab = converted("vocab", Annotated[int, VOCABULARY], vocab)
+    tokens = _text(tokens)
+    counts = scipy.sparse.csr_array((vocab, vocab))
+    for start in range(0, len(tokens), _PAIRS):
+        part = _within(tokens[start : start + _PAIRS + 1], vocab).astype(np.int32)
+        pairs = scipy.sparse.coo_array(
+            (np.ones(len(part) - 1), (part[:-1], part[1:])), counts.shape
+        )
+        counts = counts + pairs.tocsr()
+    return counts
+
+
+def _within(part: np.ndarray, vocab: int) -> np.ndarray:
+    """A part of a text, after a check of its ids."""
+    if part.min() < 0 or part.max() >= vocab:
+        wrong = part.min() if part.min() < 0 else part.max()
+        raise InputError(f"token id {wrong} is outside 0…{vocab - 1} (vocab={vocab})")
+    return part
 
 
 def _text(tokens: Any) -> np.ndarray:
@@ -178,6 +218,66 @@ def log_frequency(counts: Any) -> np.ndarray:
     if not sums.any():
         return np.full(len(sums), -math.log(len(sums)), np.float32)
     return np.log(sums.clip(min=sums[sums > 0].min()) / sums.sum()).astype(np.float32)
+
+
+def next_token(counts: Any, rows: jax.Array, *, smoothing: float = 100.0) -> jax.Array:
+    """An output layer that gives, for each token, the logits of the next one as well as it can.
+
+    The least squares of A on the rows of E, each token as often as it occurs,
+
+        G = (EᵀWE)⁻¹ EᵀW A,  A_ij = log(1 + C_ij / (κ p_j)) − aᵢ,  W = diag(p),
+
+    p the frequencies of tokens and aᵢ the mean Σ_j p_j of its row. Beside a bias of log p these are
+    the logits of a bigram model, whose counts C have κ p_j more of each pair.
+
+    Args:
+        counts: C [V, V], of `following`; concrete.
+        rows: E [V, D], each token as the output layer reads it; concrete or traced.
+        smoothing: κ > 0.
+
+    Returns:
+        Gᵀ [V, D] float32; zeros without a pair.
+
+    Raises:
+        InputError: if counts aren't a square of finite numbers ≥ 0, or E hasn't a row for each.
+
+    Example:
+        >>> counts = following([0, 1, 2] * 100, vocab=3)
+        >>> logits = jnp.eye(3) @ next_token(counts, jnp.eye(3), smoothing=1.0).T
+        >>> logits.argmax(axis=1).tolist()  # what follows 0, 1 and 2
+        [1, 2, 0]
+
+    Reference: ours.
+    """
+    matrix = _checked(counts).tocsc()  # sums over columns are of neighbors then
+    smoothing = number("smoothing", smoothing, POSITIVE)
+    if len(rows) != matrix.shape[0]:
+        raise InputError(
+            f"counts cover {matrix.shape[0]} tokens, but the embedding has {len(rows)}. Use "
+            f"following(tokens, vocab={len(rows)}), padding included."
+        )
+    if not matrix.nnz:
+        return jnp.zeros(rows.shape, jnp.float32)
+    first, column = matrix.indices, np.repeat(np.arange(len(rows)), np.diff(matrix.indptr))
+    share = (matrix.sum(axis=0) + matrix.sum(axis=1)) / (2 * matrix.sum())
+    added = np.log1p(matrix.data / (smoothing * share[column])).astype(np.float32)
+    share_V = jnp.asarray(share, jnp.float32)
+
+    def product(weight_V: jax.Array) -> jax.Array:
+        terms = added * weight_V[first]
+        return jax.ops.segment_sum(terms, column, len(rows), indices_are_sorted=True)
+
+    with jax.default_matmul_precision("highest"):
+        weighted_DxV = (jnp.asarray(rows, jnp.float32) * share_V[:, None]).T
+        gram_DxD = weighted_DxV @ rows
+        sums_DxV = jax.lax.map(product, weighted_DxV)  # a row at a time, as pairs are many
+        centered_DxV = sums_DxV - (sums_DxV @ share_V)[:, None]
+        ridge = _RIDGE * jnp.trace(gram_DxD) / len(gram_DxD)
+        return jnp.linalg.solve(gram_DxD + ridge * jnp.eye(len(gram_DxD)), centered_DxV).T
+
+
+_RIDGE = 1e-4
+"""Of the mean eigenvalue: a direction that no token has gets no logits."""
 
 
 def from_counts(

@@ -39,7 +39,8 @@ RARE = (
     *(schemes.ConvFilters("impulse"), schemes.ConvMimetic(), schemes.Cooccurrence()),
     *(schemes.CorrelatedMLP(-0.5), schemes.ImpulseBias(), schemes.ImpulseMixing()),
     *(schemes.Layers(Mimetic(), 0.0, 1.0), Mimetic(alpha_qk=0.0, beta_vo=0.0)),
-    *(schemes.Unigram(), schemes.Whitened(), schemes.ZeroOut(), schemes.ZeroOut(mlp=True)),
+    *(schemes.Unigram(), schemes.Bigram(), schemes.Whitened()),
+    *(schemes.ZeroOut(), schemes.ZeroOut(mlp=True)),
 )
 EVERY = [*TYPICAL, *RARE]
 OTHERS = {
@@ -47,6 +48,7 @@ OTHERS = {
     **{"token_in": (16, 64), "token_out": (64, 16), "depthwise": (3, 3, 24)},
     **{"relative_bias": (25, 2), "shared_bias": (5, 5), "position": (16, 24)},
     **{"embedding": (2, 24), "unembedding_bias": (2,), "patch": (2, 2, 3, 24)},
+    **{"unembedding": (2, 24)},
 }
 """Roles of a block that has every kind of layer, beside those of attention."""
 
@@ -54,9 +56,12 @@ SIZES = [(24, 4, 4, 6), (24, 4, 2, 6), (24, 3, 1, 8), (24, 4, 4, 9), (24, 2, 2, 
 RULES = (
     Rule("embedding", "embedding", "t d"),
     Rule("decoder_bias", "unembedding_bias", "t"),
+    Rule("unembedding", "unembedding", "t d"),
+    Rule("norm/scale", "tied_gain", "d"),
     *FLAX,
 )
-OPTIONS = {"rules": RULES, "counts": np.array([[2.0, 1.0], [1.0, 0.0]])}
+COUNTS = np.array([[2.0, 1.0], [1.0, 0.0]])
+OPTIONS = {"rules": RULES, "counts": COUNTS, "following": COUNTS}
 every_scheme = pytest.mark.parametrize("scheme", EVERY, ids=str)
 
 
@@ -83,7 +88,8 @@ def tree(dtype: str = "float32") -> dict[str, jax.Array]:
     shapes |= {f"block_0/{name}": shape for name, shape in others.items()}
     # The table of positions belongs to the patches, whose embedding is the nearer one.
     shapes |= {"vision/pos_embed": (1, 17, 16), "vision/patch_embed/kernel": (12, 16)}
-    shapes |= {"embedding": (2, 16), "decoder_bias": (2,)}
+    shapes |= {"embedding": (2, 16), "decoder_bias": (2,), "unembedding": (2, 16)}
+    shapes |= {"norm/scale": (16,)}
     random = np.random.default_rng(0)
     draws = {path: random.normal(size=shape, scale=0.1) for path, shape in shapes.items()}
     return {path: jnp.asarray(array, dtype) for path, array in draws.items()}
@@ -136,6 +142,7 @@ WRITES = [
     (schemes.Cooccurrence(std=1.0), "position", ""),
     (schemes.Unigram(), "embedding unembedding unembedding_bias", "unembedding_bias"),
     (schemes.Unigram(), "embedding unembedding", "unembedding"),
+    (schemes.Bigram(), "embedding unembedding unembedding_bias", "unembedding"),
     (schemes.NormMatched(Mimetic()), "query key position", "query key"),
 ]
 
@@ -156,12 +163,15 @@ def test_jax_takes_it_for_a_tree_without_leaves(scheme):
 @every_scheme
 def test_any_number_of_heads(scheme):
     position = jax.random.normal(KEY, (16, 24))
+    surveyed = {"rows": jnp.ones((2, 24))} if isinstance(scheme, schemes.Bigram) else None
     turns = "turned" in {field.name for field in dataclasses.fields(scheme)}  # columns in pairs
     for sizes in (sizes for sizes in SIZES if not (turns and sizes[-1] % 2)):
         block = ones(kernels(*sizes) | biases(*sizes) | OTHERS)
         new = jax.eval_shape(
             lambda key, block=block: scheme(
-                key, block, Context(11, 12, position, GRID, counts=OPTIONS["counts"])
+                key,
+                block,
+                Context(11, 12, position, GRID, counts=COUNTS, following=COUNTS, surveyed=surveyed),
             ),
             KEY,
         )

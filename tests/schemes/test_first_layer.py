@@ -20,6 +20,7 @@ from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.gpt import RULES as OF_GPT
 from mimetic_jax.models.vit import ViT
 from mimetic_jax.schemes import (
+    Bigram,
     Cooccurrence,
     NormMatched,
     Permuted,
@@ -27,6 +28,7 @@ from mimetic_jax.schemes import (
     SinCos,
     Unigram,
     Whitened,
+    ZeroOut,
 )
 from tests.models.values import initial
 
@@ -109,12 +111,12 @@ UNTIED = {**LLAMA, "tied": False, "output_bias": False}
 CHANNEL = PositionalHeads(10_000, channel=3)
 
 
-def decoder(**fields):
-    model = GPT(V, 32, 2, 2, **UNTIED | fields)
+def decoder(width=32, **fields):
+    model = GPT(V, width, 2, 2, **UNTIED | fields)
     tokens = jnp.asarray(TEXT[:320].reshape(20, 16))
     params = initial(model, tokens)
     # Any gain of the last norm, as a model in training has.
-    gain = 0.5 + jax.random.uniform(KEY, (32,))
+    gain = 0.5 + jax.random.uniform(KEY, (width,))
     params["norm"]["scale"] = gain
     return model, tokens, params
 
@@ -195,6 +197,77 @@ def test_log_p_through_a_channel_is_not_undone():
         started = rewritten(tree, (CHANNEL, Unigram()), of)
         with pytest.raises(InputError, match="after Unigram, whose draw it would undo"):
             rewritten(started, (Unigram(), Cooccurrence()), of)
+
+
+NEXT = weights.following(TEXT, V)
+
+
+def dense(rows, smoothing=100.0):
+    """Gᵀ by its formula in float64."""
+    counts, share = NEXT.toarray(), np.bincount(TEXT, minlength=V).astype(float)
+    np.subtract.at(share, TEXT[[0, -1]], 0.5)  # which stand in one pair alone
+    share /= share.sum()
+    target = np.log1p(counts / (smoothing * np.where(share > 0, share, 1)))
+    target -= (target @ share)[:, None]
+    weighted = np.asarray(rows, np.float64) * share[:, None]
+    return np.linalg.lstsq(weighted.T @ rows, weighted.T @ target)[0].T
+
+
+def test_next_tokens_are_counted_and_fitted(monkeypatch):
+    pairs = np.zeros((V, V))
+    np.add.at(pairs, (TEXT[:-1], TEXT[1:]), 1)
+    np.testing.assert_array_equal(NEXT.toarray(), pairs)
+    monkeypatch.setattr("mimetic_jax.weights.counts._PAIRS", 7)
+    np.testing.assert_array_equal(weights.following(TEXT, V).toarray(), pairs)
+    rows = jax.random.normal(KEY, (V, D))
+    found = weights.next_token(NEXT, rows, smoothing=3.0)
+    np.testing.assert_allclose(found, dense(np.float64(rows), 3.0), rtol=1e-3, atol=1e-4)
+    with pytest.raises(InputError, match=r"following\(tokens, vocab=5\)"):
+        weights.next_token(NEXT, rows[:5])
+    with pytest.raises(InputError, match=r"token id 11 is outside 0…1"):
+        weights.following([0, 11], vocab=2)
+
+
+@pytest.mark.parametrize("rms_norm", [True, False])
+def test_a_model_starts_with_the_logits_of_a_bigram_model(rms_norm):
+    """Where layers add nothing: log p, and half of what the embedding says of the next token."""
+    model, tokens, params = decoder(8, output_bias=True, rms_norm=rms_norm)
+    first = (Cooccurrence(std=0.25), Unigram(), Bigram(), ZeroOut())
+    options = {"rules": OF_GPT, "counts": COUNTS, "following": NEXT}
+    new = rewrite(KEY, params, first, **options)
+    for block in ("block_0", "block_1"):
+        new[block]["mlp"]["fc2"] = jax.tree.map(jnp.zeros_like, new[block]["mlp"]["fc2"])
+    logits = model.apply({"params": new}, tokens, method="logits")
+    rows = np.float64(new["embedding"])
+    rows -= 0 if rms_norm else rows.mean(axis=1, keepdims=True)
+    rows /= np.sqrt(np.mean(rows**2, axis=1, keepdims=True))
+    rows *= np.float64(params["norm"]["scale"])
+    expected = weights.log_frequency(COUNTS) + 0.5 * rows @ dense(rows).T
+    np.testing.assert_allclose(logits, expected[np.asarray(tokens)], atol=5e-3)
+    traced = jax.jit(lambda params: rewrite(KEY, params, first, **options))(params)
+    np.testing.assert_allclose(traced["unembedding"], new["unembedding"], rtol=1e-3, atol=1e-4)
+    shuffled = rewrite(KEY, params, (*first[:2], Permuted(Bigram())), **options)["unembedding"]
+    order = np.lexsort(shuffled.T), np.lexsort(new["unembedding"].T)
+    np.testing.assert_array_equal(shuffled[order[0]], new["unembedding"][order[1]])
+    assert not np.array_equal(shuffled, new["unembedding"])
+
+
+def test_where_a_bigram_model_has_no_place():
+    _, _, params = decoder()
+    options = {"rules": OF_GPT, "counts": COUNTS, "following": NEXT}
+    for schemes, words in (
+        ((Bigram(), Cooccurrence(std=0.25)), r"pass \(Cooccurrence, Bigram\), in this order"),
+        ((CHANNEL, Unigram(), Bigram()), r"pass \(PositionalHeads, Bigram, Unigram\)"),
+    ):
+        with pytest.raises(InputError, match=words):
+            rewrite(KEY, params, schemes, **options)
+    with pytest.raises(InputError, match="--tokens=FILE"):
+        rewrite(KEY, params, Bigram(), rules=OF_GPT)
+    _, _, tied = decoder(tied=True)
+    with pytest.raises(InputError, match="needs an output layer that isn't the embedding"):
+        rewrite(KEY, tied, Bigram(), **options)
+    started = rewrite(KEY, params, (CHANNEL, Bigram(), Unigram()), **options)
+    assert started["unembedding"].any(axis=0).all(), "log p in the channel, next tokens elsewhere"
 
 
 def test_noise_of_the_embedding_leaves_positions():

@@ -20,13 +20,15 @@ from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
 from mimetic_jax.data.text.counted import cached_counts
-from mimetic_jax.schemes import Scheme
+from mimetic_jax.schemes import Bigram, Scheme
+from mimetic_jax.schemes.base import inside
 from mimetic_jax.schemes.first_layer import counted_for
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import BITS, BYTES, PERPLEXITY
 from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.tasks.cross_entropy import token_losses
 from mimetic_jax.train.tasks.task import Evaluation, Task
+from mimetic_jax.weights.counts import following
 
 
 class TextTask(Task):
@@ -82,12 +84,14 @@ class TextTask(Task):
     def data_statistics(
         self, schemes: Iterable[Scheme], load: Callable[[], texts.Corpus] | None = None
     ) -> dict[str, Any]:
-        """Return the counts of tokens near each other in the training text."""
-        if (how := counted_for(schemes)) is None:
-            return {}
-        if load is None:
-            return {"counts": scipy.sparse.csr_array(2 * (self.info.vocabulary,))}
-        return {"counts": _counts(load(), *how)}
+        """Return the counts of tokens near each other in the training text, and of next tokens."""
+        none = scipy.sparse.csr_array(2 * (self.info.vocabulary,))
+        found: dict[str, Any] = {}
+        if (how := counted_for(schemes)) is not None:
+            found["counts"] = none if load is None else _counts(load(), *how)
+        if any(isinstance(part, Bigram) for part in inside(schemes)):
+            found["following"] = none if load is None else _following(load())
+        return found
 
     def loss(
         self, params: Any, model_state: Any, batch: Examples, key: jax.Array
@@ -169,3 +173,8 @@ class TextTask(Task):
 @kept_with_first  # all seeds and arms of a comparison share them
 def _counts(corpus: texts.Corpus, window: int, contexts: int) -> scipy.sparse.csr_array:
     return cached_counts(corpus.train, len(corpus.vocabulary), window, contexts)
+
+
+@kept_with_first
+def _following(corpus: texts.Corpus) -> scipy.sparse.csr_array:
+    return following(corpus.train, len(corpus.vocabulary))
