@@ -94,9 +94,9 @@ class Cooccurrence(Scheme):
         scaled = {"tied_gain"} if "patch" in present else {"tied_gain", "position"}
         if self.std is not None and (apart := scaled & present - written):
             raise InputError(
-                f"Cooccurrence(std={self.std:g}) rescales the {min(apart)} that belongs to the "
-                "embedding, and a rule finds one in another module: let the paths of both rules "
-                "begin at the same module, or leave the leaf out by Rule(path, ())"
+                f"Cooccurrence(std={self.std:g}) rescales the {min(apart)} beside the embedding, "
+                "and a rule finds one in another module. Let the paths of both rules begin at the "
+                "same module, or leave it out by Rule(path, ())."
             )
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:

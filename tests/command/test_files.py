@@ -17,7 +17,7 @@ from mimetic_jax.base.tensor_files import mapped
 from mimetic_jax.command import files
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, mimetic_language
-from mimetic_jax.weights import cooccurrence, sincos_2d
+from mimetic_jax.weights import cooccurrence, following, sincos_2d
 
 D, H = 32, 4
 DEEP = b"[" * 100_000
@@ -241,7 +241,7 @@ def test_rules_keep_the_name_of_their_family():
         (["IN", "OUT", "--scheme=__import__('os')"], "unknown scheme '__import__'"),
         (["IN", "OUT", "--rules=LLAMMA"], "unknown rules 'LLAMMA'.*did you mean 'LLAMA'"),
         (["IN", "OUT", "--heads=4", "--scheme=SinCos", "--grid=5x5"], "grid"),
-        (["IN", "OUT", "--heads=4", "--tokens=no.npy"], "--tokens no.npy is for Cooccurrence and"),
+        (["IN", "OUT", "--heads=4", "--tokens=no.npy"], "--tokens no.npy is for Cooccurrence, Un"),
         (["pyproject.toml", "OUT"], "pyproject.toml is not a .safetensors file"),
         (["nothing.pt", "OUT"], "no such file: nothing.pt"),
         (["PT", "OUT"], "state.pt is a pickle as torch.save .*save_file, or load it"),
@@ -332,7 +332,23 @@ def test_embeddings_from_the_tokens_of_a_file(tmp_path, capsys):
     assert "embedding  (40, 32)  t d" in said.out
     assert said.err.count("counting 500 tokens in windows of 2") == 1, "the second file is the same"
     assert f"{counts.nnz:,} counts of {tmp_path}/train.bin; their decomposition" in said.out
+    whole = {
+        **{f"model.layers.0.self_attn.{x}_proj.weight": (D, D) for x in "qkvo"},
+        **{f"model.layers.0.mlp.{x}_proj.weight": (2 * D, D) for x in ("gate", "up")},
+        **{"model.layers.0.mlp.down_proj.weight": (D, 2 * D), "model.norm.weight": (D,)},
+        **{f"model.layers.0.{x}_layernorm.weight": (D,) for x in ("input", "post_attention")},
+        **{name: (V, D), "lm_head.weight": (V, D)},
+    }
+    whole = {name: random.normal(size=shape) for name, shape in whole.items()}
+    np.savez(path, **whole)
+    flags = ["--scheme=Cooccurrence(), Bigram()", "--heads=4", f"--tokens={tmp_path}/train.npy"]
+    files.rewrite_file([str(path), str(tmp_path / "bigram.npz"), *flags, "--overwrite-trained"])
+    both = (schemes.Cooccurrence(), schemes.Bigram())
+    options = {"counts": cooccurrence(tokens, V), "following": following(tokens, V), "num_heads": 4}
+    expected = rewrite(jax.random.key(0), whole, both, **options)["lm_head.weight"]
+    np.testing.assert_allclose(np.load(tmp_path / "bigram.npz")["lm_head.weight"], expected)
     np.savez(path, **{name: weights[name][:36]})
+    flags = ["--scheme=Cooccurrence(window=2)", "--rules=LLAMA", "--seed=3"]
     with pytest.raises(InputError, match=r"train\.npy has the token id 36: allowed are 0 to 35"):
         files.rewrite_file(
             [str(path), str(tmp_path / "no.npz"), *flags, f"--tokens={out.parent}/train.npy"]

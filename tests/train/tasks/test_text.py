@@ -14,12 +14,12 @@ from configs import wikitext103
 from mimetic_jax import InputError
 from mimetic_jax.analysis.plan import describe
 from mimetic_jax.data.text import corpus as texts
-from mimetic_jax.schemes import Cooccurrence
+from mimetic_jax.schemes import Bigram, Cooccurrence, Permuted
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks import text as text_task
-from mimetic_jax.weights import cooccurrence
+from mimetic_jax.weights import cooccurrence, following
 from tests.models.values import drawn
 from tests.training import killed, program_of, quiet, trained
 
@@ -132,11 +132,12 @@ def test_a_share_of_the_training_text_is_its_first_tokens_alone(text, words, nam
     assert comparison.info.num_train == size
     assert name == "ptb_word" or described.num_train == size
     np.testing.assert_array_equal(part.train, whole.train[:size])
-    counts = comparison.arms["run"].program.task.data_statistics(
-        (Cooccurrence(),), comparison.arms["run"].source.load
-    )["counts"]
-    counted = cooccurrence(whole.train[:size], len(whole.vocabulary))
-    np.testing.assert_array_equal(counts.toarray(), counted.toarray())
+    found = comparison.arms["run"].program.task.data_statistics(
+        (Cooccurrence(), Permuted(Bigram())), comparison.arms["run"].source.load
+    )
+    for name, count in (("counts", cooccurrence), ("following", following)):
+        counted = count(whole.train[:size], len(whole.vocabulary))
+        np.testing.assert_array_equal(found[name].toarray(), counted.toarray())
 
 
 def test_a_text_of_one_token(text, tmp_path):
