@@ -25,7 +25,6 @@ from configs.arms import GAMMAS, GRIDS, SHARES
 from papers.ratios import ALIGNED, WORDS
 from papers.record import (
     BFLOAT16,
-    OWN_RATES,
     SHORT,
     THREE_TRIALS,
     UNTRAINED,
@@ -83,20 +82,6 @@ _SMALL_ABLATED = dataclasses.replace(
     "images",
 )
 """For a ViT-Ti of six heads."""
-
-_FEWER_HEADS = dataclasses.replace(
-    SMALL_TI,
-    times={**SMALL_TI.times, "heads": 0.5},
-    says="a quarter of the width and depth, half the heads, patches of twice the side, 400 steps "
-    "of 64 images",
-    ladder=OWN_RATES,
-    apart="not trained anew yet: three heads would keep K / D",
-)
-"""As rows were trained whose lines are older than `Small.keeps`."""
-
-_ABLATED_BEFORE = dataclasses.replace(
-    _FEWER_HEADS, apart="not trained anew yet: six heads would keep K / D"
-)
 
 
 def _without_randaugment(small: Small) -> Small:
@@ -213,7 +198,7 @@ TABLES = {
         _ablation(
             "no init (only sinusoidal position embeddings)", "sincos", 87.39, structure=False
         ),
-        _ablation("init only query, key", "query_key", 89.17, _SWAPPED, small=_ABLATED_BEFORE),
+        _ablation("init only query, key", "query_key", 89.17, _SWAPPED),
         _ablation("init only value, out", "value_out", 87.23, _SWAPPED),
         _ablation("value, out ∝ +cI", "positive", 89.65),
         Row("GPSA (8 heads)", others={UNTRAINED: 90.03}),
@@ -309,7 +294,6 @@ TABLES = {
             arms=("norm_matched_zero", "zero_learned", "norm_matched_zero_learned"),
             doubt="which positions it has isn't stated: sin-cos here, whose score alone "
             "is 87.39 in table 2; zero_learned is without",
-            small=_ABLATED_BEFORE,
         ),
         _layer_scale("LayerScale, original", "branch", 89.90),
         _layer_scale("LayerScale, our version", "skip", 88.68),
@@ -340,12 +324,6 @@ TABLES = {
             (84.84, 82.34),
             doubt="neither the optimizer nor the rates of dropout are stated",
             config=ptb_word,
-            small=_small_text(
-                {"optimizer.warmup": 30},
-                ladder=OWN_RATES,
-                heads=4,
-                apart="not trained anew yet: two heads would keep K",
-            ),
         ),
         _pair(
             "WikiText-103",
@@ -367,7 +345,7 @@ TABLES = {
                     "model.dtype": "float32",
                 },
                 says="64 words; its vocabulary makes each minutes",
-                ladder=OWN_RATES,
+                ladder=THREE_TRIALS,
             ),
         ),
         _pair(
@@ -385,12 +363,12 @@ TABLES = {
             **_SGD,
         ),
         score="perplexity",
-        small=_small_text({"optimizer.warmup": 30}, ladder=OWN_RATES),
+        small=_small_text({"optimizer.warmup": 30}, ladder=THREE_TRIALS),
     ),
     "table7": _cifar(
         "internal resolutions on CIFAR-10, ViT-Ti",
         _resolution(2, 32, 85.79, 90.46, doubt="table 1 has 86.07 and 90.78 for this ViT"),
-        _resolution(4, 64, 90.24, 92.38, small=_without_randaugment(_FEWER_HEADS)),
+        _resolution(4, 64, 90.24, 92.38),
         _resolution(8, 128, 90.03, 92.49),
         _resolution(16, 256, 88.85, 92.74),
         _resolution(4, 32, 88.43, 90.47, doubt="the printed gain is 2.03"),

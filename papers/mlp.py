@@ -12,7 +12,7 @@ from typing import Any
 from configs import cifar_mlp_vit, convnext_cifar, imagenet_mlp, mlp_population
 from configs.arms import MEANS, with_noise
 from papers.ratios import HIDDEN, MEAN, REACH
-from papers.record import BFLOAT16, OWN_RATES, THREE_TRIALS, Figure, Row, Small, Source, Table
+from papers.record import BFLOAT16, THREE_TRIALS, Figure, Row, Small, Source, Table
 
 _B = "b isn't stated: half a standard deviation of the first kernel is taken"
 
@@ -44,19 +44,6 @@ _SMALL_CONVNEXT = dataclasses.replace(
     fields={**SMALL.fields, "model.width": 64, "model.patch": 2},
     says=_SMALL_VIT.says.replace("48", "64").replace("of 4", "of 2"),
     keeps=(MEAN, REACH),
-)
-_VIT_BEFORE = dataclasses.replace(
-    SMALL,
-    ladder=OWN_RATES,
-    keeps=_SMALL_VIT.keeps,
-    apart="not trained anew yet: b of a whole standard deviation would keep b D",
-)
-"""As rows were trained whose lines are older than `Small.keeps`."""
-_CONVNEXT_BEFORE = dataclasses.replace(
-    _VIT_BEFORE,
-    keeps=_SMALL_CONVNEXT.keeps,
-    apart="not trained anew yet: width 64, patches of 2 pixels and b of a whole standard deviation "
-    "would keep both",
 )
 
 SMALL_SWEEP = Small(
@@ -97,12 +84,9 @@ _STRUCTURED = {
     "ConvNeXt": ("mean_shift", "conv", "conv_mean_shift"),
     "ViT": ("mean_shift", *_BESIDE_ATTENTION),
 }
-_SMALLS = {
-    "ConvNeXt": dict(zip(_EPOCHS, (_CONVNEXT_BEFORE, *[_SMALL_CONVNEXT] * 2), strict=True)),
-    "ViT": dict(zip(_EPOCHS, (_VIT_BEFORE, *[_SMALL_VIT] * 2), strict=True)),
-}
+_SMALLS = {"ConvNeXt": _SMALL_CONVNEXT, "ViT": _SMALL_VIT}
 _RUNS = tuple(
-    _run(model, epochs, "default", *with_noise(*arms), small=_SMALLS[model][epochs])
+    _run(model, epochs, "default", *with_noise(*arms), small=_SMALLS[model])
     for model, arms in _STRUCTURED.items()
     for epochs in _EPOCHS
 )
