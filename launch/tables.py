@@ -33,7 +33,7 @@ from mimetic_jax.train.config import arms_of
 from mimetic_jax.train.rates import format_rate
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.report import markdown, trimmed
-from mimetic_jax.train.statistics import holm, table_spread
+from mimetic_jax.train.statistics import Difference, holm, table_spread
 from mimetic_jax.train.verdicts import COMPARED, DEFAULT, spread_rule
 from mimetic_jax.zoo.model_types import TYPES as MODEL_TYPES
 from mimetic_jax.zoo.model_types import ModelType
@@ -73,8 +73,9 @@ def differences(row: Row, results: ResultStore) -> Iterator[Sequence[str]]:
     arms = results.compared_arms(row)
     _, spread = table_spread(result.reached for result in arms.values())
     pairs = [(arms[one], arms[other]) for one, other in row.pairs if {one, other} <= arms.keys()]
-    corrected = holm([ours.versus(theirs, spread) for ours, theirs in pairs])
-    for (ours, theirs), found in zip(pairs, corrected, strict=True):
+    waiting = [Difference(0, None, None, n=0, p=1.0)] * (len(row.pairs) - len(pairs))
+    corrected = holm([*(ours.versus(theirs, spread) for ours, theirs in pairs), *waiting])
+    for (ours, theirs), found in zip(pairs, corrected, strict=False):
         if found:
             p = "" if found.p is None else f"{found.p:.2g}"
             shown = f"{found:.{ours.score.digits}f}"
@@ -291,7 +292,7 @@ def _published(paper: str, results: ResultStore) -> str:
             if base := _base(row, results):
                 bases[base] = None
     if never := [row for row in rows if not (row.is_untrained or results.of(row).records)]:
-        said.append(f"Never trained here, in any size: {_listed(never)}.")
+        said.append(f"Not trained by today's code, in any size: {_listed(never)}.")
     if bases:
         said.append(f"The default is {' or '.join(bases)} initialization.")
     said += filter(None, [remarks(rows, results)])

@@ -144,7 +144,8 @@ def _stated(
     If the numbers differ, as between the stages of a Swin, they are put in rules for each layer,
     which replace those given.
     """
-    if not all(isinstance(rule, Rule) for rule in given.get("rules", ())):
+    rules = given.get("rules", ())
+    if not isinstance(rules, Family | Sequence) or not all(isinstance(x, Rule) for x in rules):
         return {}  # `rewrite` refuses them
     try:
         shapes = {

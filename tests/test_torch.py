@@ -350,3 +350,9 @@ def test_a_class_token_near_0_is_said():
     with pytest.warns(UserWarning, match="cls_token and its position start near 0"):
         written = mimetic_torch.initialize(module, KEY, ZeroOut())
     assert written.notes[-1].startswith("cls_token and")
+
+
+@pytest.mark.parametrize("rules", ["TIMM", attention_rules, 5])
+def test_what_is_not_rules(rules):
+    with pytest.raises(InputError, match="are not a sequence of Rule"):
+        mimetic_torch.initialize(Module(), KEY, Mimetic(), rules=rules)

@@ -77,7 +77,7 @@ class GPT(nn.Module):
         rms_norm: RMSNorm, x / √(mean x² + ε) ∘ scale, in place of LayerNorm.
         swiglu: the MLP is fc2(silu(fc1(x)) ∘ up(x)), which has half as many parameters again at the
             same F: an mlp_ratio of 8/3 has as many as without it at 4. Schemes leave gated MLPs as
-            they are.
+            they are, unless they are for them.
         dropout: rate after positions, attention and MLP layers.
         embedding: initial values of the embedding, which is the output layer too: "normal" of 0.01,
             as in the word model of Bai et al., or "uniform" in ±0.1, as in their character model.

@@ -37,7 +37,9 @@ _PATCHES = re.compile("patch", re.IGNORECASE)
 _CONVOLUTION = re.compile("conv|embed|stem", re.IGNORECASE)
 _POSITIONS = re.compile("pos|wpe", re.IGNORECASE)
 _TABLE_OF_POSITIONS = re.compile(
-    r"(^|[/._])(pos(ition)?s?(al)?_?(emb|enc|table)|wpe|(pos(ition)?s?|pe)$)", re.IGNORECASE
+    r"(^|[/._])(pos(ition)?s?(al)?_?(emb|enc|table)|embed_pos|wpe"
+    r"|(pos(ition)?s?|pe)([/.](embedding|weight))?$)",
+    re.IGNORECASE,
 )
 _TOKENS = re.compile(r"(^|[/._])(wte|tok|vocab|shared)|(^|[/.])emb(?=[/.]|$)|embed", re.IGNORECASE)
 
@@ -117,7 +119,7 @@ def embeds_tokens(path: str, shape: tuple[int, ...]) -> bool:
 
 def embeds_positions(path: str, shape: tuple[int, ...]) -> bool:
     """Whether a leaf has the name and the axes of a table of positions."""
-    named = _TABLE_OF_POSITIONS.search(path) is not None
+    named = _TABLE_OF_POSITIONS.search(path) is not None and not path.endswith("kernel")
     return named and (len(shape) == 2 or (len(shape) == 3 and shape[0] == 1))
 
 

@@ -242,7 +242,7 @@ def llama_rules(
             query=query, key=key, value=value, out=out, flat=flat, transposed=transposed, **storage
         ),
         *mlp_rules(first=up, second=down, gate=gate, transposed=transposed, **storage),
-        *embedding_rules(embedding, unembedding, transposed=transposed),
+        *embedding_rules(embedding, unembedding, transposed=transposed, bias=bias),
         *(Rule(path, role, _with_layers((axes,), stacked, axis)) for path, role, axes in norms),
     )
 
@@ -252,14 +252,17 @@ def embedding_rules(
     unembedding: str = "",
     *,
     transposed: bool = False,
+    bias: str = "bias",
     exclude: str = CROSS_ATTENTION,
 ) -> tuple[Rule, ...]:
     """Make the rules for the embedding of tokens, and for an output layer with its own kernel.
 
     Args:
         embedding: path of the embedding, a regular expression; "" for none.
-        unembedding: that of the output layer's kernel, beside which a bias has its usual name.
+        unembedding: that of the output layer's kernel.
         transposed: whether the output layer is stored output first, [T, D], as in PyTorch.
+        bias: name of the bias beside a kernel whose own name is kernel, weight or w; one elsewhere
+            needs a rule of its own.
         exclude: as for `attention_rules`.
 
     Returns:
@@ -269,11 +272,11 @@ def embedding_rules(
         >>> [rule.layout for rule in embedding_rules("wte/embedding", "head/kernel", exclude="")]
         ['t d', 'd t', 't']
     """
-    layer, within, _ = unembedding.rpartition("/")
+    beside = re.fullmatch(r"([\w/.]+|\(\?:[\w/.|?]+\))/(?:kernel|weight|w)", unembedding)
     leaves = (
         (embedding, "embedding", "t d"),
         (unembedding, "unembedding", "t d" if transposed else "d t"),
-        (f"{layer}/bias" if within else "", "unembedding_bias", "t"),
+        (f"{beside[1]}/{bias}" if beside else "", "unembedding_bias", "t"),
     )
     return left_out(exclude) + tuple(Rule(path, role, axes) for path, role, axes in leaves if path)
 

@@ -113,7 +113,7 @@ class Scheme:
     exact: ClassVar[bool] = False
     """Whether attention leaves that no rule describes raise InputError: logits depend on them."""
     partial: ClassVar[bool] = False
-    """Whether a draw keeps a part of every array that it writes: another scheme may come before."""
+    """Whether a draw keeps a part of the kernels that it writes: another scheme may come before."""
     needs: ClassVar[str] = ""
     """What a tree must have, for the error if the scheme finds nothing to write in it."""
     own_controls: ClassVar[frozenset[str]] = frozenset()
@@ -175,6 +175,11 @@ class Scheme:
         """
         split = [group for group in self.joint_roles if group & written and not group <= later]
         return later & frozenset().union(*split)
+
+    def instead(self, later: frozenset[str]) -> str:
+        """Return what to pass in place of this scheme and a later one that writes these roles, if
+        no order of the two will do."""
+        return ""
 
     def covers(self, layer: int, num_layers: int) -> bool:
         """Tell whether the scheme draws a layer; the others keep their arrays, and no plan lists

@@ -91,8 +91,7 @@ class Cooccurrence(Scheme):
                 "layer. If the output layer is the embedding, add Rule(path, 'tied_gain', 'd') for "
                 "the norm before it. If it is separate, add Rule(path, 'unembedding', 't d')."
             )
-        scaled = {"tied_gain"} if "patch" in present else {"tied_gain", "position"}
-        if self.std is not None and (apart := scaled & present - written):
+        if self.std is not None and (apart := present & {"tied_gain", "position"} - written):
             raise InputError(
                 f"Cooccurrence(std={self.std:g}) rescales the {min(apart)} beside the embedding, "
                 "and a rule finds one in another module. Let the paths of both rules begin at the "
@@ -180,11 +179,15 @@ class Unigram(Scheme):
         """Return the output layer and the embedding, of which it reads a channel."""
         return later & {"embedding", "unembedding"} if "unembedding" in written else frozenset()
 
+    def instead(self, later: frozenset[str]) -> str:
+        channel = "(Cooccurrence(…), PositionalHeads(base, channel=0, sharpness=0), Unigram())"
+        return "" if "unembedding" in later else channel
+
     def check_tree(self, present: frozenset[str], written: frozenset[str]) -> None:
         if {"unembedding", "unembedding_bias"} <= written:
             raise InputError(
-                "Unigram finds the output layer's bias in another module than its kernel: leave "
-                "the kernel out by Rule(path, ()) in front of the rules"
+                "Unigram finds the output layer's bias in another module than its kernel. Let the "
+                "paths of both rules begin at the same module."
             )
 
     def survey(self, network: Callable[[], Network], written: frozenset[str]) -> Any:
@@ -238,8 +241,8 @@ class Bigram(Scheme):
 
         W_out = s Gᵀ,  G = (EᵀWE)⁻¹ EᵀW A,  A_ij = log(1 + C_ij / (κ p_j)) − aᵢ,
 
-    the least squares of what each token says of the next on the embedding's rows E, as the norm
-    before the output layer makes them: see `weights.next_token`. The embedding is read, so its own
+    the least-squares prediction of the next token from the embedding's rows E, as the norm before
+    the output layer makes them: see `weights.next_token`. The embedding is read, so its own
     scheme comes before: (Unigram(), Cooccurrence(std=0.25), Bigram()). Log p through a constant
     channel comes after. Pass `following=weights.following(tokens, vocab)` to `rewrite`; the trainer
     counts its training split.
@@ -286,7 +289,7 @@ class Bigram(Scheme):
                 "command line."
             )
         if context.surveyed is None:
-            raise InputError("Bigram needs the whole network, whose embedding it reads")
+            raise InputError("Bigram reads the embedding of a whole model: pass it to rewrite")
         rows = context.surveyed["rows"]
         solved = weights.next_token(context.following, rows, smoothing=self.smoothing)
         return {"unembedding": self.scale * solved}

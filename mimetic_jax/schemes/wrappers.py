@@ -84,7 +84,8 @@ class NormMatched(_Wrapper):
 
     Attributes:
         like: the scheme whose norms are matched. Kernels that it sets to zero become zero. Of
-            `PositionalHeads` the constant parts alone become noise, each head's of their norm.
+            `PositionalHeads` the constant parts alone become noise, each head's of their norm. What
+            is only multiplied stays that of `like`: gains of norms, positions beside an embedding.
 
     Raises:
         InputError: if a field is out of its range.

@@ -116,7 +116,7 @@ def surroundings(tree: Tree, given: Context) -> Context:
     if len(tables) != 1 or not tables[0].fits:
         text = None if grid is None else False
         return dataclasses.replace(given, grid=grid, text=text)
-    text = _of_text(tree, tables[0]) if grid is None else False
+    text = of_text(tree, tables[0].path) if grid is None else False
     count, _ = tables[0].canonical_shape
     if not text:
         grid = grid or square_grid(count) or square_grid(count - 1)
@@ -132,7 +132,8 @@ def surroundings(tree: Tree, given: Context) -> Context:
     return dataclasses.replace(known, position=position)
 
 
-def _of_text(tree: Tree, table: Leaf) -> bool | None:
+def of_text(tree: Tree, table: str) -> bool | None:
+    """Whether a table of positions is of tokens, not of patches, by its path; None if unknown."""
     described = {
         leaf.index
         for leaves in tree.blocks.values()
@@ -144,7 +145,7 @@ def _of_text(tree: Tree, table: Leaf) -> bool | None:
         for index, (path, shape) in enumerate(tree.shapes.items())
         if index not in described
     )
-    text = names.of_text(table.path, others, tree.indices)
+    text = names.of_text(table, others, tree.indices)
     patches = any("patch" in leaves for leaves in tree.blocks.values())
     if (
         text is None

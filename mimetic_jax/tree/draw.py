@@ -20,7 +20,7 @@ from mimetic_jax.rules.rule import FIRST_LAYER
 from mimetic_jax.schemes import Context, Scheme
 from mimetic_jax.schemes.base import depth_dependence, name_of
 from mimetic_jax.tree import shapes
-from mimetic_jax.tree.around import depth, surroundings
+from mimetic_jax.tree.around import depth, of_text, surroundings
 from mimetic_jax.tree.layers import network
 from mimetic_jax.tree.match import Match, covered, match, wanted_by
 from mimetic_jax.tree.refusal import refuse
@@ -77,9 +77,14 @@ def _checked(tree: Tree, scheme: Scheme, wanted: frozenset[str]) -> Match:
     present = frozenset(itertools.chain(*tree.blocks.values()))
     if any("embedding" in rule.roles and rule.untied for rule in tree.rules):
         present |= {"unembedding"}  # though the tree may lack it, as a base model does
+    tables = [leaves["position"].path for leaves in tree.blocks.values() if "position" in leaves]
+    if "embedding" in present and all(of_text(tree, path) is False for path in tables):
+        present -= {"position"}  # those of images are no others' than theirs
     scheme.check_tree(present, found.roles)
-    if not (tree.family and tree.family.by_layer):
+    if scheme.exact and not (tree.family and tree.family.by_layer):
         for path in _unruled_positions(tree):
+            if "embedding" in present and of_text(tree, path) is False:
+                continue
             with blaming(path):
                 scheme.check_tree(present | {"position"}, found.roles)
     for block, _ in found.blocks if scheme.exact and tree.family else ():
@@ -114,9 +119,12 @@ def _check_not_undone(earlier: Match[Scheme], later: Match[Scheme], names: list[
         names.insert(names.index(second) + 1, names[at := names.index(first)])
         del names[at]
         advice = f"pass ({', '.join(names)}), in this order"
+        instead = earlier.scheme.instead(others)
         replaced = not earlier.scheme.partial and _drawn(later) <= _drawn(earlier)
         if replaced or later.scheme.undone_by(others, roles):
             advice = "take one of the two"
+        if instead:
+            advice = f"pass {instead}"
         raise InputError(
             f"{second} writes {after[min(undone)]} after {first}, whose draw it would "
             f"undo: {advice}"

@@ -15,7 +15,7 @@ def _bert(storage: Storage) -> tuple[Rule, ...]:
         *storage.mlp("intermediate/dense", "output/dense", within=r"layer/\d+$"),
         storage.gain("post_norm", "(?:attention/)?output/LayerNorm"),
         *storage.tokens("word_embeddings"),
-        Rule(f"embeddings/position_embeddings/{storage.table}", "position", "n d"),
+        Rule(f"position_embeddings/{storage.table}", "position", "n d", within="embeddings$"),
     )
 
 

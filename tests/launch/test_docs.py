@@ -169,6 +169,12 @@ def test_the_sentence_that_answers_counts_the_tables():
     assert (len(won), len(verdicts)) == tuple(map(int, said.groups()))
 
 
+def test_pairs_are_of_arms_of_their_row():
+    rows = [row for table in TABLES.values() for row in table.rows if row.pairs]
+    assert rows
+    assert all({*itertools.chain(*row.pairs)} <= {*row.arms} for row in rows)
+
+
 def test_a_table_fits_a_page():
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for row in re.findall(r"^\|.*\|$", path.read_text(), re.MULTILINE):

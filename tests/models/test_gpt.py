@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-from mimetic_jax import Rule, mlp_rules, rewrite, schemes
-from mimetic_jax.models.gpt import GPT
-from tests.models.values import drawn
+from mimetic_jax import InputError, Rule, mlp_rules, rewrite, schemes
+from mimetic_jax.models.gpt import GPT, RULES
+from tests.models.values import drawn, initial
 from tests.typical import typical
 
 KEY = jax.random.key(0)
@@ -93,6 +93,13 @@ def formula(params, ids, positions):
             y = y * (1 + erf(y / np.sqrt(2))) / 2
         x = x + y @ fc2["kernel"] + fc2["bias"]
     return norm(x, p["norm"])
+
+
+def test_its_gated_mlp_stays_as_it_is():
+    module = GPT(vocab=50, width=16, depth=1, heads=2, swiglu=True)
+    params = initial(module, jnp.zeros((1, 4), int))
+    with pytest.raises(InputError, match="MLPs with a gate stay as they are"):
+        rewrite(jax.random.key(0), params, schemes.MeanShift(), rules=RULES)
 
 
 MODERN = {"qk_norm": True, "rms_norm": True, "swiglu": True}

@@ -144,6 +144,37 @@ def test_without_a_bias_a_constant_channel_gives_log_p(first, rms_norm):
     )
 
 
+@pytest.mark.parametrize(
+    ("unembedding", "bias"),
+    [
+        ("lm_head/kernel", "lm_head/bias"),
+        ("(?:head|out)/weight", "(?:head|out)/bias"),
+        ("(?:a/kernel|b/kernel)", None),
+        ("(?:head/)?kernel", None),
+        ("head[/.]kernel", None),
+        ("decoder/unembed", None),
+    ],
+)
+def test_the_bias_of_an_expression(unembedding, bias):
+    rules = embedding_rules("e", unembedding, exclude="")
+    assert [rule.path for rule in rules if rule.role == "unembedding_bias"] == [bias] * bool(bias)
+
+
+def test_positions_of_images_are_no_others():
+    text = {"embed": {"embedding": jnp.ones((V, D))}, "head": {"kernel": jnp.ones((D, V))}}
+    vision = {"pos_embed": jnp.ones((1, 16, D)), "patch_embed": {"kernel": jnp.ones((12, D))}}
+    rules = (
+        *(Rule("pos_embed", "position", "1 n d"), Rule("patch_embed/kernel", "patch", "(u v c) d")),
+        *embedding_rules("embed/embedding", "head/kernel"),
+    )
+    new = rewritten({"text": text, "vision": vision}, Cooccurrence(std=0.5), rules)
+    assert new["vision"]["pos_embed"] is vision["pos_embed"]
+    apart = {"text": text, "more": {"pos_embed": jnp.ones((16, D))}}
+    rules = (Rule("pos_embed", "position", "n d"), *rules[2:])
+    with pytest.raises(InputError, match="rescales the position beside the embedding"):
+        rewritten(apart, Cooccurrence(std=0.5), rules)
+
+
 def test_a_bias_beside_the_output_layer_needs_no_rule_of_its_own():
     head = {"kernel": jnp.ones((D, V)), "bias": jnp.zeros(V)}
     params = {"embed": {"embedding": jnp.ones((V, D))}, "head": head}
@@ -197,6 +228,13 @@ def test_log_p_through_a_channel_is_not_undone():
         started = rewritten(tree, (CHANNEL, Unigram()), of)
         with pytest.raises(InputError, match="after Unigram, whose draw it would undo"):
             rewritten(started, (Unigram(), Cooccurrence()), of)
+    call = (
+        r"pass \(Cooccurrence\(…\), PositionalHeads\(base, channel=0, sharpness=0\), Unigram\(\)\)$"
+    )
+    with pytest.raises(InputError, match=call):
+        rewritten(decoder()[2], (Unigram(), Cooccurrence(std=0.25)), OF_GPT)
+    alone = PositionalHeads(10_000, channel=0, sharpness=0)
+    rewritten(decoder()[2], (Cooccurrence(std=0.25), alone, Unigram()), OF_GPT)
 
 
 NEXT = weights.following(TEXT, V)

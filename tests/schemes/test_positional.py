@@ -251,12 +251,14 @@ def test_trees_that_it_refuses(scheme, fields, message):
 @pytest.mark.parametrize("rules", [FLAX, attention_rules()], ids=["default", "by_hand"])
 def test_positions_are_known_by_their_name(rules):
     """A table of which no rule says anything, which nothing tells from one that is added."""
-    params = initial(model(), TOKENS) | {"wpe": {"embedding": jnp.ones((24, 64))}}
-    scheme = PositionalHeads(100)
-    with pytest.raises(InputError, match=r"^wpe/embedding: PositionalHeads is for rotary"):
-        rewrite(KEY, params, scheme, rules=rules)
-    rewrite(KEY, params, scheme, rules=(Rule("wpe/embedding", ()), *rules))
-    rewrite(KEY, params | {"wpe": {"embedding": jnp.ones((24, 32))}}, scheme, rules=rules)
+    plain, table, scheme = initial(model(), TOKENS), jnp.ones((24, 64)), PositionalHeads(100)
+    for name in ("wpe", "embed_positions", "position"):
+        params = plain | {name: {"embedding": table}}
+        with pytest.raises(InputError, match=rf"^{name}/embedding: PositionalHeads is for rotary"):
+            rewrite(KEY, params, scheme, rules=rules)
+        rewrite(KEY, params, scheme, rules=(Rule(f"{name}/embedding", ()), *rules))
+    for harmless in ({"wpe": {"embedding": table[:, :32]}}, {"pos_emb_proj": {"kernel": table}}):
+        rewrite(KEY, plain | harmless, scheme, rules=rules)
 
 
 def test_a_channel_needs_the_embedding():
