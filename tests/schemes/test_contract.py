@@ -211,7 +211,7 @@ def assert_same_blocks(scheme, ours, theirs, tolerance):
 def test_through_rewrite_alone_and_for_several_keys_at_once(scheme):
     before, alone = tree_for(scheme), written(KEY, scheme)
     inside = drawn_together(TYPICAL if scheme in TYPICAL else RARE)[scheme]
-    assert_same_blocks(scheme, before | inside, before | alone, 1e-5)
+    assert_same_blocks(scheme, before | inside, before | alone, 3e-5)
     unchanged = {path for path, leaf in alone.items() if np.array_equal(before[path], leaf)}
     assert all(path.endswith("bias") for path in unchanged)
     half = tree_for(scheme, "bfloat16")
