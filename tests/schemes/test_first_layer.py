@@ -15,6 +15,7 @@ from mimetic_jax import (
     plan,
     rewrite,
     weights,
+    zoo,
 )
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.gpt import RULES as OF_GPT
@@ -158,6 +159,15 @@ def test_without_a_bias_a_constant_channel_gives_log_p(first, rms_norm):
 def test_the_bias_of_an_expression(unembedding, bias):
     rules = embedding_rules("e", unembedding, exclude="")
     assert [rule.path for rule in rules if rule.role == "unembedding_bias"] == [bias] * bool(bias)
+
+
+def test_positions_beside_the_embedding_of_a_family_go_along():
+    """Those of OPT, whose rules once put the two tables into two modules."""
+    names = {"embed_tokens": (V, D), "embed_positions": (18, D)}
+    params = {f"model.decoder.{name}.weight": jnp.ones(shape) for name, shape in names.items()}
+    params["lm_head.weight"] = jax.random.normal(KEY, (V, D))
+    new = rewritten(params, Cooccurrence(std=0.5), zoo.WHISPER)
+    np.testing.assert_allclose(new["model.decoder.embed_positions.weight"], 0.5, rtol=1e-6)
 
 
 def test_positions_of_images_are_no_others():
