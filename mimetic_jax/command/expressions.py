@@ -28,8 +28,9 @@ def parse_scheme(text: str) -> Scheme | tuple[Scheme, ...]:
     """
     if text.endswith(".json"):
         return schemes.load(text)
-    own = {name: _imported(module, name) for module, name in re.findall(_IMPORT_PATH, text)}
-    if len(own) < len(set(re.findall(_IMPORT_PATH, text))):
+    places = dict.fromkeys(re.findall(_IMPORT_PATH, text))
+    own = {name: _imported(module, name) for module, name in places}
+    if len(own) < len(places):
         raise InputError(f"two modules of {text!r} have a scheme of the same name; rename one")
     others = {"Interpolated": schemes.Interpolated, "mimetic_language": schemes.mimetic_language}
     scheme = _read("scheme", re.sub(_IMPORT_PATH, r"\2", text), REGISTRY | others | own)
@@ -101,14 +102,10 @@ def _value(node: ast.expr, flag: str, known: Mapping[str, Any]) -> Any:
         raise unknown(flag, name, known)
     if not callable(known[match]) and call is not node:
         return known[match]
-    if any(isinstance(value, ast.Starred) for value in call.args):
+    if any(isinstance(x, ast.Starred) for x in call.args) or None in [x.arg for x in call.keywords]:
         raise _OtherError
     values = [_value(value, flag, known) for value in call.args]
-    fields: dict[str, Any] = {}
-    for field in call.keywords:
-        if field.arg is None:
-            raise _OtherError
-        fields[field.arg] = _value(field.value, flag, known)
+    fields = {str(field.arg): _value(field.value, flag, known) for field in call.keywords}
     return known[match](*values, **fields)
 
 

@@ -27,9 +27,9 @@ from mimetic_jax.command.outputs import check_output
 from mimetic_jax.data.paths import check_exists
 from mimetic_jax.data.text.counted import cached_counts
 from mimetic_jax.data.text.token_files import token_ids
-from mimetic_jax.schemes import Bigram, PositionalHeads, as_tuple
+from mimetic_jax.schemes import PositionalHeads, as_tuple
 from mimetic_jax.schemes.base import inside
-from mimetic_jax.schemes.first_layer import counted_for
+from mimetic_jax.schemes.first_layer import counted_for, takes_following
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.trained.positional import Turning
@@ -106,7 +106,7 @@ def rewrite_file(argv: Sequence[str]) -> None:
             )
     given["grid"] = options.grid
     how = counted_for(as_tuple(scheme))
-    pairs = any(isinstance(part, Bigram) for part in inside(as_tuple(scheme)))
+    pairs = takes_following(as_tuple(scheme))
     if options.tokens:
         if not (how or pairs):
             raise InputError(

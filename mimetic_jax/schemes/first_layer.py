@@ -398,6 +398,11 @@ def counted_for(schemes: Iterable[Scheme]) -> tuple[int, int] | None:
     return (next(iter(windows), 1), contexts) if taking else None
 
 
+def takes_following(schemes: Iterable[Scheme]) -> bool:
+    """Whether schemes have next tokens counted."""
+    return any(isinstance(part, Bigram) for part in inside(schemes))
+
+
 def _counts(scheme: Scheme, context: Context) -> Any:
     if context.counts is None:
         raise InputError(

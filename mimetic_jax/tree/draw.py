@@ -77,14 +77,17 @@ def _checked(tree: Tree, scheme: Scheme, wanted: frozenset[str]) -> Match:
     present = frozenset(itertools.chain(*tree.blocks.values()))
     if any("embedding" in rule.roles and rule.untied for rule in tree.rules):
         present |= {"unembedding"}  # though the tree may lack it, as a base model does
+
+    def of_images(table: str) -> bool:
+        """Whether a table belongs to patches, in a tree that has tokens, too."""
+        return "embedding" in present and of_text(tree, table) is False
+
     tables = [leaves["position"].path for leaves in tree.blocks.values() if "position" in leaves]
-    if "embedding" in present and all(of_text(tree, path) is False for path in tables):
-        present -= {"position"}  # those of images are no others' than theirs
+    if all(map(of_images, tables)):
+        present -= {"position"}
     scheme.check_tree(present, found.roles)
     if scheme.exact and not (tree.family and tree.family.by_layer):
-        for path in _unruled_positions(tree):
-            if "embedding" in present and of_text(tree, path) is False:
-                continue
+        for path in itertools.filterfalse(of_images, _unruled_positions(tree)):
             with blaming(path):
                 scheme.check_tree(present | {"position"}, found.roles)
     for block, _ in found.blocks if scheme.exact and tree.family else ():
