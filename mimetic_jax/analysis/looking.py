@@ -13,10 +13,12 @@ from mimetic_jax.analysis.attention import maps_by_example
 from mimetic_jax.analysis.capture import Snapshot, initial
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import aligned, paragraph
+from mimetic_jax.schemes import Impulse
+from mimetic_jax.schemes.base import as_tuple, inside
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.trained.aim import LARGEST, MOST, Aim, aim, own_targets
-from mimetic_jax.trained.check import check
+from mimetic_jax.trained.aim import LARGEST, MOST, Aim, Targets, aim_on_grid
+from mimetic_jax.trained.check import aims
 from mimetic_jax.weights.position import square_grid
 
 EXAMPLES = 8
@@ -33,9 +35,11 @@ def describe(comparison: Comparison) -> str:
     """Return a table of the arms whose schemes write query and key, by first, middle and last
     layer.
 
-    Columns are averages over heads: the share of rows whose largest weight is at the offset that
-    most rows of their head have, the weight there, and how many tokens a row attends to, exp of its
-    entropy. The columns of a batch are there if the data is.
+    Columns are averages over heads: the share of rows whose largest weight is at their target, the
+    weight there, and how many tokens a row attends to, exp of its entropy. The target is where an
+    `Impulse` in the arm aims the head, whatever noise or permutation has become of it; without one,
+    or if a key decides, the offset that most rows of the head have. The columns of a batch are
+    there if the data is.
     """
     rows: list[tuple[str, ...]] = []
     weak: list[str] = []
@@ -63,8 +67,8 @@ def describe(comparison: Comparison) -> str:
     lines = aligned([[row[column] for column in shown] for row in (over, head, *rows)])
     lines.insert(
         0,
-        "attention before training: rows whose largest weight is at their head's own offset, the "
-        "weight there, tokens that a row attends to",
+        "attention before training: rows whose largest weight is at the target of their impulse, "
+        "or else at their head's own offset, the weight there, tokens that a row attends to",
     )
     if weak:
         lines.append(f"fewer than half of the rows do in {', '.join(weak)}")
@@ -89,9 +93,9 @@ def _aims(comparison: Comparison, arm: Arm) -> Iterator[tuple[int, tuple[Aim | N
         network = Snapshot(arm, "initial", initial(comparison, arm).variables)
     except InputError:  # its scheme takes statistics of data that isn't here
         return
-    params = jax.device_get(network.variables["params"])
-    alone = [layer.aim for layer in check(params, **arm.program.rewrite_options).aims]
-    batch = _of_batch(network) if arm.source.loaded else []
+    params, targets = jax.device_get(network.variables["params"]), _targets(arm)
+    alone = [layer.aim for layer in aims(params, targets, **arm.program.rewrite_options)]
+    batch = _of_batch(network, targets) if arm.source.loaded else []
     if batch and len(alone) != len(batch):  # layers of which only one of the two knows
         alone = []
     depth = max(len(alone), len(batch))
@@ -99,7 +103,17 @@ def _aims(comparison: Comparison, arm: Arm) -> Iterator[tuple[int, tuple[Aim | N
         yield layer, (alone[layer - 1] if alone else None, batch[layer - 1] if batch else None)
 
 
-def _of_batch(network: Snapshot) -> list[Aim]:
+def _targets(arm: Arm) -> Targets | None:
+    """Those of the last `Impulse`, in the arm or in what its control is of, if each head has a key
+    of its own."""
+    schemes = as_tuple(arm.config.scheme)
+    impulses = [part for part in inside(schemes) if isinstance(part, Impulse)]
+    written = arm.program.plan(schemes)
+    sizes = {math.prod(write.shape) for write in written if write.role in ("query", "key")}
+    return impulses[-1].targets if impulses and len(sizes) == 1 else None
+
+
+def _of_batch(network: Snapshot, targets: Targets | None) -> list[Aim]:
     """By layer, averaged over examples; empty if no map can be read, or of too many tokens."""
     task = network.arm.program.task
     count = math.prod(task.grid() or task.input_shape[:1])
@@ -113,7 +127,7 @@ def _of_batch(network: Snapshot) -> list[Aim]:
     found = []
     for layer in maps:
         patches, grid = _patches(layer, task.grid())
-        each = aim(patches, own_targets(patches, grid))
+        each = aim_on_grid(patches, grid, targets)
         found.append(Aim(*(x.mean(axis=0) for x in (each.hits, each.weights, each.tokens))))
     return found
 

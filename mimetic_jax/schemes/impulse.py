@@ -18,6 +18,7 @@ from mimetic_jax.weights.attention import Noise
 from mimetic_jax.weights.checks import FILTER, NOT_NEGATIVE, POSITIVE
 from mimetic_jax.weights.impulse import (
     Order,
+    fixed_targets,
     impulse_matrices,
     impulse_query_key,
     offsets,
@@ -145,6 +146,15 @@ class Impulse(Scheme):
             # All rows, including the class token's, as in the released code.
             new["position"] = block["position"] * self.position_scale
         return new
+
+    def targets(self, grid: tuple[int, int], num_heads: int) -> np.ndarray | None:
+        """Return where each head should attend, [H, N, N]; None if its key decides.
+
+        With fewer heads of keys than H these are the targets of groups.
+        """
+        if self.amplitude is None or self.order not in ("released", "scattered"):
+            return None
+        return np.asarray(fixed_targets(self.order, grid, self.kernel_size, num_heads))
 
     def _query_key(
         self, key: jax.Array, block: Block, context: Context

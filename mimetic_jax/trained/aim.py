@@ -1,10 +1,10 @@
-"""Where attention looks: how many rows at their head's own offset, with what weight, at how many
+"""Where attention looks: how many rows at their head's target, with what weight, at how many
 tokens."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import scipy.special
@@ -92,9 +92,19 @@ def attention_maps(query: Array, key: Array, tokens: Array) -> Array:
     return found
 
 
+Targets = Callable[[tuple[int, int], int], Array | None]
+"""Where H heads should attend on a grid, [H, N, N]; None if that isn't known."""
+
+
+def aim_on_grid(maps: Array, grid: tuple[int, int], targets: Targets | None = None) -> Aim:
+    """Compare maps [..., H, N, N] with targets, else with each head's own offset."""
+    wanted = targets(grid, maps.shape[-3]) if targets else None
+    return aim(maps, own_targets(maps, grid) if wanted is None else wanted)
+
+
 @dataclasses.dataclass(frozen=True)
 class LayerAim(Layer):
-    """Where the heads of a layer look, each against the offset that most of its rows have.
+    """Where the heads of a layer look, each against its target or the offset of most of its rows.
 
     Attributes:
         aim: hits, weights and tokens by head.
@@ -105,7 +115,9 @@ class LayerAim(Layer):
     count: int
 
 
-def from_positions(layer: LayerPairs, position: Array, grid: tuple[int, int]) -> LayerAim | None:
+def from_positions(
+    layer: LayerPairs, position: Array, grid: tuple[int, int], targets: Targets | None = None
+) -> LayerAim | None:
     """Return where a layer looks by positions alone: X is the position table [N, D], normalized.
 
     None without query and key, of another width, or with more than `LARGEST` positions.
@@ -115,7 +127,7 @@ def from_positions(layer: LayerPairs, position: Array, grid: tuple[int, int]) ->
         return None
     kernels = (pair.left.swapaxes(0, 1), pair.right.swapaxes(0, 1))
     maps = attention_maps(*kernels, layer_norm(position))
-    return LayerAim(layer.path, layer.index, aim(maps, own_targets(maps, grid)), len(position))
+    return LayerAim(layer.path, layer.index, aim_on_grid(maps, grid, targets), len(position))
 
 
 def aims_table(layers: Sequence[LayerAim]) -> str:

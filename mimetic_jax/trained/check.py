@@ -12,7 +12,7 @@ from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.table import Listing, aligned, paragraph
 from mimetic_jax.rules import paths
 from mimetic_jax.schemes.block import Context
-from mimetic_jax.trained.aim import LayerAim, aims_table, from_positions
+from mimetic_jax.trained.aim import LayerAim, Targets, aims_table, from_positions
 from mimetic_jax.trained.pairs import LayerNorms, LayerPairs, Pair, layer_pairs
 from mimetic_jax.trained.picture import alignments_figure, heads_figure
 from mimetic_jax.trained.positional import HeadReader, LayerHeads, Turning, heads_table
@@ -282,6 +282,19 @@ def check(
     return Check(
         layers, note=_note(layers) if effective else "", positional=tuple(heads), aims=tuple(aims)
     )
+
+
+def aims(
+    params: Any, targets: Targets | None = None, **options: Unpack[TreeOptions]
+) -> tuple[LayerAim, ...]:
+    """Return the `aims` of `check` alone, against targets where these are known."""
+    tree = label(params, **of_tree(options))
+    around = surroundings(tree, Context())
+    if around.position is None or around.grid is None:
+        return ()
+    layers = layer_pairs(tree, views(tree, read_only=True), effective=True)
+    read = (from_positions(layer, around.position, around.grid, targets) for layer in layers)
+    return tuple(filter(None, read))
 
 
 def _checked(layer: LayerPairs) -> LayerCheck:

@@ -183,8 +183,7 @@ def impulse_query_key(
     key_offsets, key_noise, key_fill = jax.random.split(key, 3)
     targets: Array
     if order in ("released", "scattered"):
-        targets = impulse_matrices(grid, offsets(kernel_size, groups))
-        targets = _scattered(targets) if order == "scattered" else targets
+        targets = fixed_targets(order, grid, kernel_size, groups)
     elif order == "random":
         shifts = _host(random_offsets(key_offsets, kernel_size, groups))
         targets = impulse_matrices(grid, shifts)
@@ -200,6 +199,18 @@ def impulse_query_key(
     padded = pad_columns(key_fill, norm * left_GxDxR, norm * right_GxDxR, head_dim)
     query_DxGxK, key_DxGxK = (jnp.asarray(kernel.swapaxes(0, 1), jnp.float32) for kernel in padded)
     return jnp.repeat(query_DxGxK, num_heads // groups, axis=1), key_DxGxK
+
+
+def fixed_targets(
+    order: Literal["released", "scattered"], grid: tuple[int, int], kernel_size: int, num: int
+) -> Array:
+    """Return where heads attend in the orders that no key decides, [num, N, N].
+
+    >>> fixed_targets("released", (1, 3), 3, num=1)[0].tolist()  # the first offset is the center
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    targets = impulse_matrices(grid, offsets(kernel_size, num))
+    return _scattered(targets) if order == "scattered" else targets
 
 
 def _scattered(targets: Array) -> Array:

@@ -30,14 +30,17 @@ def impulses():
     config.model.update(width=96, heads=3, patch=1)  # 64 positions
     config.arms.impulse = {"scheme": (Impulse(),)}
     config.arms.noise = {"scheme": (NormMatched(Impulse()),)}
+    config.arms.scattered = {"scheme": (Impulse(order="scattered"),)}
+    config.arms.random = {"scheme": (Impulse(order="random"),)}
     config.arms.zeros = {"scheme": (ZeroOut(),)}
     return quiet(config)
 
 
 def test_impulses_and_their_noise_are_told_apart(impulses):
     alone = table(looking.describe(impulses))
-    assert alone.keys() == {"impulse", "noise"}  # zeros write neither query nor key
-    assert alone["impulse"][0] > 95 > 50 > alone["noise"][0]
+    assert alone.keys() == {"impulse", "noise", "scattered", "random"}  # zeros write neither
+    assert min(alone[arm][0] for arm in ("impulse", "scattered", "random")) > 90
+    assert alone["noise"][0] < 5  # a target is one of 64 tokens
     assert alone["impulse"][2] < 10 < alone["noise"][2]
 
     impulses.arms.load_data()
@@ -82,7 +85,9 @@ def test_heads_of_a_text_look_back(tmp_path):
 def test_large_models_are_named(impulses, monkeypatch):
     monkeypatch.setattr(looking, "MOST_PARAMETERS", 1000)
     said = " ".join(looking.describe(impulses).split())
-    assert said.endswith("isn't computed in impulse, noise: more than 1,000 parameters")
+    assert said.endswith(
+        "isn't computed in impulse, noise, scattered, random: more than 1,000 parameters"
+    )
 
 
 def test_arms_that_need_data_that_is_not_here_are_left_out(tmp_path):
