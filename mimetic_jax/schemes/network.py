@@ -125,7 +125,7 @@ class Network:
                 around, after = _around(layer.mlp, "mlp"), "mlp" in layer.norms_after
                 read, seen = _normalized(before if layer.parallel else x, around, after)
                 x = _through_mlp(x, read, dict(new("mlp", layer.mlp, seen[1])), around, after)
-        yield _normalized(x, _around(self.last or Block.of({}), "tied"), after=False)[1]
+        yield _normalized(x, _around(self._known_last(), "tied"), after=False)[1]
 
 
 def _plainly(function: Callable[..., T]) -> Callable[..., T]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import zlib
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
@@ -43,21 +44,10 @@ class _Wrapper(Scheme):
             raise InputError(f"{name} must have one scheme; got {len(several)}. Pass ({each}).")
         super().__post_init__()
 
-    @property
-    def gated(self) -> bool:  # type: ignore[override]
-        return self.like.gated
-
-    @property
-    def exact(self) -> bool:  # type: ignore[override]
-        return self.like.exact
-
-    @property
-    def partial(self) -> bool:  # type: ignore[override]
-        return self.like.partial
-
-    @property
-    def needs(self) -> str:  # type: ignore[override]
-        return self.like.needs
+    gated, exact, partial, needs = (
+        property(operator.attrgetter(f"like.{name}"))
+        for name in ("gated", "exact", "partial", "needs")
+    )
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return self.like.writes(roles)
