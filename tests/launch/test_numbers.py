@@ -32,33 +32,6 @@ CONSTANTS = {
 }
 """Numbers that nobody measured, where no linked page has them."""
 
-OF_FILES = {
-    "Surprising findings": {"0.160", "0.344"},
-    "A model with rotary positions": {"0.04", "0.39", "0.52"},
-    "What eight trained stacks share": {
-        *(
-            "1.0",
-            "1.1",
-            "1.9",
-            "2.7",
-            "4.0",
-            "4.9",
-            "5.7",
-            "5.9",
-            "6.9",
-            "7.2",
-            "8.2",
-            "9.1",
-            "12.3",
-        )
-    },
-}
-"""Numbers of trained.md, by section, that were read from published weights.
-
-The files are not in the repository; results/notes/trained.md has their digests.
-"""
-
-
 def numbers(text: str) -> set[str]:
     """All with a decimal point, without signs and separators of thousands."""
     return {re.sub(r"^\.", "0.", x.replace(",", "")) for x in NUMBER.findall(text)}
@@ -94,8 +67,7 @@ def is_known(number: str, known: set[str]) -> bool:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_numbers_stand_in_linked_pages(path):
     derived, constants = DERIVED.get(path.name, {}), CONSTANTS.get(path.name, set())
-    of_files = OF_FILES if path.name == "trained.md" else {}
-    open_derived, open_others = set(derived), constants.union(*of_files.values())
+    open_derived, open_others = set(derived), set(constants)
     for heading, stated, known in sections(path):
         for number in stated & derived.keys():
             if numbers(derived[number]) <= known:
@@ -104,8 +76,8 @@ def test_numbers_stand_in_linked_pages(path):
                 open_derived.discard(number)
                 stated = stated - {number}
         unknown = {number for number in stated if not is_known(number, known)}
-        fine = constants | of_files.get(heading, set())
-        assert unknown <= fine, f"{path.name}, {heading}: no linked page has {unknown - fine}"
+        missing = unknown - constants
+        assert not missing, f"{path.name}, {heading}: no linked page has {missing}"
         open_others -= unknown
     assert (open_derived, open_others) == (set(), set())  # the lists have nothing else
 
