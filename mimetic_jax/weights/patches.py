@@ -24,6 +24,9 @@ _LOWEST = 0.75
 """f₀ of the spectrum 1/(f₀² + f²), in half waves per patch, by the energy at low frequencies of the
 patch embedding of DINOv2's ViT-S."""
 
+_TILT = 1e-6
+"""How much less a frequency varies per half wave along the rows of a patch."""
+
 COLORS = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / np.sqrt([[3], [2], [6]])
 _SHARES = (0.912, 0.071, 0.016)
 """Luminance, red - blue and green - others, and their shares of the variance of 5,000 images of
@@ -113,7 +116,10 @@ def natural_covariance(patch: int, channels: int = 3) -> np.ndarray:
     size = _numbers(patch, channels)
     pixels, waves = np.arange(patch), cosines(patch)
     variance = 1 / (_LOWEST**2 + pixels[:, None] ** 2 + pixels**2)
-    images = np.einsum("yu,xv,uv,zu,wv->yxzw", waves, waves, variance, waves, waves)
+    # Frequencies of one radius would have equal variances, and if only some of them fit into the
+    # embedding's width, rounding would choose which.
+    variance *= 1 - _TILT * pixels[:, None]
+    images = np.einsum("yu,xv,uv,zu,wv->yxzw", waves, waves, variance, waves, waves, optimize=True)
     colors = COLORS.T @ np.diag(_SHARES) @ COLORS if channels == 3 else np.eye(1)
     joined = np.einsum("yxzw,bc->yxbzwc", images, colors).reshape(size, size)
     return joined * (size / joined.trace())

@@ -32,6 +32,7 @@ CONSTANTS = {
 }
 """Numbers that nobody measured, where no linked page has them."""
 
+
 def numbers(text: str) -> set[str]:
     """All with a decimal point, without signs and separators of thousands."""
     return {re.sub(r"^\.", "0.", x.replace(",", "")) for x in NUMBER.findall(text)}

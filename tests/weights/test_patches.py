@@ -58,6 +58,17 @@ def test_energy_by_frequency_is_that_of_a_trained_model():
     assert cosine > 0.99
 
 
+@pytest.mark.parametrize(("patch", "dim"), [(14, 64), (14, 384)])
+def test_rounding_does_not_choose_among_components(patch, dim):
+    """Whose variances are nearly equal where the width ends: without a tilt they are equal."""
+    covariance = weights.natural_covariance(patch)
+    error = np.random.default_rng(1).normal(size=covariance.shape) * 1e-15
+    one, other = (
+        weights.whitened(KEY, sigma, dim) for sigma in (covariance, covariance + error + error.T)
+    )
+    np.testing.assert_allclose(one, other, atol=1e-5)
+
+
 def test_a_gray_pixel_has_a_variance():
     found = weights.patch_covariance(IMAGES[..., :1], 1)
     np.testing.assert_allclose(found, [[np.var(IMAGES[..., 0], ddof=1)]])
