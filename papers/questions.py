@@ -109,7 +109,7 @@ _NEIGHBORS = Row(
     {"epochs": 8},
     arms=(
         *("default", "frame", "impulse", "scattered_impulse"),
-        *("sincos", "mimetic", "norm_matched_impulse"),
+        *("sincos", "mimetic", "norm_matched_impulse", "norm_matched_mimetic"),
     ),
     pairs=tuple(("impulse", other) for other in ("default", "scattered_impulse", "frame")),
 )
