@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,8 +18,9 @@ from mimetic_jax.schemes import Impulse
 from mimetic_jax.schemes.base import as_tuple, inside
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.trained.aim import LARGEST, MOST, Aim, Targets, aim_on_grid
+from mimetic_jax.trained.aim import LARGEST, MOST, Aim, aim_on_grid
 from mimetic_jax.trained.check import aims
+from mimetic_jax.tree.rewrite import blocks
 from mimetic_jax.weights.position import square_grid
 
 EXAMPLES = 8
@@ -93,9 +95,10 @@ def _aims(comparison: Comparison, arm: Arm) -> Iterator[tuple[int, tuple[Aim | N
         network = Snapshot(arm, "initial", initial(comparison, arm).variables)
     except InputError:  # its scheme takes statistics of data that isn't here
         return
-    params, targets = jax.device_get(network.variables["params"]), _targets(arm)
-    alone = [layer.aim for layer in aims(params, targets, **arm.program.rewrite_options)]
-    batch = _of_batch(network, targets) if arm.source.loaded else []
+    params = jax.device_get(network.variables["params"])
+    options = {**arm.program.rewrite_options, "grid": arm.program.task.grid()}
+    alone = [layer.aim for layer in aims(params, _targets(arm, params), **options)]
+    batch = _of_batch(network, _targets(arm, params)) if arm.source.loaded else []
     if batch and len(alone) != len(batch):  # layers of which only one of the two knows
         alone = []
     depth = max(len(alone), len(batch))
@@ -103,17 +106,26 @@ def _aims(comparison: Comparison, arm: Arm) -> Iterator[tuple[int, tuple[Aim | N
         yield layer, (alone[layer - 1] if alone else None, batch[layer - 1] if batch else None)
 
 
-def _targets(arm: Arm) -> Targets | None:
-    """Those of the last `Impulse`, in the arm or in what its control is of, if each head has a key
-    of its own."""
-    schemes = as_tuple(arm.config.scheme)
-    impulses = [part for part in inside(schemes) if isinstance(part, Impulse)]
-    written = arm.program.plan(schemes)
-    sizes = {math.prod(write.shape) for write in written if write.role in ("query", "key")}
-    return impulses[-1].targets if impulses and len(sizes) == 1 else None
+def _targets(arm: Arm, params: Any) -> Iterator[np.ndarray | None]:
+    """By layer with a query: where the impulse in the last scheme that writes it aims its heads."""
+    schemes, grid = as_tuple(arm.config.scheme), arm.program.task.grid()
+    layers = [
+        block
+        for _, _, block in blocks(params, **arm.program.rewrite_options)
+        if block.keys() >= {"query", "key"}
+    ]
+    for layer, block in enumerate(layers):
+        writers = [
+            scheme
+            for scheme in schemes
+            if scheme.covers(layer, len(layers)) and "query" in scheme.writes(frozenset(block))
+        ]
+        impulses = [part for part in inside(writers[-1:]) if isinstance(part, Impulse)]
+        heads = [block.shapes[role][1] for role in ("query", "key")]
+        yield impulses[-1].targets(grid, *heads) if impulses and grid else None
 
 
-def _of_batch(network: Snapshot, targets: Targets | None) -> list[Aim]:
+def _of_batch(network: Snapshot, targets: Iterable[np.ndarray | None]) -> list[Aim]:
     """By layer, averaged over examples; empty if no map can be read, or of too many tokens."""
     task = network.arm.program.task
     count = math.prod(task.grid() or task.input_shape[:1])
@@ -125,9 +137,9 @@ def _of_batch(network: Snapshot, targets: Targets | None) -> list[Aim]:
     except Exception:  # a user's module may raise anything, and the plan is whole without it
         return []
     found = []
-    for layer in maps:
+    for layer, wanted in zip(maps, itertools.chain(targets, itertools.repeat(None)), strict=False):
         patches, grid = _patches(layer, task.grid())
-        each = aim_on_grid(patches, grid, targets)
+        each = aim_on_grid(patches, grid, wanted if grid == task.grid() else None)
         found.append(Aim(*(x.mean(axis=0) for x in (each.hits, each.weights, each.tokens))))
     return found
 

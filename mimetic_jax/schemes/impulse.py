@@ -147,14 +147,17 @@ class Impulse(Scheme):
             new["position"] = block["position"] * self.position_scale
         return new
 
-    def targets(self, grid: tuple[int, int], num_heads: int) -> np.ndarray | None:
-        """Return where each head should attend, [H, N, N]; None if its key decides.
+    def targets(
+        self, grid: tuple[int, int], num_heads: int, num_kv_heads: int
+    ) -> np.ndarray | None:
+        """Return where each head should attend, [H, N, N]; None if a key of `jax.random` decides.
 
-        With fewer heads of keys than H these are the targets of groups.
+        Heads that share their keys have one target.
         """
         if self.amplitude is None or self.order not in ("released", "scattered"):
             return None
-        return np.asarray(fixed_targets(self.order, grid, self.kernel_size, num_heads))
+        of_groups = fixed_targets(self.order, grid, self.kernel_size, num_kv_heads)
+        return np.repeat(of_groups, num_heads // num_kv_heads, axis=0)
 
     def _query_key(
         self, key: jax.Array, block: Block, context: Context

@@ -77,7 +77,7 @@ class Network:
         Raises:
             InputError: if the norm before it isn't known.
         """
-        self._known_last()
+        self._known_last()  # before any layer is computed
         *_, (_, read) = self._passed([None] * len(self.layers))
         return read
 

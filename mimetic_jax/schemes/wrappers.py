@@ -44,10 +44,10 @@ class _Wrapper(Scheme):
             raise InputError(f"{name} must have one scheme; got {len(several)}. Pass ({each}).")
         super().__post_init__()
 
-    gated, exact, partial, needs = (
-        property(operator.attrgetter(f"like.{name}"))
-        for name in ("gated", "exact", "partial", "needs")
-    )
+    gated = property(operator.attrgetter("like.gated"))
+    exact = property(operator.attrgetter("like.exact"))
+    partial = property(operator.attrgetter("like.partial"))
+    needs = property(operator.attrgetter("like.needs"))
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return self.like.writes(roles)

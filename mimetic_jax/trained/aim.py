@@ -4,7 +4,7 @@ tokens."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.special
@@ -92,14 +92,9 @@ def attention_maps(query: Array, key: Array, tokens: Array) -> Array:
     return found
 
 
-Targets = Callable[[tuple[int, int], int], Array | None]
-"""Where H heads should attend on a grid, [H, N, N]; None if that isn't known."""
-
-
-def aim_on_grid(maps: Array, grid: tuple[int, int], targets: Targets | None = None) -> Aim:
-    """Compare maps [..., H, N, N] with targets, else with each head's own offset."""
-    wanted = targets(grid, maps.shape[-3]) if targets else None
-    return aim(maps, own_targets(maps, grid) if wanted is None else wanted)
+def aim_on_grid(maps: Array, grid: tuple[int, int], targets: Array | None = None) -> Aim:
+    """Compare maps [..., H, N, N] with targets [H, N, N], else with each head's own offset."""
+    return aim(maps, own_targets(maps, grid) if targets is None else targets)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +111,7 @@ class LayerAim(Layer):
 
 
 def from_positions(
-    layer: LayerPairs, position: Array, grid: tuple[int, int], targets: Targets | None = None
+    layer: LayerPairs, position: Array, grid: tuple[int, int], targets: Array | None = None
 ) -> LayerAim | None:
     """Return where a layer looks by positions alone: X is the position table [N, D], normalized.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -12,7 +13,7 @@ from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.table import Listing, aligned, paragraph
 from mimetic_jax.rules import paths
 from mimetic_jax.schemes.block import Context
-from mimetic_jax.trained.aim import LayerAim, Targets, aims_table, from_positions
+from mimetic_jax.trained.aim import LayerAim, aims_table, from_positions
 from mimetic_jax.trained.pairs import LayerNorms, LayerPairs, Pair, layer_pairs
 from mimetic_jax.trained.picture import alignments_figure, heads_figure
 from mimetic_jax.trained.positional import HeadReader, LayerHeads, Turning, heads_table
@@ -266,35 +267,46 @@ def check(
     described = views(tree, read_only=True)
     reader = None if rotary is None else HeadReader(tree, described, rotary)
     around = surroundings(tree, Context())
-    layers, heads = [], []
-    aims: list[LayerAim] = []
+    layers, heads, seen = [], [], []
     for layer in layer_pairs(tree, described, effective=effective):
         with blaming(layer.name or "attention"):
             layers.append(_checked(layer))
             if reader and (read := reader.read(layer)):
                 heads.append(read)
-            if around.position is not None and around.grid is not None:
-                aims += filter(None, [from_positions(layer, around.position, around.grid)])
+            if found := _aim(layer, around):
+                seen.append(found)
     if not layers:
         raise InputError(
             "the tree has no attention with a query and key, or value and out, and no MLP"
         )
     return Check(
-        layers, note=_note(layers) if effective else "", positional=tuple(heads), aims=tuple(aims)
+        layers, note=_note(layers) if effective else "", positional=tuple(heads), aims=tuple(seen)
     )
 
 
 def aims(
-    params: Any, targets: Targets | None = None, **options: Unpack[TreeOptions]
+    params: Any,
+    targets: Iterable[np.ndarray | None] = (),
+    grid: tuple[int, int] | None = None,
+    **options: Unpack[TreeOptions],
 ) -> tuple[LayerAim, ...]:
-    """Return the `aims` of `check` alone, against targets where these are known."""
+    """Return the `aims` of `check` alone, each against its targets where these are known.
+
+    Targets are [H, N, N], or None, by layer with a query and key.
+    """
     tree = label(params, **of_tree(options))
-    around = surroundings(tree, Context())
-    if around.position is None or around.grid is None:
-        return ()
-    layers = layer_pairs(tree, views(tree, read_only=True), effective=True)
-    read = (from_positions(layer, around.position, around.grid, targets) for layer in layers)
+    around = surroundings(tree, Context(grid=grid))
+    pairs = layer_pairs(tree, views(tree, read_only=True), effective=True)
+    layers = (layer for layer in pairs if layer.query_key)
+    every = itertools.chain(targets, itertools.repeat(None))
+    read = (_aim(layer, around, wanted) for layer, wanted in zip(layers, every, strict=False))
     return tuple(filter(None, read))
+
+
+def _aim(layer: LayerPairs, around: Context, targets: np.ndarray | None = None) -> LayerAim | None:
+    if around.position is None or around.grid is None:
+        return None
+    return from_positions(layer, around.position, around.grid, targets)
 
 
 def _checked(layer: LayerPairs) -> LayerCheck:

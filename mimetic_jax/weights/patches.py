@@ -25,7 +25,7 @@ _LOWEST = 0.75
 patch embedding of DINOv2's ViT-S."""
 
 _TILT = 1e-6
-"""How much less a frequency varies per half wave along the rows of a patch."""
+"""By what share the variance falls per half wave of f_y, so that no two frequencies are equal."""
 
 COLORS = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / np.sqrt([[3], [2], [6]])
 _SHARES = (0.912, 0.071, 0.016)
@@ -92,7 +92,8 @@ def natural_covariance(patch: int, channels: int = 3) -> np.ndarray:
     """Return the covariance of patches of natural images, without images: Σ [P, P], P = p² C.
 
     Cosines of the frequency f = (f_y, f_x), in half waves per patch, have the variance
-    s_c / (f₀² + |f|²), f₀ = 0.75; s are the shares of luminance and two opponent colors.
+    s_c (1 − 10⁻⁶ f_y) / (f₀² + |f|²), f₀ = 0.75; s are the shares of luminance and two opponent
+    colors, and the small factor orders frequencies of one radius.
 
     Args:
         patch: p, the side of a patch in pixels.

@@ -10,7 +10,7 @@ from configs import text
 from mimetic_jax.analysis import looking
 from mimetic_jax.analysis.attention import attention_maps, maps_by_example
 from mimetic_jax.analysis.capture import Snapshot, initial
-from mimetic_jax.schemes import Impulse, NormMatched, ZeroOut
+from mimetic_jax.schemes import Impulse, Layers, NormMatched, ZeroOut
 from tests import words
 from tests.analysis.networks import small
 from tests.training import quiet
@@ -26,21 +26,30 @@ def table(said: str) -> dict[str, list[float]]:
 
 @pytest.fixture(scope="module")
 def impulses():
-    config: ConfigDict = small(depth=1)
+    config: ConfigDict = small(depth=2)
     config.model.update(width=96, heads=3, patch=1)  # 64 positions
     config.arms.impulse = {"scheme": (Impulse(),)}
     config.arms.noise = {"scheme": (NormMatched(Impulse()),)}
     config.arms.scattered = {"scheme": (Impulse(order="scattered"),)}
     config.arms.random = {"scheme": (Impulse(order="random"),)}
+    # In the first of two layers alone; and by the last but one of its schemes.
+    config.arms.part = {"scheme": (Layers(Impulse(order="scattered"), 0, 0.5),)}
+    frame = Impulse(amplitude=None, position_scale=1.0)
+    config.arms.frame_last = {
+        "scheme": (Impulse(order="scattered", alpha_vo=None, beta_vo=None), frame)
+    }
     config.arms.zeros = {"scheme": (ZeroOut(),)}
     return quiet(config)
 
 
 def test_impulses_and_their_noise_are_told_apart(impulses):
     alone = table(looking.describe(impulses))
-    assert alone.keys() == {"impulse", "noise", "scattered", "random"}  # zeros write neither
-    assert min(alone[arm][0] for arm in ("impulse", "scattered", "random")) > 90
+    aimed = {"impulse", "scattered", "random", "part", "frame_last"}
+    assert alone.keys() == {*aimed, "noise"}  # zeros write neither
+    assert min(alone[arm][0] for arm in aimed) > 90
     assert alone["noise"][0] < 5  # a target is one of 64 tokens
+    (second,) = re.findall(r"^part +2 +(\d+)%", looking.describe(impulses), re.M)
+    assert int(second) > 5, "no impulse aims there, so the offset is the head's own"
     assert alone["impulse"][2] < 10 < alone["noise"][2]
 
     impulses.arms.load_data()
@@ -50,6 +59,7 @@ def test_impulses_and_their_noise_are_told_apart(impulses):
     # With content rows attend to more tokens; most still have their largest weight there.
     (hits, weight, tokens), (own, at, seen) = both["impulse"][:3], both["impulse"][3:]
     assert hits >= own > 50
+    assert both["scattered"][3] > 40 > 10 > both["noise"][3]
     assert weight > at > 5 / 64
     assert tokens < seen < 64
     assert "fewer than half of the rows do in noise" in said
@@ -60,10 +70,10 @@ def test_maps_by_example_average_to_the_maps(impulses):
     arm = impulses.arms["impulse"]
     network = Snapshot(arm, "initial", initial(impulses, arm).variables)
     inputs = network.inputs(6)
-    ((layer,),) = maps_by_example(network.model, network.variables, [inputs])
+    ((layer, _),) = maps_by_example(network.model, network.variables, [inputs])
     assert layer.shape[0] == 6
     np.testing.assert_allclose(layer.sum(axis=-1), 1, rtol=1e-5)
-    (mean,) = attention_maps(network.model, network.variables, inputs)
+    mean, _ = attention_maps(network.model, network.variables, inputs)
     np.testing.assert_allclose(layer.mean(axis=0), mean, rtol=1e-5, atol=1e-7)
 
 
@@ -85,9 +95,8 @@ def test_heads_of_a_text_look_back(tmp_path):
 def test_large_models_are_named(impulses, monkeypatch):
     monkeypatch.setattr(looking, "MOST_PARAMETERS", 1000)
     said = " ".join(looking.describe(impulses).split())
-    assert said.endswith(
-        "isn't computed in impulse, noise, scattered, random: more than 1,000 parameters"
-    )
+    arms = "impulse, noise, scattered, random, part, frame_last"
+    assert said.endswith(f"isn't computed in {arms}: more than 1,000 parameters")
 
 
 def test_arms_that_need_data_that_is_not_here_are_left_out(tmp_path):
