@@ -264,10 +264,15 @@ def _trained(name: str, results: ResultStore) -> list[Row]:
 
 
 def _scales(rows: Iterable[Row]) -> str:
-    """Say how rows of a table that were trained were scaled down."""
-    small = [row.small for row in rows if row.place.is_small and row.small]
-    said = (f"{form.says} ({form.apart})" if form.apart else form.says for form in small)
-    return "; ".join(dict.fromkeys(said))
+    """Say how rows of a table that were trained were scaled down, and which if not all alike."""
+    forms = defaultdict[str, list[str]](list)
+    for row in rows:
+        if row.place.is_small and (form := row.small):
+            says = f"{form.says} ({form.apart})" if form.apart else form.says
+            forms[says].append(str(row.place.number))
+    if len(forms) < 2:
+        return "".join(forms)
+    return "; ".join(f"row {', '.join(numbers)}: {says}" for says, numbers in forms.items())
 
 
 def _published(paper: str, results: ResultStore) -> str:

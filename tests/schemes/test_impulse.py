@@ -7,7 +7,8 @@ import scipy.special
 import mimetic_jax
 from mimetic_jax import models
 from mimetic_jax.schemes import Context, Impulse, Mimetic
-from mimetic_jax.weights import attention
+from mimetic_jax.trained.aim import aim, attention_maps
+from mimetic_jax.weights import attention, impulse_query_key
 from mimetic_jax.weights.impulse import impulse_matrices, offsets
 from tests.models.values import initial
 from tests.products import of_layer as products
@@ -201,3 +202,17 @@ def test_family(same_noise, family):
         biases = [tree["block_0"]["attention"][role]["bias"] for tree in (start, found)]
         assert biases[0].any()
         np.testing.assert_array_equal(*biases)
+
+
+@pytest.mark.parametrize("order", ["released", "scattered"])
+def test_targets_are_where_heads_attend(order):
+    """On positions alone; heads that share keys have one target."""
+    position = 0.02 * jax.random.normal(jax.random.key(1), (36, 64))
+    query, key = impulse_query_key(
+        jax.random.key(2), position, (6, 6), 4, head_dim=32, num_kv_heads=2, order=order
+    )
+    maps = attention_maps(query, key, normalized(position))
+    targets = Impulse(order=order).targets((6, 6), 4, 2)
+    assert targets.shape == maps.shape
+    assert aim(maps, targets).hits.min() > 0.95
+    assert Impulse(order="random").targets((6, 6), 4, 2) is None

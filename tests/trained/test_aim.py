@@ -10,6 +10,7 @@ import mimetic_jax
 from mimetic_jax.models import Model
 from mimetic_jax.schemes import Impulse, NormMatched
 from mimetic_jax.trained.aim import LARGEST, aim, own_targets
+from mimetic_jax.trained.check import aims
 from mimetic_jax.weights import impulse_query_key
 from mimetic_jax.weights.impulse import impulse_matrices, offsets
 
@@ -63,6 +64,8 @@ def test_check_finds_impulses_by_positions_alone():
         np.testing.assert_allclose(layer.aim.weights, expected.weights, atol=0.03)
         np.testing.assert_allclose(layer.aim.tokens, expected.tokens, rtol=0.15)
     assert len(impulses.aims) == len(noise.aims) == 2
+    alone = aims(mimetic_jax.rewrite(KEY, params, Impulse()))
+    assert [str(layer) for layer in alone] == [str(layer) for layer in impulses.aims]
     assert max(layer.aim.hits.max() for layer in noise.aims) < 0.4
     assert "in 2 of 2 layers fewer than half of the rows" in str(noise)
     assert "fewer than half" not in str(impulses)
