@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -107,7 +107,10 @@ def _aims(comparison: Comparison, arm: Arm) -> Iterator[tuple[int, tuple[Aim | N
 
 
 def _targets(arm: Arm, params: Any) -> Iterator[np.ndarray | None]:
-    """By layer with a query: where the impulse in the last scheme that writes it aims its heads."""
+    """By layer with a query: where the impulse in the last scheme that writes it aims its heads.
+
+    Without an end, since a layer that is called twice has two maps.
+    """
     schemes, grid = as_tuple(arm.config.scheme), arm.program.task.grid()
     layers = [
         block
@@ -123,9 +126,10 @@ def _targets(arm: Arm, params: Any) -> Iterator[np.ndarray | None]:
         impulses = [part for part in inside(writers[-1:]) if isinstance(part, Impulse)]
         heads = [block.shapes[role][1] for role in ("query", "key")]
         yield impulses[-1].targets(grid, *heads) if impulses and grid else None
+    yield from itertools.repeat(None)
 
 
-def _of_batch(network: Snapshot, targets: Iterable[np.ndarray | None]) -> list[Aim]:
+def _of_batch(network: Snapshot, targets: Iterator[np.ndarray | None]) -> list[Aim]:
     """By layer, averaged over examples; empty if no map can be read, or of too many tokens."""
     task = network.arm.program.task
     count = math.prod(task.grid() or task.input_shape[:1])
@@ -137,7 +141,7 @@ def _of_batch(network: Snapshot, targets: Iterable[np.ndarray | None]) -> list[A
     except Exception:  # a user's module may raise anything, and the plan is whole without it
         return []
     found = []
-    for layer, wanted in zip(maps, itertools.chain(targets, itertools.repeat(None)), strict=False):
+    for layer, wanted in zip(maps, targets, strict=False):
         patches, grid = _patches(layer, task.grid())
         each = aim_on_grid(patches, grid, wanted if grid == task.grid() else None)
         found.append(Aim(*(x.mean(axis=0) for x in (each.hits, each.weights, each.tokens))))

@@ -154,9 +154,9 @@ class Impulse(Scheme):
 
         Heads that share their keys have one target.
         """
-        if self.amplitude is None or self.order not in ("released", "scattered"):
-            return None
         of_groups = fixed_targets(self.order, grid, self.kernel_size, num_kv_heads)
+        if of_groups is None:
+            return None
         return np.repeat(of_groups, num_heads // num_kv_heads, axis=0)
 
     def _query_key(

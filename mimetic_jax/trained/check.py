@@ -286,20 +286,19 @@ def check(
 
 def aims(
     params: Any,
-    targets: Iterable[np.ndarray | None] = (),
+    targets: Iterable[np.ndarray | None] = itertools.repeat(None),
     grid: tuple[int, int] | None = None,
     **options: Unpack[TreeOptions],
 ) -> tuple[LayerAim, ...]:
     """Return the `aims` of `check` alone, each against its targets where these are known.
 
-    Targets are [H, N, N], or None, by layer with a query and key.
+    Targets are [H, N, N], or None, at least one for each layer with a query and key.
     """
     tree = label(params, **of_tree(options))
     around = surroundings(tree, Context(grid=grid))
     pairs = layer_pairs(tree, views(tree, read_only=True), effective=True)
     layers = (layer for layer in pairs if layer.query_key)
-    every = itertools.chain(targets, itertools.repeat(None))
-    read = (_aim(layer, around, wanted) for layer, wanted in zip(layers, every, strict=False))
+    read = (_aim(layer, around, wanted) for layer, wanted in zip(layers, targets, strict=False))
     return tuple(filter(None, read))
 
 

@@ -182,8 +182,8 @@ def impulse_query_key(
     check_room((4, groups, count, count))  # the noise, the impulses, and both together in float64
     key_offsets, key_noise, key_fill = jax.random.split(key, 3)
     targets: Array
-    if order in ("released", "scattered"):
-        targets = fixed_targets(order, grid, kernel_size, groups)
+    if (fixed := fixed_targets(order, grid, kernel_size, groups)) is not None:
+        targets = fixed
     elif order == "random":
         shifts = _host(random_offsets(key_offsets, kernel_size, groups))
         targets = impulse_matrices(grid, shifts)
@@ -201,14 +201,14 @@ def impulse_query_key(
     return jnp.repeat(query_DxGxK, num_heads // groups, axis=1), key_DxGxK
 
 
-def fixed_targets(
-    order: Literal["released", "scattered"], grid: tuple[int, int], kernel_size: int, num: int
-) -> Array:
-    """Return where heads attend in the orders that no key decides, [num, N, N].
+def fixed_targets(order: Order, grid: tuple[int, int], kernel_size: int, num: int) -> Array | None:
+    """Return where heads attend, [num, N, N]; None if a key of `jax.random` decides.
 
     >>> fixed_targets("released", (1, 3), 3, num=1)[0].tolist()  # the first offset is the center
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
+    if order not in ("released", "scattered"):
+        return None
     targets = impulse_matrices(grid, offsets(kernel_size, num))
     return _scattered(targets) if order == "scattered" else targets
 

@@ -43,12 +43,13 @@ def impulses():
 
 
 def test_impulses_and_their_noise_are_told_apart(impulses):
-    alone = table(looking.describe(impulses))
+    said = looking.describe(impulses)
+    alone = table(said)
     aimed = {"impulse", "scattered", "random", "part", "frame_last"}
     assert alone.keys() == {*aimed, "noise"}  # zeros write neither
     assert min(alone[arm][0] for arm in aimed) > 90
     assert alone["noise"][0] < 5  # a target is one of 64 tokens
-    (second,) = re.findall(r"^part +2 +(\d+)%", looking.describe(impulses), re.M)
+    (second,) = re.findall(r"^part +2 +(\d+)%", said, re.M)
     assert int(second) > 5, "no impulse aims there, so the offset is the head's own"
     assert alone["impulse"][2] < 10 < alone["noise"][2]
 

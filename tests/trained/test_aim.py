@@ -43,10 +43,10 @@ def test_the_own_offset_is_the_one_of_most_rows():
     np.testing.assert_array_equal(own_targets(maps, (5, 6)), targets)
 
 
-def test_check_finds_impulses_by_positions_alone():
-    """At the share of rows that the paper's network has, and not in noise of their norms; a class
-    token has a position of its own."""
-    sizes = {"width": 96, "depth": 2, "heads": 3, "patch": 4, "num_classes": 3, "pool": "token"}
+@pytest.mark.parametrize("pool", ["mean", "token"])
+def test_check_finds_impulses_by_positions_alone(pool):
+    """At the share of rows that the paper's network has, and not in noise of their norms."""
+    sizes = {"width": 96, "depth": 2, "heads": 3, "patch": 4, "num_classes": 3, "pool": pool}
     model, images = Model.of("vit", sizes), jnp.ones((1, 32, 32, 3))
     params = jax.jit(model.init)(KEY, images)[0]["params"]
     impulses, noise = (
