@@ -52,25 +52,29 @@ def describe(comparison: Comparison) -> str:
             continue
         hits = []
         for layer, (alone, batch) in _aims(comparison, arm):
-            cells = (known.cells() if known else ("", "", "") for known in (alone, batch))
-            rows.append((arm.name or "the run", str(layer), *itertools.chain(*cells)))
-            hits += [known.hits.mean() for known in (batch or alone,) if known]
+            if not (known := batch or alone):
+                continue
+            cells = (each.cells() if each else ("", "", "") for each in (alone, batch))
+            target = "own offset" if known.own else "impulse"
+            rows.append((arm.name or "the run", str(layer), target, *itertools.chain(*cells)))
+            hits.append(known.hits.mean())
         if hits and np.mean(hits) < MOST:
             weak.append(arm.name or "the run")
     unseen = (
         f"attention before training isn't computed in {', '.join(large)}: more than "
         f"{MOST_PARAMETERS:,} parameters"
     )
-    if not any("".join(row[2:]) for row in rows):
+    if not rows:
         return paragraph(unseen) if large else ""
-    head = ("arm", "layer", "rows", "weight", "tokens", "rows", "weight", "tokens")
-    over = ("", "", "positions alone", "", "", "batch", "", "")
+    head = ("arm", "layer", "target", "rows", "weight", "tokens", "rows", "weight", "tokens")
+    over = ("", "", "", "positions alone", "", "", "batch", "", "")
     shown = [column for column in range(len(head)) if any(row[column] for row in rows)]
     lines = aligned([[row[column] for column in shown] for row in (over, head, *rows)])
     lines.insert(
         0,
-        "attention before training: rows whose largest weight is at the target of their impulse, "
-        "or else at their head's own offset, the weight there, tokens that a row attends to",
+        "attention before training: rows whose largest weight is at their target (where an impulse "
+        "aims their head, or the offset of most of its rows), the weight there, tokens that a row "
+        "attends to",
     )
     if weak:
         lines.append(f"fewer than half of the rows do in {', '.join(weak)}")
@@ -97,8 +101,9 @@ def _aims(comparison: Comparison, arm: Arm) -> Iterator[tuple[int, tuple[Aim | N
         return
     params = jax.device_get(network.variables["params"])
     options = {**arm.program.rewrite_options, "grid": arm.program.task.grid()}
-    alone = [layer.aim for layer in aims(params, _targets(arm, params), **options)]
-    batch = _of_batch(network, _targets(arm, params)) if arm.source.loaded else []
+    targets, again = itertools.tee(_targets(arm, params))
+    alone = [layer.aim for layer in aims(params, targets, **options)]
+    batch = _of_batch(network, again) if arm.source.loaded else []
     if batch and len(alone) != len(batch):  # layers of which only one of the two knows
         alone = []
     depth = max(len(alone), len(batch))
@@ -144,7 +149,8 @@ def _of_batch(network: Snapshot, targets: Iterator[np.ndarray | None]) -> list[A
     for layer, wanted in zip(maps, targets, strict=False):
         patches, grid = _patches(layer, task.grid())
         each = aim_on_grid(patches, grid, wanted if grid == task.grid() else None)
-        found.append(Aim(*(x.mean(axis=0) for x in (each.hits, each.weights, each.tokens))))
+        hits, weights, tokens = (x.mean(axis=0) for x in (each.hits, each.weights, each.tokens))
+        found.append(Aim(hits, weights, tokens, each.own))
     return found
 
 

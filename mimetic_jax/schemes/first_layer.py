@@ -18,7 +18,7 @@ from mimetic_jax.schemes.base import Scheme, inside
 from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.network import Network
 from mimetic_jax.weights.checks import POSITIVE
-from mimetic_jax.weights.counts import CONTEXTS, SMOOTHING, WINDOW
+from mimetic_jax.weights.counts import CONTEXTS, SMOOTHING, WINDOW, check_covers
 from mimetic_jax.weights.patches import SHARE, square
 
 _CONSTANT = 1e-6
@@ -219,12 +219,7 @@ class Unigram(Scheme):
     ) -> dict[str, jax.Array]:
         frequencies = weights.log_frequency(_counts(self, context))
         (role,) = self.writes(frozenset(block))
-        vocab = block.shapes[role][0]
-        if len(frequencies) != vocab:
-            raise InputError(
-                f"counts cover {len(frequencies)} tokens, the output layer {vocab}. Use "
-                f"cooccurrence(tokens, vocab={vocab}), padding included."
-            )
+        check_covers(frequencies, block.shapes[role][0], "the output layer")
         log_p = change(jnp.asarray(frequencies))
         if role == "unembedding":
             if (constant := context.surveyed) is None:

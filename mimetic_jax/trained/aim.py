@@ -29,11 +29,13 @@ class Aim:
         hits: the share of rows whose largest weight is at their target, of those that have one.
         weights: the mean weight at the target, of the same rows.
         tokens: how many tokens a row attends to: exp of its entropy, on average of all rows.
+        own: whether the targets were read from the maps, the offset of most rows of each head.
     """
 
     hits: np.ndarray
     weights: np.ndarray
     tokens: np.ndarray
+    own: bool = False
 
     def cells(self) -> tuple[str, str, str]:
         """Return the means over heads as tables show them."""
@@ -94,7 +96,9 @@ def attention_maps(query: Array, key: Array, tokens: Array) -> Array:
 
 def aim_on_grid(maps: Array, grid: tuple[int, int], targets: Array | None = None) -> Aim:
     """Compare maps [..., H, N, N] with targets [H, N, N], else with each head's own offset."""
-    return aim(maps, own_targets(maps, grid) if targets is None else targets)
+    if targets is None:
+        return dataclasses.replace(aim(maps, own_targets(maps, grid)), own=True)
+    return aim(maps, targets)
 
 
 @dataclasses.dataclass(frozen=True)

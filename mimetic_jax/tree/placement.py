@@ -62,9 +62,8 @@ def one_key(key: Any) -> jax.Array:
     return key
 
 
-def local_key(key: Any) -> jax.Array:
+def local_key(key: jax.Array) -> jax.Array:
     """The key on this process's default device; with a key on a mesh, draws would run there."""
-    key = one_key(key)
     typed = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
     data = jax.random.key_data(key) if typed else jnp.copy(key)
     if isinstance(data, jax.core.Tracer):  # also for a concrete key inside a caller's jit

@@ -167,8 +167,7 @@ def rewrite_in_place(
     InputError before anything is written; if it fails later, some blocks are written.
     """
     described, given = split(options)
-    tree = label(dict(arrays), **described)
-    schemes = as_tuple(scheme)
+    tree, schemes = label(dict(arrays), **described), as_tuple(scheme)
     check(writes := planned(tree, schemes, given))
     class_token.warn(tree, schemes)
     write(tree, key, schemes, given, in_place=True)

@@ -28,7 +28,7 @@ _SAMPLED = 1024
 
 def write(
     tree: Tree,
-    key: Any,
+    key: jax.Array,
     schemes: Sequence[Scheme],
     given: Context,
     *,

@@ -251,11 +251,7 @@ def next_token(counts: Any, rows: jax.Array, *, smoothing: float = 100.0) -> jax
     """
     matrix = _checked(counts).tocsc()  # sums over columns are of neighbors then
     smoothing = number("smoothing", smoothing, POSITIVE)
-    if len(rows) != matrix.shape[0]:
-        raise InputError(
-            f"counts cover {matrix.shape[0]} tokens, but the embedding has {len(rows)}. Use "
-            f"following(tokens, vocab={len(rows)}), padding included."
-        )
+    check_covers(matrix, len(rows), "the embedding")
     if not matrix.nnz:
         return jnp.zeros(rows.shape, jnp.float32)
     first, column = matrix.indices, np.repeat(np.arange(len(rows)), np.diff(matrix.indptr))
@@ -337,11 +333,10 @@ def from_counts(
     matrix = _checked(counts)
     vocab = matrix.shape[0]
     check_room((3, vocab, dim), (dim, dim), (2, min(vocab, contexts), min(vocab, contexts)))
-    if base is not None and base.shape != (vocab, dim):
-        raise InputError(
-            f"counts cover {vocab} tokens, but the embedding has shape {base.shape}. Use "
-            f"cooccurrence(tokens, vocab={base.shape[0]}), padding included."
-        )
+    if base is not None:
+        check_covers(matrix, len(base), "the embedding")
+        if base.shape != (vocab, dim):
+            raise InputError(f"base of shape {base.shape} is not [V, D] = {(vocab, dim)}")
     if std is not None:
         std = number("std", std, POSITIVE)
     vectors_VxR = _kept_vectors(matrix, dim, smoothing, contexts)
@@ -519,6 +514,15 @@ def positive_information(counts: Any, smoothing: float, contexts: int) -> csr_ar
         return found.astype(np.float32)
 
     return scipy.sparse.vstack(list(on_cores(part, list(itertools.pairwise(edges)))), format="csr")
+
+
+def check_covers(counts: Any, vocab: int, what: str) -> None:
+    """Raise InputError unless a matrix of counts is of as many tokens as the model's array."""
+    if (tokens := counts.shape[0]) != vocab:
+        raise InputError(
+            f"counts cover {tokens} tokens, but {what} has {vocab}. Count them with vocab={vocab}, "
+            "padding included."
+        )
 
 
 def _checked(counts: Any) -> csr_array:

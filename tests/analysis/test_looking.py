@@ -15,13 +15,20 @@ from tests import words
 from tests.analysis.networks import small
 from tests.training import quiet
 
-NUMBERS = re.compile(r"^(\w+) +(\d+)" + r"(?: +([\d.]+)%? +([\d.]+) +([\d.]+))?" * 2 + "$", re.M)
+NUMBERS = re.compile(
+    r"^(\w+) +(\d+) +(impulse|own offset)" + r"(?: +([\d.]+)%? +([\d.]+) +([\d.]+))?" * 2 + "$",
+    re.M,
+)
 
 
 def table(said: str) -> dict[str, list[float]]:
     """Numbers of the first layer of each arm."""
-    found = {row[0]: row[2:] for row in NUMBERS.findall(said) if row[1] == "1"}
+    found = {row[0]: row[3:] for row in NUMBERS.findall(said) if row[1] == "1"}
     return {arm: [float(cell) for cell in cells if cell] for arm, cells in found.items()}
+
+
+def targets(said: str, layer: int) -> dict[str, str]:
+    return {row[0]: row[2] for row in NUMBERS.findall(said) if row[1] == str(layer)}
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +56,10 @@ def test_impulses_and_their_noise_are_told_apart(impulses):
     assert alone.keys() == {*aimed, "noise"}  # zeros write neither
     assert min(alone[arm][0] for arm in aimed) > 90
     assert alone["noise"][0] < 5  # a target is one of 64 tokens
-    (second,) = re.findall(r"^part +2 +(\d+)%", said, re.M)
-    assert int(second) > 5, "no impulse aims there, so the offset is the head's own"
+    # The key decides where random ones aim, and no impulse aims in the second layer of `part`.
+    first = {arm: "own offset" if arm == "random" else "impulse" for arm in alone}
+    assert targets(said, layer=1) == first
+    assert targets(said, layer=2) == {**first, "part": "own offset"}
     assert alone["impulse"][2] < 10 < alone["noise"][2]
 
     impulses.arms.load_data()
@@ -90,6 +99,7 @@ def test_heads_of_a_text_look_back(tmp_path):
     assert "positions alone" not in said
     found = table(said)
     assert found["positional"][0] > 80 > found["norm_matched_positional"][0]
+    assert set(targets(said, layer=1).values()) == {"own offset"}
     assert found["positional"][2] < found["norm_matched_positional"][2] < 24
 
 

@@ -72,9 +72,7 @@ def test_an_embed_layer_takes_it_as_its_initializer():
     law = weights.from_counts(KEY, COUNTS, D)[:-1]
     scale = np.square(rows[:-1]).sum(axis=1).mean() / np.square(law).sum(axis=1).mean()
     np.testing.assert_allclose(cosines, law @ law.T * scale, atol=1e-5)
-    with pytest.raises(
-        InputError, match=r"counts cover 12 tokens, but the embedding has shape \(5, 8"
-    ):
+    with pytest.raises(InputError, match="counts cover 12 tokens, but the embedding has 5"):
         nn.Embed(5, D, embedding_init=initializers.from_counts(COUNTS)).init(KEY, jnp.zeros(1, int))
 
 
@@ -270,7 +268,7 @@ def test_next_tokens_are_counted_and_fitted(monkeypatch):
     rows = jax.random.normal(KEY, (V, D))
     found = weights.next_token(NEXT, rows, smoothing=3.0)
     np.testing.assert_allclose(found, dense(np.float64(rows), 3.0), atol=5e-3)
-    with pytest.raises(InputError, match=r"following\(tokens, vocab=5\)"):
+    with pytest.raises(InputError, match="Count them with vocab=5, padding included"):
         weights.next_token(NEXT, rows[:5])
     with pytest.raises(InputError, match=r"token id 11 is outside 0…1"):
         weights.following([0, 11], vocab=2)
@@ -383,12 +381,8 @@ def test_patches_are_whitened_at_the_norm_of_the_kernel():
     [
         (Cooccurrence(), None, "Cooccurrence needs co-occurrence counts"),
         (Unigram(), None, r"counts=mimetic_jax.weights.cooccurrence\(tokens, vocab\), or --tokens"),
-        (
-            Cooccurrence(),
-            np.ones((5, 5)),
-            r"counts cover 5 tokens, but the embedding has shape \(12, 8",
-        ),
-        (Unigram(), np.ones((5, 5)), "counts cover 5 tokens, the output layer 12"),
+        (Cooccurrence(), np.ones((5, 5)), "counts cover 5 tokens, but the embedding has 12"),
+        (Unigram(), np.ones((5, 5)), "counts cover 5 tokens, but the output layer has 12"),
         (Cooccurrence(), TEXT, r"counts of shape \(500,\) are not a square"),
     ],
 )
