@@ -219,7 +219,7 @@ class Unigram(Scheme):
     ) -> dict[str, jax.Array]:
         frequencies = weights.log_frequency(_counts(self, context))
         (role,) = self.writes(frozenset(block))
-        check_covers(frequencies, block.shapes[role][0], "the output layer")
+        check_covers(frequencies, block.shapes[role][0], "the output layer", weights.cooccurrence)
         log_p = change(jnp.asarray(frequencies))
         if role == "unembedding":
             if (constant := context.surveyed) is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
@@ -251,7 +251,7 @@ def next_token(counts: Any, rows: jax.Array, *, smoothing: float = 100.0) -> jax
     """
     matrix = _checked(counts).tocsc()  # sums over columns are of neighbors then
     smoothing = number("smoothing", smoothing, POSITIVE)
-    check_covers(matrix, len(rows), "the embedding")
+    check_covers(matrix, len(rows), "the embedding", following)
     if not matrix.nnz:
         return jnp.zeros(rows.shape, jnp.float32)
     first, column = matrix.indices, np.repeat(np.arange(len(rows)), np.diff(matrix.indptr))
@@ -334,7 +334,7 @@ def from_counts(
     vocab = matrix.shape[0]
     check_room((3, vocab, dim), (dim, dim), (2, min(vocab, contexts), min(vocab, contexts)))
     if base is not None:
-        check_covers(matrix, len(base), "the embedding")
+        check_covers(matrix, len(base), "the embedding", cooccurrence)
         if base.shape != (vocab, dim):
             raise InputError(f"base of shape {base.shape} is not [V, D] = {(vocab, dim)}")
     if std is not None:
@@ -516,12 +516,15 @@ def positive_information(counts: Any, smoothing: float, contexts: int) -> csr_ar
     return scipy.sparse.vstack(list(on_cores(part, list(itertools.pairwise(edges)))), format="csr")
 
 
-def check_covers(counts: Any, vocab: int, what: str) -> None:
-    """Raise InputError unless a matrix of counts is of as many tokens as the model's array."""
+def check_covers(counts: Any, vocab: int, what: str, counted: Callable[..., Any]) -> None:
+    """Raise InputError unless counts are of as many tokens as the model's array.
+
+    `counted` is the function that counts them, which the message suggests.
+    """
     if (tokens := counts.shape[0]) != vocab:
         raise InputError(
-            f"counts cover {tokens} tokens, but {what} has {vocab}. Count them with vocab={vocab}, "
-            "padding included."
+            f"counts cover {tokens} tokens, but {what} has {vocab}. Use "
+            f"{counted.__name__}(tokens, vocab={vocab}), padding included."
         )
 
 

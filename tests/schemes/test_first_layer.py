@@ -268,7 +268,7 @@ def test_next_tokens_are_counted_and_fitted(monkeypatch):
     rows = jax.random.normal(KEY, (V, D))
     found = weights.next_token(NEXT, rows, smoothing=3.0)
     np.testing.assert_allclose(found, dense(np.float64(rows), 3.0), atol=5e-3)
-    with pytest.raises(InputError, match="Count them with vocab=5, padding included"):
+    with pytest.raises(InputError, match=r"Use following\(tokens, vocab=5\)"):
         weights.next_token(NEXT, rows[:5])
     with pytest.raises(InputError, match=r"token id 11 is outside 0…1"):
         weights.following([0, 11], vocab=2)

@@ -210,7 +210,7 @@ def test_two_processes_draw_the_same_bytes():
         (lambda: weights.from_counts(KEY, -np.ones((2, 2)), 4), "finite numbers of at least 0"),
         (
             lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, base=jnp.ones((3, 4))),
-            "counts cover 2 tokens, but the embedding has 3. Count them with vocab=3",
+            r"the embedding has 3. Use cooccurrence\(tokens, vocab=3\)",
         ),
         (
             lambda: weights.from_counts(KEY, np.ones((2, 2)), 4, base=jnp.ones((2, 5))),
