@@ -12,14 +12,14 @@ from typing import Any
 from configs import cifar_mlp_vit, convnext_cifar, imagenet_mlp, mlp_population
 from configs.arms import MEANS, with_noise
 from papers.ratios import HIDDEN, MEAN, REACH
-from papers.record import BFLOAT16, THREE_TRIALS, Figure, Row, Small, Source, Table
+from papers.record import BFLOAT16, OWN_PARTS, Figure, Row, Small, Source, Table
 
 _B = "b isn't stated: half a standard deviation of the first kernel is taken"
 
 SMALL = Small(
     fields={
         "model.dtype": "float32",
-        "data.subset": 0.1,
+        "data.per_seed": 5_000,
         "batch": 64,
         "model.width": 48,
         "model.depth": 3,
@@ -28,8 +28,9 @@ SMALL = Small(
         "checkpoint_every": 0,
         "log_every": 78,
     },
-    says="5,000 training images in batches of 64, width 48, depth 3, patches of 4 pixels",
-    ladder=THREE_TRIALS,
+    says="each seed its own 5,000 training images in batches of 64, width 48, depth 3, patches of "
+    "4 pixels",
+    ladder=OWN_PARTS,
     keeps=(HIDDEN,),
 )
 
@@ -47,8 +48,9 @@ _SMALL_CONVNEXT = dataclasses.replace(
 )
 
 SMALL_SWEEP = Small(
-    fields={**SMALL.fields, "data.subset": 0.02, "batch": 32, "log_every": 31},
-    says="1,000 training images in batches of 32, width 48, depth 3, patches of 4 pixels",
+    fields={**SMALL.fields, "data.per_seed": 1_000, "batch": 32, "log_every": 31},
+    says="each seed its own 1,000 training images in batches of 32, width 48, depth 3, patches of "
+    "4 pixels",
     keeps=(MEAN,),
     apart="b is as many standard deviations of the narrower kernel",
 )

@@ -7,7 +7,7 @@ finished are in results/closed/.
 import dataclasses
 
 from configs import cifar10_vit, convnext_cifar, neighbors_vit, text
-from papers.record import Figure, Ladder, Row, Source, Table
+from papers.record import OWN_PARTS, Figure, Ladder, Row, Source, Table
 
 _SIZE = {"width": 96, "depth": 6, "heads": 3}
 _BASES = {"timm": "timm's", "torch": "PyTorch's", "flax": "Flax's"}
@@ -176,7 +176,7 @@ TABLES = {
         _NEIGHBORS_LONG,
         controls=(),
         seeds=tuple(range(5)),
-        ladder=Ladder((1e-3, 2e-3, 4e-3), trials=(5, 6, 7)),
+        ladder=OWN_PARTS,
     ),
     "small_images": Table.of(
         "a small vision transformer on 5,000 images of CIFAR-10, crop and flip, at own rates: "

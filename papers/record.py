@@ -44,6 +44,10 @@ OWN_RATES = Ladder((1e-3, 2e-3, 4e-3))
 THREE_TRIALS = Ladder(OWN_RATES.first, trials=(100, 101, 102))
 """Of rows that are scaled down: trials are tested on a fifth of the training images, held out."""
 
+OWN_PARTS = Ladder(OWN_RATES.first, trials=(5, 6, 7))
+"""Of rows whose seeds have images of their own: trials have others, and are tested on a fifth of
+the training images that no seed has."""
+
 
 def other_paper(name: str, default: float, mimetic: float, score: float) -> Mapping[str, float]:
     """Name what another paper has for its own initialization, from a secondary source.

@@ -14,7 +14,9 @@ from launch import tables
 from launch.runner import load
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.train import config as configs
+from mimetic_jax.train import rates
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.tasks.images import ImageTask
 from papers import FIGURES, TABLES, rows_of, starts_of
 from papers.ratios import FAR, FILTERS, LOCATED, MEAN
 from papers.record import Row
@@ -142,6 +144,17 @@ def test_a_row_that_is_scaled_down_keeps_what_its_method_depends_on() -> None:
         factors = [ratio.apart(load(row), load(scaled)) for ratio in scaled.small.keeps]
         off = max(factors) > 0.99 * FAR  # 1/2 for 1/3 is off, too
         assert bool(scaled.small.apart) == off, f"{row.place.table}, {row.label}: {factors}"
+
+
+def test_rates_of_rows_that_are_scaled_down_are_chosen_on_10_000_images() -> None:
+    """Of CIFAR-10; those of a row whose seeds have parts of their own are in none of them."""
+    rows = [row for name in TABLES for row in rows_of(name, small=True)]
+    tuned = [(row, load(row)) for row in rows if row.ladder and not row.is_untrained]
+    tuned = [(row, config) for row, config in tuned if config.data.name == "cifar10"]
+    assert len(tuned) > 20
+    for row, config in tuned:
+        trial = rates.trial(config, {1e-3: ["default"]}, row.ladder.trials)
+        assert ImageTask.describe(trial).num_test == 10_000, f"{row.place.table}, {row.label}"
 
 
 def scaled_rows(name: str) -> Iterator[tuple[Row, Row]]:
