@@ -28,9 +28,12 @@ MODELS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 def get_config(
-    model: str = "convnext", epochs: float = 10.0, init: arms.Names = arms.ALL
+    model: str = "convnext",
+    epochs: float = 10.0,
+    b: float = arms.B,
+    init: arms.Names = arms.ALL,
 ) -> ConfigDict:
-    """Arguments: model (convnext, vit), epochs, init (arms.mlp)."""
+    """Arguments: model (convnext, vit), epochs, b (in standard deviations), init (arms.mlp)."""
     default.check_choice("model", model, MODELS)
     fields, beside = MODELS[model]
     config = default.default()
@@ -41,5 +44,5 @@ def get_config(
     config.eval.batch = 250
     config.model = default.model(model, width=16, depth=3, mlp_ratio=2.0, base="torch", **fields)
     compared = ("default", "constant_bias", *arms.with_noise("mean_shift", "per_input", *beside))
-    config.arms = arms.chosen(init, arms.mlp(16, "torch"), compared)
+    config.arms = arms.chosen(init, arms.mlp(16, "torch", b), compared)
     return config

@@ -42,7 +42,7 @@ ROWS = {
     "mlp/runs": 6,
     "mlp/imagenet": 1,
     "mlp/anti_correlated": 2,
-    "mlp/populations": 2,
+    "mlp/populations": 4,
 }
 
 # Read anew in the papers: table, row from 1, arm, score.
@@ -174,6 +174,8 @@ def test_ratios_of_networks_whose_regime_is_known() -> None:
     assert hits == pytest.approx([0.99, 1.0, 0.61], abs=0.06)
     mean = [MEAN.of(load(row)) for row in rows_of("mlp/runs")]
     assert mean == pytest.approx([4.6] * 3 + [4.0] * 3, abs=0.05)
+    mean = [MEAN.of(load(row)) for row in rows_of("mlp/populations")]
+    assert mean == pytest.approx([1.2, 1.2, 4.6, 4.0], abs=0.05)
     frozen = [FILTERS.of(load(row)) for row in rows_of("structured/table7")]
     assert frozen == pytest.approx([28, 10, 4, 57, 20, 8], abs=0.6)
 
