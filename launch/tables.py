@@ -86,11 +86,15 @@ def remarks(rows: Sequence[Row], results: ResultStore) -> str:
     """Say below a table which spread the intervals of each row have, its rates, and what of its
     arms was drawn otherwise than today."""
     several = len({row.place.table for row in rows}) > 1
+    trained = [row.place for row in rows if results.of(row).records]
+    sizes = Counter((place.table, place.number) for place in trained)
     said, noted = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for row in rows:
         arms = results.compared_arms(row).values()
         table, number, _ = row.place
         name = f"{table.partition('/')[2]} {number}" if several else str(number)
+        if row.place.is_small and sizes[table, number] > 1:
+            name += " scaled down"
         if rule := spread_rule(arms):
             said[rule[0]].append(f"{name} ({rule[1]})")
         if len(arms) > 1 and not row.ladder:
@@ -180,7 +184,7 @@ def block(name: str, results: ResultStore) -> str:
     title = f"{own.title[0].upper()}{own.title[1:]} ({scores(own)})."
     trained = _trained(name, results)
     if scales := _scales(trained):
-        title += f" Ours are scaled down: {scales}."
+        title += f" Scaled down means: {scales}."
     bases = set(filter(None, (_base(row, results) for row in trained)))
     if len(bases) == 1:  # else rows have names that say it
         title += f" The default is {bases.pop()} initialization."
@@ -290,7 +294,7 @@ def _published(paper: str, results: ResultStore) -> str:
             if row.place.number not in best or not results.of(best[row.place.number]).records:
                 best[row.place.number] = row
         if scales := _scales(best.values()):
-            said.append(f"Ours of {name.partition('/')[2]} are scaled down: {scales}.")
+            said.append(f"Scaled down in {name.partition('/')[2]} means: {scales}.")
         rows += best.values()
         for row in best.values():
             lines += side_by_side(row, results)

@@ -314,8 +314,8 @@ TABLES = {
             small=_small_text(
                 {"optimizer.learning_rate": 8e-3},
                 heads=4,
-                apart="characters attend alike at both: 12 % to themselves and to 70 % of the "
-                "others, published 7 % and 53 %",
+                apart="attention to characters is alike at both sizes: a character attends to "
+                "itself with 12% here and 7% as published, and to 70% and 53% of the others",
             ),
         ),
         _pair(

@@ -102,7 +102,7 @@ _RUNS = tuple(
 
 TABLES = {
     "runs": Table.of(
-        "completed trainings of 10, 20 and 50 epochs on CIFAR-10, figure 2",
+        "training runs of 10, 20 and 50 epochs on CIFAR-10, figure 2",
         convnext_cifar,
         *_RUNS,
         controls=(),
@@ -168,10 +168,10 @@ FIGURES = {
         "are unrolled are stated. --seeds=0-9999 has as many networks",
     ),
     "figure2": Figure(
-        "accuracy on CIFAR-10 of trainings of x epochs, of 5 seeds",
+        "accuracy on CIFAR-10 of training runs of x epochs, of 5 seeds",
         "sweep",
         {
-            "label": "epochs of a training",
+            "label": "epochs of a training run",
             "panels": {
                 model: {row.label: epochs for row, epochs in zip(rows, _EPOCHS, strict=True)}
                 for model, rows in (("ConvNeXt", _RUNS[:3]), ("ViT", _RUNS[3:]))

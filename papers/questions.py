@@ -158,9 +158,9 @@ _CHANNEL = dataclasses.replace(
 
 TABLES = {
     "counts": Table.of(
-        "embeddings from counts alone, beside heads at a distance, and with rows permuted, at own "
-        "rates: GPT 64/2 with rotary positions, RMSNorm, SwiGLU and QK norm, Penn Treebank by "
-        "words (10,000), 400 steps of 16 x 64 tokens",
+        "embeddings from counts alone, beside fixed-offset heads, and with rows permuted, with "
+        "tuned learning rates: GPT 64/2 with rotary positions, RMSNorm, SwiGLU and QK norm, "
+        "word-level Penn Treebank (10,000 words), 400 steps of 16 x 64 tokens",
         text,
         _COUNTS,
         _CHANNEL,
@@ -168,9 +168,9 @@ TABLES = {
         score="test perplexity",
     ),
     "impulse": Table.of(
-        "whether it helps that each head attends to a neighbor, at own rates: ViT 96/3/3, 64 "
-        "tokens, mean pooling, PyTorch's layers, each seed its own 5,000 images of CIFAR-10, crop "
-        "and flip",
+        "whether it helps that each head attends to a neighbor, with tuned learning rates: ViT "
+        "96/3/3, 64 tokens, mean pooling, PyTorch's layers, each seed its own 5,000 CIFAR-10 "
+        "images, crop and flip",
         neighbors_vit,
         _NEIGHBORS,
         _NEIGHBORS_LONG,
@@ -179,8 +179,8 @@ TABLES = {
         ladder=OWN_PARTS,
     ),
     "small_images": Table.of(
-        "a small vision transformer on 5,000 images of CIFAR-10, crop and flip, at own rates: "
-        "width 48, depth 2, 64 tokens, mean pooling unless a row has a class token, Flax's "
+        "a small vision transformer on 5,000 CIFAR-10 images, crop and flip, with tuned learning "
+        "rates: width 48, depth 2, 64 tokens, mean pooling unless a row has a class token, Flax's "
         "initialization; and a ConvNet",
         cifar10_vit,
         _FEW_IMAGES,

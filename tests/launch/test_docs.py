@@ -207,7 +207,7 @@ def test_a_table_fits_a_page():
 def test_a_table_names_its_default_and_has_rows_that_were_trained_both_ways_as_printed(results):
     page = shown.block("attention", results)
     assert re.search(r"1\. 96/6/3 .* 84\.75 → 87\.90 +\|( +\|)? 88\.33 ± 0\.08 \(2\)", page)
-    assert "Ours of table1 are scaled down" not in page
+    assert "Scaled down in table1 means" not in page
     page = shown.block("attention/table1", results)
     assert "The default is timm's N(0, .02²) initialization" in page
 
