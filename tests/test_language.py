@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "results/notes").glob("*.md")),
 ]
 CODE = sorted((ROOT / "mimetic_jax").rglob("*.py"))
 
@@ -36,6 +37,9 @@ EXCEPTIONS = {
     "CONTRIBUTING.md": ('"is no list"', "are none", "unless given", "is refused"),  # the rules
 }
 """Words of a document that aren't held to the rules."""
+
+COPIED = re.compile(r"(?<=\| )[+-][\d.]+ \[[+-][\d.]+, [+-][\d.]+\](?= \|)")
+"""A cell of a table in results/notes that is the text of a generated table, with its hyphens."""
 
 
 def prose(text: str) -> str:
@@ -80,6 +84,8 @@ def test_a_document_is_in_plain_english(path):
     for words in EXCEPTIONS.get(path.name, ()):
         assert words in text
         text = text.replace(words, "")
+    if path.parent.name == "notes":
+        text = COPIED.sub("C", text)
     assert faults(prose(text)) == []
 
 
