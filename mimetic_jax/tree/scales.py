@@ -15,7 +15,8 @@ from mimetic_jax.tree.leaf import Leaf
 _SCALES = (
     r"(weight_|kernel_|w_|input_|lora_|dora_|ia3_)?"
     r"(scales?(_inv)?|zeros|zero_?points?|absmax|scb|quant_(state|map)|nested_\w+|magnitude(_vector)?"
-    r"|g|v|original[01]|lengths?|l|d|s[uv]|qidxs|codebooks|q_(scale|groups|perm|invperm))([/._].*)?"
+    r"|g|v|original[01]|lengths?|l|d|s[uv]|qidxs|codebooks|q_(scale|groups|perm|invperm))"
+    r"([/._](?!bias$).*)?"
 )
 _NAME, _END = re.compile(f"(?i){_SCALES}"), re.compile(f"(?i)(^|[/._]){_SCALES}$")
 """What stands beside a kernel, in its layer or with its name in front, and multiplies it."""

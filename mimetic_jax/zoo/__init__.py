@@ -164,11 +164,11 @@ def closest(shapes: Shapes, known: Family | None) -> tuple[str, tuple[str, ...]]
     """The family that describes attention of a tree and lacks fewest leaves of its layers, and
     these; none, if its kernels have another order of storage, and "" if none describes any. The one
     that a configuration tells is the only one."""
-    stated = known and {rule.path for rule in known}
-    told = [name for name, family in FAMILIES.items() if {rule.path for rule in family} == stated]
+    told = name_of(known.rules) if known else ""
+    every = [name for name, family in FAMILIES.items() if not family.by_config]
     fits = {
         name: fit
-        for name in told or [name for name, family in FAMILIES.items() if not family.by_config]
+        for name in ([told] if told in FAMILIES else every)
         if (fit := fitted(FAMILIES[name], shapes)).kernels
     }
     name = min(fits, key=lambda name: (fits[name].disagree, len(fits[name].unknown)), default="")
@@ -176,8 +176,15 @@ def closest(shapes: Shapes, known: Family | None) -> tuple[str, tuple[str, ...]]
 
 
 def name_of(rules: Sequence[Rule]) -> str:
-    """The name of the family whose rules these are, or ""."""
-    return next((name for name, table in TABLES.items() if table == tuple(rules)), "")
+    """The name of the family whose rules these are, but for what a configuration says, or ""."""
+    same = (name for name, table in TABLES.items() if table == tuple(rules))
+    alike = (name for name, table in TABLES.items() if _described(table) == _described(rules))
+    return next(same, "") or next(alike, "")
+
+
+def _described(rules: Iterable[Rule]) -> set[tuple[str, object, object]]:
+    """What rules say apart from their number of heads and the form of their leaves."""
+    return {(rule.path, rule.role, rule.layout) for rule in rules}
 
 
 def rules_of_config(params: Any, config: Any) -> Family:

@@ -245,3 +245,12 @@ def test_scales_beside_a_kernel_are_refused_whatever_the_rules(layer, scale):
     for given in (rules, None):
         with pytest.raises(InputError, match=re.escape(scale.format("q").replace("/", "."))):
             rewrite(KEY, tree.params(), Mimetic(), rules=given, num_heads=H)
+
+
+@pytest.mark.parametrize("bias", ["v_bias", "v.bias", "q_bias"])
+def test_a_bias_that_no_rule_knows_is_called_no_scale(bias):
+    """As in timm's BEiT, EVA-02 and Swin v2."""
+    tree = Stored().attention("layers/0/attn", names("{}_proj", "q k v o"), **TORCH)
+    tree.add({f"layers/0/attn/{bias.replace('.', '/')}": (H * K,)}).dotted()
+    with pytest.raises(InputError, match=re.escape(f"knows layers.0.attn.{bias}")):
+        rewrite(KEY, tree.params(), Mimetic(), num_heads=H)

@@ -1,13 +1,15 @@
 """What configurations of published models say of attention; their numbers as published."""
 
 import argparse
+import dataclasses
 import json
 
 import pytest
 
-from mimetic_jax import InputError, zoo
+from mimetic_jax import InputError, Rule, zoo
 from mimetic_jax.schemes import PositionalHeads
 from mimetic_jax.zoo.model_config import ModelConfig
+from mimetic_jax.zoo.model_types import TYPES
 
 LLAMA = {"model_type": "llama", "num_attention_heads": 32, "hidden_size": 4096}
 QWEN2 = {"model_type": "qwen2", "rope_theta": 1e6, "num_attention_heads": 14, "hidden_size": 896}
@@ -237,3 +239,17 @@ def test_published_fields_that_decide_nothing_are_ignored(config):
 def test_whether_the_output_layer_is_another_tensor(config, untied):
     """By the class, if the configuration doesn't say it; then only the embedding is written."""
     assert ModelConfig.of(config).untied == untied
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_rules_with_what_a_configuration_says_have_the_name_of_their_family(kind):
+    """Messages and plans name it, and `closest` searches in no other."""
+    family = TYPES[kind].family
+    name = zoo.name_of(family.rules)
+    said = ModelConfig.of({"model_type": "llama", "tie_word_embeddings": False})
+    said = dataclasses.replace(said, multiplier=0.5, sides={"encoder": 4, "decoder": 8})
+    rules = zoo.with_config(family.rules, said)
+    assert name
+    assert rules != family.rules
+    assert zoo.name_of(rules) == name
+    assert zoo.name_of((Rule("own/kernel", ()), *rules)) == ""
