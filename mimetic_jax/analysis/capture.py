@@ -61,7 +61,9 @@ def snapshots(
     for name, arm in comparison.arms.items():
         run = first[name]
         yield Snapshot(arm, "initial", initial(comparison, arm).variables)
-        if (trained := comparison.restored(run)) is not None:
+        if (trained := comparison.restored(run)) is None:
+            comparison.say(f"{run}: no checkpoint in {workdir}, so initial weights alone")
+        else:
             yield Snapshot(arm, f"step {int(trained.step)}", trained.variables)
 
 

@@ -42,7 +42,8 @@ def assign(config: ConfigDict, name: str, value: Any) -> None:
     arm, path = _parts(config, name)
     kind = _type_of(config, path)
     if isinstance(kind, type) and issubclass(kind, ConfigDict):
-        inside = next(iter(config.arms if name == "arms" else config[name]), "FIELD")
+        arm = next(iter(config.arms), "ARM")
+        inside = f"{arm}.FIELD" if name == "arms" else next(iter(config[name]), "FIELD")
         raise InputError(f"{name} has fields of its own: write --config.{name}.{inside}=VALUE")
     if kind in (int, float, bool):
         value = converted(f"--config.{name}", kind, value)

@@ -377,7 +377,7 @@ def _parsed(
     parser: argparse.ArgumentParser, argv: Sequence[str]
 ) -> tuple[argparse.Namespace, dict[str, Any]]:
     options = parser.parse_args(argv)
-    rules = parse_rules(options.rules) if options.rules else None
+    rules = None if options.rules is None else parse_rules(options.rules)
     return options, {"num_heads": options.heads, "num_kv_heads": options.kv_heads, "rules": rules}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 from mimetic_jax.base.errors import InputError, check_given
 
@@ -23,3 +24,7 @@ def check_output(name: str, path: str | None, *suffixes: str) -> None:
         raise InputError(f"{name} {path} is a folder; pass the name of a file")
     if not os.path.isdir(folder := os.path.dirname(os.path.abspath(path))):
         raise InputError(f"{name} {path}: there is no folder {folder}")
+    try:  # what permissions say isn't true of every file system
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise InputError(f"{name} {path}: nothing can be written into {folder}") from error

@@ -183,6 +183,8 @@ class Comparison:
         claim = runs.trained_claim()
         if changed := runs.changed_sizes():
             self.say(changed)
+        if unfinished := runs.unfinished():
+            self.say(f"no result yet: {unfinished}")
         results = Results.of(runs.workdir, claim)
         try:
             results.write()

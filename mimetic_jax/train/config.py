@@ -187,7 +187,8 @@ def _first_differing(
     old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 ) -> str | None:
     there, here = (affecting(recorded, "result") for recorded in (old, new))
-    for name in sorted(there.keys() | here.keys()):
+    # Fields without a section first: those in sections may be computed from them.
+    for name in sorted(there.keys() | here.keys(), key=lambda name: (name.count("."), name)):
         before, now = there.get(name), here.get(name)
         off = not (name in there and name in here) and not (before or now)
         if before != now and not off:

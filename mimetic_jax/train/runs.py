@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import overload
 
@@ -127,6 +128,15 @@ class Runs(Sequence[Run]):
                     f"{then[0]:,} and {then[1]:,} when {run} was trained"
                 )
         return ""
+
+    def unfinished(self) -> str:
+        """List the runs without a result by arm, or ""."""
+        seeds = defaultdict[str, list[str]](list)
+        for run in self:
+            if run.record() is None:
+                seeds[run.arm].append(str(run.seed))
+        each = (f"{arm} seed{'s' * (len(of) > 1)} {', '.join(of)}" for arm, of in seeds.items())
+        return "; ".join(each)
 
     def train(self) -> list[str]:
         """Train what isn't finished; returns the runs whose loss ceased to be finite."""

@@ -119,6 +119,7 @@ def test_fields_are_read_from_words(words, field, value):
         (["--config.optimizer.no_decay=2"], "no_decay must be True or False.*got 2"),
         (["--config.optimizer.learning_rate=nan"], "learning_rate must be a number.*got 'nan'"),
         (["--config.model=vit"], "model has fields of its own: write --config.model.name=VALUE"),
+        (["--config.arms=1"], "write --config.arms.default.FIELD=VALUE"),
         (["--config.arms.fast.optimizer.learning_rat=1"], "mean 'optimizer.learning_rate'"),
         (["--config.arms.fast=1"], "names no field: write --config.arms.fast.FIELD"),
         (["--config.arms.fast.batch"], "has no value"),

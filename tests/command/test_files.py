@@ -233,6 +233,8 @@ def test_rules_keep_the_name_of_their_family():
         (["IN", "IN", "--heads=4"], "in.safetensors exists; pass a new name"),
         (["nothing.safetensors", "OUT"], "no such file: nothing.safetensors"),
         (["IN", "nowhere/out.safetensors", "--heads=4"], "there is no folder"),
+        (["IN", "/proc/out.safetensors", "--heads=4"], "nothing can be written into /proc"),
+        (["IN", "OUT", "--heads=4", "--rules="], "--rules=: no expression that can be read"),
         (["IN", "OUT", "--scheme=Mimetik"], "unknown scheme 'Mimetik'.*did you mean 'Mimetic'"),
         (["IN", "OUT", "--scheme=Mimetic(beta=1)"], "unknown field of Mimetic 'beta'"),
         (["IN", "OUT", "--scheme=Mimetic(**{'beta_qk': 0.5})"], "neither a name nor a call of one"),

@@ -113,6 +113,7 @@ SINCOS = {"arms": {"default": {"scheme": (SinCos(),)}}}
         (PLAIN, {"arms": {**PLAIN["arms"], "mimetic": {}}, "seeds": (0, 1), "together": 2}, None),
         (PLAIN, SINCOS, "arms.default.scheme is [] there and [{"),
         ({}, {"batch": 16}, "batch is 32 there and 16 here"),
+        ({}, {"steps": 9, "optimizer": {"warmup": 3}}, "steps is 12 there and 9 here"),
         # A field of 0 is another value than that of the comparison.
         (CLIPPED, {"arms": {"same": {}}}, None),
         (CLIPPED, UNCLIPPED, "arms.same.optimizer.clip is 1.0 there and 0.0 here"),

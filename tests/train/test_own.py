@@ -187,5 +187,9 @@ def test_images_that_were_added_since_a_run_are_counted(tiny, tmp_path):
     Comparison(config, say=said.append).table(workdir)
     words = "images has 37 train and 4 test images, but had 36 and 4 when run seed 0 was trained"
     assert said == [words]
+    config.seeds = (0, 1, 2)
+    Comparison(config, say=said.append).table(workdir)
+    assert said == [words, words, "no result yet: run seeds 1, 2"]
+    config.seeds = (0,)
     with pytest.raises(InputError, match=rf"{words}: .*\(fingerprint .* there, .* here"):
         quiet(config).train(workdir)

@@ -94,11 +94,11 @@ class Checkpoints:
             yield
         except Exception as error:  # each store has its own
             before = [other for other in self.steps() if other < step]
-            then = f"continues from checkpoint {before[-1]}" if before else "starts the run over"
+            then = f"continues from checkpoint {before[-1]}" if before else "starts over"
             raise InputError(
                 f"checkpoint {step} in {self.folder} can't be restored ({error_text(error)}): try "
                 f"again if the storage had a fault, or move {self.folder / str(step)} away, and "
-                f"the same command {then}"
+                f"training {then}"
             ) from error
 
     @contextlib.contextmanager

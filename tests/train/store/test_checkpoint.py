@@ -68,7 +68,7 @@ def remove_file(folder):
 @pytest.mark.parametrize("damage", [truncate, remove_file])
 def test_what_cannot_be_restored_is_named_and_stays(folder, damage):
     damage(folder / "3" / "state")
-    with pytest.raises(InputError, match=rf"checkpoint 3 in .* move {folder}/3 away, and the"):
+    with pytest.raises(InputError, match=rf"checkpoint 3 in .* move {folder}/3 away, and training"):
         restored(folder)
     assert sorted(path.name for path in folder.iterdir()) == ["2", "3"]
     (folder / "3").rename(folder.parent / "away")
