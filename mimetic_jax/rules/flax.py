@@ -150,7 +150,7 @@ FLAX = (
     *common_mlps(stacked=True),
     *_numbered_mlps(),
     *_numbered_mlps(stacked=True),
-    Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),
+    *(Rule(r"pos(ition)?_embed(ding)?", "position", layout) for layout in ("1 n d", "n d")),
     *(Rule(r"patch_embed(ding)?/kernel", "patch", axes) for axes in ("(u v c) d", "u v c d")),
     *_TOKENS,
 )

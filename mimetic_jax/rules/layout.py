@@ -139,7 +139,8 @@ class Layout:
         if len(shape) == len(self.axes) - 1 and ("g",) in self.axes:
             without = " ".join(axis for axis in self.text.split() if axis != "g")
             return f"a key or value of one head without an axis for it has layout {without!r}"
-        if len(shape) <= len(self.axes) + (not self.stacked):
+        once = {"u", "n"} & {axis for axes in self.axes for axis in axes}  # of a patch, a position
+        if once or len(shape) <= len(self.axes) + (not self.stacked):
             return own_rules()
         second = self.axes[1:2] == (("l",),)
         call = ", rules=attention_rules(stacked=True, axis=1)" if second else ""

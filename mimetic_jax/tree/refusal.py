@@ -9,7 +9,7 @@ from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import shown
 from mimetic_jax.rules import names, paths
-from mimetic_jax.rules.rule import ATTENTION, search
+from mimetic_jax.rules.rule import ATTENTION, find_rule, search
 from mimetic_jax.schemes.base import name_of
 from mimetic_jax.tree.match import MLP, Lack, Match
 from mimetic_jax.tree.scales import is_scale
@@ -22,6 +22,7 @@ from mimetic_jax.tree.template import (
     without,
 )
 from mimetic_jax.zoo.common import UNDIVIDED
+from mimetic_jax.zoo.family import Family
 
 _SHOWN = 8
 """Paths that an error has."""
@@ -127,7 +128,8 @@ def _of_nothing(match: Match[Any], wanted: frozenset[str]) -> str:
     if not match.wanted:
         return f"{name} writes nothing in any tree: {shown(match.scheme)}"
     family, missing = zoo.closest(tuple(tree.shapes.items()), tree.family)
-    options = _if_harmless(f"zoo.{family}", match.wanted) if missing else []
+    serves = missing and _serves(zoo.FAMILIES[family], tree.paths, match.wanted)
+    options = _if_harmless(f"zoo.{family}", match.wanted) if serves else []
     if options:
         message += f", and zoo.{family} doesn't know {_listed(missing)}"
     if calls := _calls(match, wanted):
@@ -144,6 +146,12 @@ def _of_nothing(match: Match[Any], wanted: frozenset[str]) -> str:
         f"{' or '.join(roles or sorted(match.wanted))}; put one in front, "
         f"rules=(Rule(path, role, layout), *{tree.name_of_rules})"
     )
+
+
+def _serves(family: Family, every: Sequence[str], wanted: frozenset[str]) -> bool:
+    """Whether a family describes a leaf of a wanted role."""
+    found = (find_rule(path, family.rules, every) for path in every)
+    return any(not wanted.isdisjoint(rule.roles) for rule, _ in filter(None, found))
 
 
 def _of_lack(match: Match[Any], lack: Lack, wanted: frozenset[str]) -> str:

@@ -313,3 +313,26 @@ def test_attention_of_several_widths_has_no_one_number_of_heads():
     [rules] = printed(str(refused.value), {})
     new = rewrite(KEY, tree.params(), Mimetic(), rules=rules, num_heads=3)
     assert tree.wrong(new, Mimetic()) == ([], ["layers/1/blocks/0"])
+
+
+def test_a_family_that_lacks_what_is_wanted_is_not_advised():
+    """GPT-2's attention beside a gated MLP: its rules have no MLP of these names."""
+    shapes = {"attn/c_attn": (D, 3 * D), "attn/c_proj": (D, D)}
+    shapes |= {"ffn/gate": (D, F), "ffn/up": (D, F), "ffn/down": (F, D)}
+    with pytest.raises(InputError, match="MLPs with a gate stay as they are") as refused:
+        plan(ones({f"h/0/{name}/kernel": shape for name, shape in shapes.items()}), MeanShift())
+    assert "rules=" not in str(refused.value)
+
+
+def test_a_patch_embedding_of_videos_is_no_stack_of_layers():
+    with pytest.raises(InputError, match=r"pass rules=\(Rule\(path, role, layout\), …\)"):
+        plan(ones({"patch_embed/kernel": (2, 4, 4, 3, D)}), Whitened())
+
+
+@pytest.mark.parametrize("axes", [(), (1,)])
+def test_a_position_table_with_and_without_an_axis_of_the_batch(axes):
+    found = rewrite(KEY, ones({"pos_embedding": (*axes, 16, D)}), SinCos(), grid=(4, 4))
+    known = rewrite(KEY, ones({"wpe/embedding": (16, D)}), SinCos(), grid=(4, 4))
+    np.testing.assert_array_equal(
+        np.reshape(found["pos_embedding"], (16, D)), known["wpe/embedding"]
+    )
