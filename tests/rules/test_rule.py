@@ -12,7 +12,7 @@ import pytest
 from flax import nnx
 
 import mimetic_jax
-from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
+from mimetic_jax import InputError, Rule, attention_rules, llama_rules, mlp_rules, zoo
 from mimetic_jax.rules import paths
 from mimetic_jax.schemes import MeanShift, Mimetic
 from mimetic_jax.zoo.family import Family
@@ -30,6 +30,29 @@ def stock(seed=0):
 SHAPES = {"query": (D, 4, K), "key": (D, 2, K), "value": (D, 2, K), "out": (4, K, D)}
 SHAPES |= {"mlp_in": (D, 5), "mlp_out": (5, D)}
 INPUTS = dict.fromkeys(SHAPES, 1) | {"out": 2}
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "words"),
+    [
+        (attention_rules, {"grouped": True}, "without fused=… does not use grouped"),
+        (attention_rules, {"by_head": True}, "without fused=… does not use by_head"),
+        (attention_rules, {"fused": "qkv", "key": "k"}, "with fused='qkv' does not use key"),
+        (attention_rules, {"fused": "qkv", "grouped": True, "by_head": True}, "pass one of them"),
+        *(
+            (made, {"stacked": stacked, "axis": axis}, words)
+            for made in (attention_rules, mlp_rules, llama_rules)
+            for stacked, axis, words in (
+                (False, 1, "axis=1 is of stacked layers"),
+                (True, 2, "axis must be one of 0, 1; got 2"),
+                (True, -1, "axis must be one of 0, 1; got -1"),
+            )
+        ),
+    ],
+)
+def test_options_that_change_nothing_or_contradict_each_other_are_refused(made, options, words):
+    with pytest.raises(InputError, match=words):
+        made(**options)
 
 
 @pytest.mark.parametrize("flat", [True, False])
