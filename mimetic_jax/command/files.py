@@ -87,6 +87,8 @@ def rewrite_file(argv: Sequence[str]) -> None:
     """Copy a weight file with a scheme applied; all other bytes stay."""
     options, given = _parsed(rewrite_parser(), argv)
     scheme = parse_scheme(options.scheme)
+    if not as_tuple(scheme):
+        raise InputError(f"--scheme={options.scheme!r} has no scheme: OUT would be a copy of IN")
     key = jax.random.key(converted("--seed", Annotated[int, SEED], options.seed))
     if not options.dry_run:
         _check_new(options.file, options.out)

@@ -239,6 +239,7 @@ def test_rules_keep_the_name_of_their_family():
         (["IN", "OUT", "--scheme=Mimetic(*(0.5, 0.6))"], "neither a name nor a call of one"),
         (["IN", "OUT", "--scheme=json:dumps(), pickle:dumps()"], "a scheme of the same name"),
         (["IN", "OUT", "--scheme=__import__('os')"], "unknown scheme '__import__'"),
+        (["IN", "OUT", "--scheme=()"], r"--scheme='\(\)' has no scheme: OUT would be a copy of IN"),
         (["IN", "OUT", "--rules=LLAMMA"], "unknown rules 'LLAMMA'.*did you mean 'LLAMA'"),
         (["IN", "OUT", "--heads=4", "--scheme=SinCos", "--grid=5x5"], "grid"),
         (["IN", "OUT", "--heads=4", "--tokens=no.npy"], "--tokens no.npy is for Cooccurrence, Un"),

@@ -404,6 +404,24 @@ def test_a_plan_says_that_an_embedding_is_too_small_for_its_rows_to_last():
     jax.jit(lambda params: plan(params, Cooccurrence(), **OPTIONS) and 0)(PARAMS)
 
 
+def test_zeros_have_no_size_to_keep():
+    """A plan lists them, as it computes nothing; a size of its own needs none, unless others do."""
+    blank = PARAMS | {"embedding": jnp.zeros((V, D))}
+    assert len(plan(blank, Cooccurrence(), rules=RULES, counts=COUNTS)) == 1
+    with pytest.raises(InputError, match="the embedding is all zeros, so Cooccurrence has no size"):
+        rewrite(KEY, blank, Cooccurrence(), rules=RULES, counts=COUNTS)
+    head = Rule("head", "unembedding", "d t")
+    sized = rewritten(blank | {"head": jnp.ones((D, V))}, Cooccurrence(std=0.5), (*RULES, head))
+    rows = sized["embedding"][:-1]  # the last token has none
+    assert jnp.sqrt(jnp.mean(jnp.square(rows))) == pytest.approx(0.5, rel=1e-4)
+    patches = {"patch_embed": {"kernel": jnp.zeros((4, 4, 3, D))}}
+    rules = [Rule("patch_embed/kernel", "patch", "u v c d")]
+    with pytest.raises(InputError, match="the patch kernel is all zeros, so Whitened has no norm"):
+        rewrite(KEY, patches, Whitened(), rules=rules)
+    new = jax.jit(lambda tree: rewrite(KEY, tree, Whitened(), rules=rules))(patches)
+    assert jax.tree.structure(new) == jax.tree.structure(patches)
+
+
 @pytest.mark.parametrize("channels", [5, 13])
 def test_patches_of_many_channels(channels):
     """Satellites and microscopes: their embedding is whitened by their covariance alone."""
