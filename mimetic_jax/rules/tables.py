@@ -113,16 +113,20 @@ def attention_rules(
     if fused:
         axes = f"{GROUPED} k" if grouped else "h three k" if by_head else "three h k"
         layers = {fused: (QKV, axes)}
-    rule = functools.partial(Rule, within=within, form=undivided)
-    named = layers.items()
+
+    rule = functools.partial(Rule, within=within)
+    each = [(name, r, axes, "query" in r and undivided) for name, (r, axes) in layers.items()]
     return (
         *left_out(exclude),
         *(
-            rule(_leaf(name, kernel), roles, layout("d", heads(axes)))
-            for name, (roles, axes) in named
+            rule(_leaf(name, kernel), roles, layout("d", heads(axes)), form=form)
+            for name, roles, axes, form in each
         ),
         rule(_leaf(out, kernel), "out", layout(heads("h k"), "d")),
-        *(rule(f"{name}/{bias}", biases_of(r), layout(heads(axes))) for name, (r, axes) in named),
+        *(
+            rule(f"{name}/{bias}", biases_of(roles), layout(heads(axes)), form=form)
+            for name, roles, axes, form in each
+        ),
         rule(f"{out}/{bias}", "out_bias", layout("d")),
     )
 
