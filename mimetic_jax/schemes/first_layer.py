@@ -78,6 +78,7 @@ class Cooccurrence(Scheme):
     docs/trained.md. Who else starts there: docs/first_layer.md.
     """
 
+    uses = frozenset({"counts"})
     window: Annotated[int, WINDOW] = 5
     smoothing: Annotated[float, SMOOTHING] = 0.75
     contexts: Annotated[int, COUNT] = CONTEXTS
@@ -174,6 +175,7 @@ class Unigram(Scheme):
     2212.09686).
     """
 
+    uses = frozenset({"counts"})
     partial = True
     own_controls = frozenset({"Permuted"})
     needs = (
@@ -269,6 +271,7 @@ class Bigram(Scheme):
     Reference: ours: docs/first_layer.md.
     """
 
+    uses = frozenset({"following"})
     own_controls = frozenset({"Permuted"})
     needs = "an output layer that isn't the embedding"
     scale: Annotated[float, POSITIVE] = 0.5
@@ -335,6 +338,7 @@ class Whitened(Scheme):
     docs/trained.md. Who else starts there: docs/first_layer.md.
     """
 
+    uses = frozenset({"covariance"})
     share: Annotated[float, SHARE] = 0.2
 
     def note(self, block: Block, context: Context) -> str:
@@ -398,11 +402,6 @@ def counted_for(schemes: Iterable[Scheme]) -> tuple[int, int] | None:
     # Frequencies are the same in any window.
     contexts = max([CONTEXTS, *(part.contexts for part in laws)])
     return (next(iter(windows), 1), contexts) if taking else None
-
-
-def takes_following(schemes: Iterable[Scheme]) -> bool:
-    """Whether schemes have next tokens counted."""
-    return any(isinstance(part, Bigram) for part in inside(schemes))
 
 
 def _counts(scheme: Scheme, context: Context) -> Any:

@@ -295,8 +295,9 @@ def test_a_grid_is_of_positions(saved, tmp_path):
     tensors = {k: v for k, v in files.read(str(saved)).items() if k != "pos_embed"}
     np.savez(tmp_path / "in.npz", **tensors)
     flags = [str(tmp_path / name) for name in ("in.npz", "out.npz")]
-    with pytest.raises(InputError, match="--grid is for a table of positions or a mixer"):
-        files.rewrite_file([*flags, "--heads=4", "--grid=4x4"])
+    for scheme, words in (("Mimetic", r"no scheme of \(Mimetic\) uses grid"), ("SinCos", "SinCos")):
+        with pytest.raises(InputError, match=words):
+            files.rewrite_file([*flags, "--heads=4", "--grid=4x4", f"--scheme={scheme}"])
 
 
 def test_a_failure_in_the_middle_leaves_no_file(saved, tmp_path, monkeypatch):
