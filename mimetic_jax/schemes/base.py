@@ -62,8 +62,25 @@ def for_layer(name: str, value: Any, layer: int, num_layers: int) -> Any:
             raise InputError(f"{name} has {len(value)} values for {num_layers} layers")
         return value[layer]
     if callable(value):
+        _check_of_depth(name, value)
         return value(layer / max(num_layers - 1, 1))
     return value
+
+
+def _check_of_depth(name: str, function: Callable[..., Any]) -> None:
+    """Raise InputError for a function that doesn't take one number, by its signature if it has
+    one."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(0.0)
+    except TypeError as error:
+        raise InputError(
+            f"{name} must be a function of one number, the relative depth from 0 to 1; got one of "
+            f"{signature} ({error})"
+        ) from error
 
 
 def is_per_layer(annotation: Any) -> bool:
