@@ -254,10 +254,10 @@ def mean_shift(
     Reference: Mimetic Initialization of MLPs, eqs. 1 and 2.
     """
     scheme = MeanShift(b, per_input)
-    base = base or jax.nn.initializers.lecun_normal()
+    draw_base = _base(base, jax.nn.initializers.lecun_normal())
 
     def draw(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
-        kernel = base(key, shape, jnp.float32)
+        kernel = draw_base(key, shape)
         shift_key = jax.random.fold_in(key, 1)
         return scheme(shift_key, Block.of({"mlp_in": kernel}), Context())["mlp_in"]
 
@@ -305,18 +305,38 @@ def from_counts(
     Reference: Neural Word Embedding as Implicit Matrix Factorization (Levy and Goldberg 2014).
     """
     scheme = Cooccurrence(smoothing=smoothing, contexts=contexts, std=std)
-    base = base or jax.nn.initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
+    draw_base = _base(
+        base, jax.nn.initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
+    )
 
     def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
         check_key(key)
         dtype = check_dtype(jnp.float32 if dtype is None else dtype, "dtype")
+        shape = converted("the shape of an embedding", Annotated[tuple[int, int], COUNT], shape)
         base_key, key = jax.random.split(key)
-        block = Block.of({"embedding": base(base_key, shape, jnp.float32)})
+        block = Block.of({"embedding": draw_base(base_key, shape)})
         drawn = scheme(key, block, Context(counts=counts))["embedding"]
         array = in_dtype("the embedding", drawn, dtype)
         return array if out_sharding is None else constrained(array, out_sharding)
 
     return init
+
+
+def _base(
+    given: Initializer | None, default: Initializer
+) -> Callable[[jax.Array, Sequence[int]], jax.Array]:
+    """The initializer that is given or the default one, after a check; its draws are checked."""
+    base = default if given is None else converted("base", Callable, given)
+
+    def draw(key: jax.Array, shape: Sequence[int]) -> jax.Array:
+        array = base(key, shape, jnp.float32)
+        if np.shape(array) != tuple(shape):
+            raise InputError(
+                f"base returns an array of shape {np.shape(array)} for the shape {tuple(shape)}"
+            )
+        return array
+
+    return draw
 
 
 def _undrawn(role: str) -> jax.Array:

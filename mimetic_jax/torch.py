@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +15,10 @@ import numpy as np
 
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, blaming, error_text
+from mimetic_jax.rules.layout import QUERY_HEADS
 from mimetic_jax.rules.rule import Rule, find_rule
 from mimetic_jax.schemes import PositionalHeads, Scheme, as_tuple
-from mimetic_jax.schemes.base import inside
+from mimetic_jax.schemes.base import attention_kernels, inside
 from mimetic_jax.tree.rewrite import Plan, rewrite_in_place
 from mimetic_jax.weights.checks import check_key
 from mimetic_jax.zoo.family import Family
@@ -42,9 +45,9 @@ def initialize(
         key: a `jax.random` key.
         scheme: a scheme, or a tuple or list of schemes.
         **options: those of `rewrite`. PyTorch stores heads flattened: `num_heads` and
-            `num_kv_heads` are read from the modules that hold the kernels, or from their config,
-            and needed if these don't say them. Without `rules` the table of `zoo` that fits is
-            taken: names of torch.nn, timm, torchvision and Hugging Face.
+            `num_kv_heads` are read from the module of each attention, or from a config of it or
+            above it, and needed if these don't say them. Without `rules` the table of `zoo`
+            that fits is taken: names of torch.nn, timm, torchvision and Hugging Face.
 
     Returns:
         What was written; print it.
@@ -163,24 +166,31 @@ def _stated(
         return options
     family = given.get("rules") or options.get("rules") or zoo.family_of(shapes)
     rules = family.rules if isinstance(family, Family) else family
-    said: dict[tuple[str, Rule], tuple[int, int]] = {}
+    blocks: dict[str, list[tuple[str, Rule]]] = defaultdict(list)
     for path in shapes:
-        described = find_rule(path, rules, shapes.keys())
-        if described and described[0].flat and not described[0].heads:
-            parts = path.split(".")
-            above = (modules.get(".".join(parts[:end])) for end in reversed(range(len(parts))))
-            if numbers := next(filter(None, map(_numbers, above)), None):
-                said[described[1], described[0]] = numbers
-    if len(set(said.values())) == 1:
+        if described := find_rule(path, rules, shapes.keys()):
+            blocks[described[1]].append((path, described[0]))
+    found = {}
+    for block, leaves in blocks.items():
+        flat = [path for path, rule in leaves if rule.flat and not rule.heads]
+        if flat and attention_kernels(frozenset(x for _, rule in leaves for x in rule.roles)):
+            found[block] = _numbers(modules, flat)
+    said = {block: numbers for block, numbers in found.items() if numbers}
+    if len(set(found.values())) == 1 and said:
         numbers = next(iter(said.values()))
         return options | dict(zip(("num_heads", "num_kv_heads"), numbers, strict=True))
-    each = (
-        dataclasses.replace(rule, heads=heads, within=f"^{re.escape(block)}$")
-        for (block, rule), (heads, groups) in said.items()
-        if heads == groups
-    )
     if not said:
         return options
+    each = []
+    for block, (heads, stated) in said.items():
+        groups = given.get("num_kv_heads") or stated or heads
+        for rule in dict.fromkeys(x for _, x in blocks[block] if x.flat and not x.heads):
+            # A rule has one number, which says nothing of a leaf with heads of both kinds.
+            kinds = {"h", "g", QUERY_HEADS, "three"}.intersection(rule.stored.names)
+            if heads == groups or kinds in ({"h"}, {"g"}):
+                number = heads if "h" in kinds else groups
+                within = f"^{re.escape(block)}$"
+                each.append(dataclasses.replace(rule, heads=number, within=within))
     given.pop("rules", None)
     every = (*each, *rules)
     known = isinstance(family, Family)
@@ -194,13 +204,28 @@ def _config(module: Any) -> ModelConfig | None:
     return ModelConfig.of(config) if is_theirs else None
 
 
-def _numbers(module: Any) -> tuple[int, int] | None:
-    """The numbers of heads of query and of key and value that a module or its config says."""
-    for holder in (module, _config(module), getattr(module, "config", None)):
+def _numbers(modules: Mapping[str, Any], paths: Sequence[str]) -> tuple[int, int | None] | None:
+    """The numbers of heads of query and of key and value that modules say of one attention, whose
+    flattened leaves have these paths; the second is None if they don't say it.
+
+    A module above may say the number of another part, its configuration that of all.
+    """
+    layers = list(dict.fromkeys(tuple(path.split(".")[:-1]) for path in paths))
+    common = itertools.takewhile(lambda parts: len({*parts}) == 1, zip(*layers, strict=False))
+    shared = layers[0][: len(list(common)) if len(layers) > 1 else -1]
+    places = [layer[:end] for layer in layers for end in range(len(layer), len(shared) - 1, -1)]
+    inside = [modules.get(".".join(place)) for place in places]
+    above = [modules.get(".".join(shared[:end])) for end in reversed(range(len(shared)))]
+    configs = (
+        config
+        for module in (*inside, *above)
+        for config in (_config(module), getattr(module, "config", None))
+    )
+    for holder in (*inside, *configs):
         numbers = (getattr(holder, name, None) for name in _HEADS)
         if heads := next((number for number in numbers if type(number) is int), None):
             groups = (getattr(holder, name, None) for name in _KV_HEADS)
-            return heads, next((number for number in groups if type(number) is int), heads)
+            return heads, next((number for number in groups if type(number) is int), None)
     return None
 
 

@@ -203,15 +203,13 @@ def written(comparison: Comparison, arm: str) -> dict[str, np.ndarray]:
     )
     scheme = tuple(of_arm.config.scheme)
     if scheme:
-        key, options = (
-            jax.random.key(0),
-            program.rewrite_options | program.task.data_statistics(scheme),
-        )
+        key = jax.random.key(0)
+        options = program.options_for(scheme, **program.task.data_statistics(scheme))
         if "counts" in options:  # of another text, which needs no download
             vocab = options["counts"].shape[0]
             text = generator.integers(min(vocab, 500), size=5000)
             options["counts"] = weights.cooccurrence(text, vocab)
-        params = mimetic_jax.rewrite(key, params, scheme, **options, grid=program.task.grid())
+        params = mimetic_jax.rewrite(key, params, scheme, **options)
     return {path: np.asarray(leaf) for path, leaf in paths.flatten(params)[0]}
 
 

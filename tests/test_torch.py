@@ -161,6 +161,66 @@ def test_encoder_and_decoder_have_heads_of_their_own(by_hand):
             np.testing.assert_array_equal(module.parameters[name].values, array)
 
 
+def apart(width, groups, path, **parameters):
+    """Kernels of heads of width 8, `groups` of them of key and value."""
+    shapes = dict.fromkeys("qo", (width, width)) | dict.fromkeys("kv", (8 * groups, width))
+    for name, shape in shapes.items():
+        values = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        parameters[f"{path}.{name}_proj.weight"] = Parameter(values)
+    return parameters
+
+
+def with_modules(parameters, **modules):
+    module = Module(**modules)
+    module.parameters = parameters
+    inner = {"block", *parameters, *(name.rpartition(".")[0] for name in parameters)}
+    module.named_modules = lambda: (dict.fromkeys(inner) | module.modules).items()
+    return module
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        {"": holder(num_heads=8)},
+        {"": holder(heads=2), "block": holder(n_head=2), "block__attn": holder(nh=H)},
+        {"block__attn__q_proj": holder(num_features=D), "block": holder(num_heads=H)},
+    ],
+)
+def test_a_number_of_a_module_above_attention_is_of_something_else(modules):
+    module = with_modules(apart(D, H, "block.attn"), **modules)
+    with pytest.raises(InputError, match="stores its heads flattened: pass num_heads"):
+        mimetic_torch.initialize(module, KEY, Mimetic())
+    one = with_modules(module.parameters, **modules | {"": holder(config=holder(n_head=H))})
+    assert mimetic_torch.initialize(one, KEY, Mimetic())
+
+
+def test_attention_that_says_no_number_has_not_that_of_another():
+    both = apart(D, H, "block.attn", **apart(D, H, "other.attn"))
+    module = with_modules(both, block__attn=holder(num_heads=2), other__attn=holder(nh=H))
+    with pytest.raises(InputError, match=r"other.attn.*stores its heads flattened: pass num_heads"):
+        mimetic_torch.initialize(module, KEY, Mimetic())
+
+
+@pytest.mark.parametrize("widths", [(D,), (D, 2 * D)])
+def test_heads_of_key_and_value_that_no_module_says_are_asked_for(widths):
+    """One attention, or two of other numbers; given, they are those of the arrays."""
+    arrays, modules = {}, {}
+    for width in widths:
+        arrays |= apart(width, 2, f"part{width}.attn")
+        modules[f"part{width}__attn"] = holder(num_heads=width // 8)
+    module = with_modules(arrays, **modules)
+    with pytest.raises(InputError, match="by 4 query heads and 4 key/value heads: pass num_kv_h"):
+        mimetic_torch.initialize(module, KEY, Mimetic())
+    with pytest.raises(InputError, match="by 4 query heads and 1 key/value heads: one of these"):
+        mimetic_torch.initialize(module, KEY, Mimetic(), num_kv_heads=1)
+    mimetic_torch.initialize(module, KEY, Mimetic(), num_kv_heads=2)
+    for width in widths:
+        rows = {n: arrays[f"part{width}.attn.{n}_proj.weight"].values for n in "qk"}
+        query, key = (x.reshape(-1, 8, width) for x in rows.values())
+        products = np.einsum("hkd,hkd->h", query, np.repeat(key, len(query) // 2, 0)) / width
+        assert products.min() > 0.7 * products.mean() > 0.05
+
+
 def test_stages_of_other_heads_may_have_names_of_others():
     """As TinyViT's, whose attn.qkv holds one head after the other."""
     module = Module(stages__0__attn=holder(num_heads=H), stages__1__attn=holder(num_heads=2))

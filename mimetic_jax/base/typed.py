@@ -55,6 +55,7 @@ class Range:
         above, below: whether the lower and the upper end are excluded.
         odd: whether it has the odd numbers alone.
         reason: why it ends there, a clause for error messages.
+        overflow: the same, for numbers of a size above `high` alone.
     """
 
     low: float = -math.inf
@@ -63,6 +64,7 @@ class Range:
     below: bool = False
     odd: bool = False
     reason: str = ""
+    overflow: str = ""
 
     def __contains__(self, value: float) -> bool:
         over = value > self.low if self.above else value >= self.low
@@ -273,7 +275,8 @@ def _number(name: str, kind: type, value: Any, within: Range | None) -> Any:
     if not -math.inf < number < math.inf or (within and number not in within):
         wrong = _wrong(name, Annotated[kind, within] if within else kind, value)
         reason = "int32 has no larger number" if kind is int and number > INT32 else ""
-        reason = (within.reason if within else "") or reason
+        if within:
+            reason = within.reason or (within.overflow if abs(number) > within.high else reason)
         raise InputError(f"{wrong} ({reason})") if reason else wrong
     with np.errstate(over="ignore", under="ignore"):
         single = np.float32(number) if kind is float else 1

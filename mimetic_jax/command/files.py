@@ -28,8 +28,8 @@ from mimetic_jax.data.paths import check_exists
 from mimetic_jax.data.text.counted import cached_counts
 from mimetic_jax.data.text.token_files import token_ids
 from mimetic_jax.schemes import PositionalHeads, as_tuple
-from mimetic_jax.schemes.base import inside
-from mimetic_jax.schemes.first_layer import counted_for, takes_following
+from mimetic_jax.schemes.base import inside, used_by
+from mimetic_jax.schemes.first_layer import counted_for
 from mimetic_jax.trained.check import check
 from mimetic_jax.trained.fit import fit
 from mimetic_jax.trained.positional import Turning
@@ -87,6 +87,8 @@ def rewrite_file(argv: Sequence[str]) -> None:
     """Copy a weight file with a scheme applied; all other bytes stay."""
     options, given = _parsed(rewrite_parser(), argv)
     scheme = parse_scheme(options.scheme)
+    if not as_tuple(scheme):
+        raise InputError(f"--scheme={options.scheme!r} has no scheme: OUT would be a copy of IN")
     key = jax.random.key(converted("--seed", Annotated[int, SEED], options.seed))
     if not options.dry_run:
         _check_new(options.file, options.out)
@@ -98,15 +100,9 @@ def rewrite_file(argv: Sequence[str]) -> None:
     if config.others:
         print(f"config.json has {', '.join(config.others)}: no scheme counts them")
     described: dict[str, Any] = dict(given)
-    if options.grid:
-        held = {role for *_, block in blocks(tensors, **described) for role in block}
-        if not held & {"position", "token_in"}:
-            raise InputError(
-                "--grid is for a table of positions or a mixer of tokens: there is none"
-            )
     given["grid"] = options.grid
     how = counted_for(as_tuple(scheme))
-    pairs = takes_following(as_tuple(scheme))
+    pairs = "following" in used_by(as_tuple(scheme))
     if options.tokens:
         if not (how or pairs):
             raise InputError(

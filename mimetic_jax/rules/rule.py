@@ -92,6 +92,7 @@ FIRST_LAYER = frozenset(("embedding", "unembedding", "unembedding_bias", "tied_g
 NORMS = frozenset(
     ("attention_gain", "mlp_gain", "shared_gain", "attention_scale", "mlp_scale", "post_norm")
 )
+_MULTIPLIED = frozenset(("query", "query_bias", "embedding"))
 
 
 @jax.tree_util.register_static
@@ -118,7 +119,8 @@ class Rule:
         form: how the model uses the stored array w: as it is; "1 + w", as Gemma's gains; or times a
             number, as Granite's logits and embedding. True is √K for a query, whose model doesn't
             divide logits by √K, as T5, and √D for an embedding, as Gemma's. A query is stored
-            divided by √K times the number, so that a scheme gives the logits of other models.
+            divided by √K times the number, so that a scheme gives the logits of other models. Other
+            roles than query, query_bias and embedding have no number, and none has 0.
         untied: whether the model isn't tied, so that another leaf with the numbers of this
             embedding isn't a copy of it.
         read_only: whether only `check` reads the leaf, and schemes leave it as it is.
@@ -148,6 +150,13 @@ class Rule:
         for role in filter(None, self.parts):
             if role not in ROLES:
                 raise unknown("role", role, ROLES)
+        if not self.form and self.form is not False:
+            raise InputError("form=0 would make the leaf all zeros: leave form out")
+        if self.form and self.form != "1 + w" and _MULTIPLIED.isdisjoint(self.roles):
+            raise InputError(
+                f"form={self.form!r} is of a query, its bias or an embedding; the role is "
+                f"{self.role!r}: leave form out"
+            )
         if not self.roles:
             return
         joined = self.stored.parts

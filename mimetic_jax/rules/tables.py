@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import converted
 from mimetic_jax.rules.layout import GROUPED
 from mimetic_jax.rules.rule import ATTENTION, Rule
 
@@ -75,6 +77,10 @@ def attention_rules(
         Rules for `rewrite`, `plan`, `blocks` and `fit`; add `mlp_rules` for the MLP and
         others for the position.
 
+    Raises:
+        InputError: for an argument that the others leave without a use, such as `grouped` without
+            `fused`, or `axis` without `stacked`.
+
     Example:
         >>> for rule in attention_rules(fused="qkv", out="proj", flat=True, exclude=""):
         ...     print(rule.path, rule.layout)
@@ -90,24 +96,37 @@ def attention_rules(
     def heads(axes: str) -> str:
         return f"({axes})" if flat else axes
 
-    layers: dict[str, tuple[str | tuple[str, ...], str]] = {
+    layers: dict[str, tuple[Any, str]] = {
         query: ("query", "h k"),
         key: ("key", "g k"),
         value: ("value", "g k"),
     }
+    orders = {"grouped": grouped, "by_head": by_head}
+    names = {role: name != role for name, (role, _) in layers.items()}
+    if idle := [name for name, given in (names if fused else orders).items() if given]:
+        where = f"with fused={fused!r}" if fused else "without fused=…"
+        raise InputError(f"attention_rules {where} does not use {idle[0]}: leave it out")
+    if grouped and by_head:
+        raise InputError(
+            "grouped and by_head are two orders of the heads in one kernel: pass one of them"
+        )
     if fused:
         axes = f"{GROUPED} k" if grouped else "h three k" if by_head else "three h k"
         layers = {fused: (QKV, axes)}
-    rule = functools.partial(Rule, within=within, form=undivided)
-    named = layers.items()
+
+    rule = functools.partial(Rule, within=within)
+    each = [(name, r, axes, "query" in r and undivided) for name, (r, axes) in layers.items()]
     return (
         *left_out(exclude),
         *(
-            rule(_leaf(name, kernel), roles, layout("d", heads(axes)))
-            for name, (roles, axes) in named
+            rule(_leaf(name, kernel), roles, layout("d", heads(axes)), form=form)
+            for name, roles, axes, form in each
         ),
         rule(_leaf(out, kernel), "out", layout(heads("h k"), "d")),
-        *(rule(f"{name}/{bias}", biases_of(r), layout(heads(axes))) for name, (r, axes) in named),
+        *(
+            rule(f"{name}/{bias}", biases_of(roles), layout(heads(axes)), form=form)
+            for name, roles, axes, form in each
+        ),
         rule(f"{out}/{bias}", "out_bias", layout("d")),
     )
 
@@ -298,6 +317,9 @@ torch_mlp = functools.partial(mlp_rules, kernel="weight", transposed=True)
 
 def _with_layers(groups: Sequence[str], stacked: bool, axis: int) -> str:
     """A layout of these axes, with layers along one of them if they are stacked."""
+    axis = converted("axis", Literal[0, 1], axis)
+    if axis and not stacked:
+        raise InputError("axis=1 is of stacked layers: pass stacked=True, or leave axis out")
     axes = re.findall(r"\([^)]*\)|\S+", " ".join(groups))
     return " ".join([*axes[:axis], "l", *axes[axis:]] if stacked else axes)
 

@@ -62,8 +62,25 @@ def for_layer(name: str, value: Any, layer: int, num_layers: int) -> Any:
             raise InputError(f"{name} has {len(value)} values for {num_layers} layers")
         return value[layer]
     if callable(value):
+        _check_of_depth(name, value)
         return value(layer / max(num_layers - 1, 1))
     return value
+
+
+def _check_of_depth(name: str, function: Callable[..., Any]) -> None:
+    """Raise InputError for a function that doesn't take one number, by its signature if it has
+    one."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(0.0)
+    except TypeError as error:
+        raise InputError(
+            f"{name} must be a function of one number, the relative depth from 0 to 1; got one of "
+            f"{signature} ({error})"
+        ) from error
 
 
 def is_per_layer(annotation: Any) -> bool:
@@ -86,7 +103,8 @@ class Scheme:
 
     A scheme whose draw depends on the layer declares it, by a field of type `PerLayer` or by
     `depends_on_layer`, since `plan` otherwise looks at one layer of each kind only. A layer that it
-    leaves as it is gets its own arrays.
+    leaves as it is gets its own arrays. One that reads the grid or data of its context names these
+    options of `rewrite` in `uses`, since others may not be passed.
 
     A subclass registers itself under its class name, by which `from_dict` finds it, wherever it is
     defined. A second class of that name raises InputError, unless it is a new definition of the
@@ -116,6 +134,9 @@ class Scheme:
     """Whether a draw keeps a part of the kernels that it writes: another scheme may come before."""
     needs: ClassVar[str] = ""
     """What a tree must have, for the error if the scheme finds nothing to write in it."""
+    uses: ClassVar[frozenset[str]] = frozenset()
+    """The options of `rewrite` that the draw reads from its context: "grid", also for the position
+    table's rows; "counts", "following" and "covariance"."""
     own_controls: ClassVar[frozenset[str]] = frozenset()
     """The wrappers whose draw is `controlled`, by name."""
     joint_roles: ClassVar[tuple[frozenset[str], ...]] = ()
@@ -354,6 +375,11 @@ def inside(schemes: Iterable[Any]) -> Iterator[Scheme]:
         yield scheme
         if isinstance(inner := getattr(scheme, "like", None), Scheme):
             yield from inside([inner])
+
+
+def used_by(schemes: Iterable[Scheme]) -> frozenset[str]:
+    """Return the options of `rewrite` that one of the schemes reads."""
+    return frozenset[str]().union(*(scheme.uses for scheme in schemes))
 
 
 def depth_dependence(scheme: Scheme) -> str:

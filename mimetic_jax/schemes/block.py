@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
+
+from mimetic_jax.base.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,3 +84,10 @@ class Block(Mapping[str, jax.Array]):
 
     def __len__(self) -> int:
         return len(self.shapes)
+
+
+def check_not_zero(array: jax.Array, message: str) -> None:
+    """Raise InputError with this message for a concrete array, or a number, of zeros alone."""
+    some = jnp.any(array)
+    if not isinstance(some, jax.core.Tracer) and not some:
+        raise InputError(message)

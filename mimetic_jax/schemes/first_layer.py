@@ -15,7 +15,7 @@ from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import COUNT
 from mimetic_jax.schemes.base import Scheme, inside
-from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.block import Block, Context, check_not_zero
 from mimetic_jax.schemes.network import Network
 from mimetic_jax.weights.checks import POSITIVE
 from mimetic_jax.weights.counts import CONTEXTS, SMOOTHING, WINDOW, check_covers
@@ -27,6 +27,10 @@ _NO_CHANNEL = (
     "Unigram needs a bias of the output layer or a channel of the embedding that is the same for "
     "all tokens, and finds neither. Pass (PositionalHeads(base, channel=0, sharpness=0), "
     "Unigram()): it makes such a channel."
+)
+_ZERO_GAIN = (
+    "the scale of the norm before the output layer is all zeros. If the model adds 1 to it, add "
+    "Rule(path, 'tied_gain', 'd', form='1 + w') in front of the rules."
 )
 _LASTING = 0.25
 """The best σ of those that were tried, 0.0625, 0.25 and 1: docs/first_layer.md."""
@@ -59,8 +63,8 @@ class Cooccurrence(Scheme):
             about σ / rate steps of a token; 0.25 was the best that was tried.
 
     Raises:
-        InputError: if a field is out of its range, if there are no counts, or counts of another
-            number of tokens.
+        InputError: if a field is out of its range, if there are no counts, counts of another
+            number of tokens or without information, or if the embedding is all zeros.
 
     Example:
         >>> from mimetic_jax import rewrite
@@ -74,6 +78,7 @@ class Cooccurrence(Scheme):
     docs/trained.md. Who else starts there: docs/first_layer.md.
     """
 
+    uses = frozenset({"counts"})
     window: Annotated[int, WINDOW] = 5
     smoothing: Annotated[float, SMOOTHING] = 0.75
     contexts: Annotated[int, COUNT] = CONTEXTS
@@ -100,6 +105,12 @@ class Cooccurrence(Scheme):
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         base, counts = block["embedding"], _counts(self, context)
+        if self.std is None or len(self.writes(frozenset(block))) > 1:
+            check_not_zero(
+                base,
+                "the embedding is all zeros, so Cooccurrence has no size to keep. Initialize it "
+                "first.",
+            )
         std = None if self.std is None else self.std * block.multipliers.get("embedding", 1.0)
         rows = weights.from_counts(
             key,
@@ -115,7 +126,7 @@ class Cooccurrence(Scheme):
             ratio = std / jnp.sqrt(jnp.mean(jnp.square(base)))
             for role in self.writes(frozenset(block)) - {"embedding"}:
                 if role == "tied_gain":
-                    _check_gain(block[role])
+                    check_not_zero(block[role], _ZERO_GAIN)
                 drawn[role] = block[role] * (ratio if role == "position" else 1 / ratio)
         return drawn
 
@@ -164,6 +175,7 @@ class Unigram(Scheme):
     2212.09686).
     """
 
+    uses = frozenset({"counts"})
     partial = True
     own_controls = frozenset({"Permuted"})
     needs = (
@@ -259,6 +271,7 @@ class Bigram(Scheme):
     Reference: ours: docs/first_layer.md.
     """
 
+    uses = frozenset({"following"})
     own_controls = frozenset({"Permuted"})
     needs = "an output layer that isn't the embedding"
     scale: Annotated[float, POSITIVE] = 0.5
@@ -313,7 +326,7 @@ class Whitened(Scheme):
 
     Raises:
         InputError: if a field is out of its range, if patches are not squares and no covariance is
-            passed, or one of another size.
+            passed, or one of another size, or if the kernel is all zeros.
 
     Example:
         >>> block = Block.of({"patch": jnp.ones((2, 2, 3, 8))})
@@ -325,6 +338,7 @@ class Whitened(Scheme):
     docs/trained.md. Who else starts there: docs/first_layer.md.
     """
 
+    uses = frozenset({"covariance"})
     share: Annotated[float, SHARE] = 0.2
 
     def note(self, block: Block, context: Context) -> str:
@@ -358,17 +372,14 @@ class Whitened(Scheme):
                 f"a covariance of {len(covariance)} numbers, but patches of "
                 f"{pixels[0]} x {pixels[1]} x {channels}"
             )
-        kernel = weights.whitened(key, covariance, dim, share=self.share)
-        norm = jnp.linalg.norm(block["patch"].ravel()) / jnp.linalg.norm(kernel.ravel())
-        return {"patch": (norm * kernel).reshape(block.shapes["patch"])}
-
-
-def _check_gain(gain: jax.Array) -> None:
-    if not isinstance(gain, jax.core.Tracer) and not jnp.any(gain):
-        raise InputError(
-            "the scale of the norm before the output layer is all zeros. If the model adds 1 to "
-            "it, add Rule(path, 'tied_gain', 'd', form='1 + w') in front of the rules."
+        patch = block["patch"]
+        check_not_zero(
+            patch,
+            "the patch kernel is all zeros, so Whitened has no norm to keep. Initialize it first.",
         )
+        kernel = weights.whitened(key, covariance, dim, share=self.share)
+        norm = jnp.linalg.norm(patch.ravel()) / jnp.linalg.norm(kernel.ravel())
+        return {"patch": (norm * kernel).reshape(block.shapes["patch"])}
 
 
 def counted_for(schemes: Iterable[Scheme]) -> tuple[int, int] | None:
@@ -391,11 +402,6 @@ def counted_for(schemes: Iterable[Scheme]) -> tuple[int, int] | None:
     # Frequencies are the same in any window.
     contexts = max([CONTEXTS, *(part.contexts for part in laws)])
     return (next(iter(windows), 1), contexts) if taking else None
-
-
-def takes_following(schemes: Iterable[Scheme]) -> bool:
-    """Whether schemes have next tokens counted."""
-    return any(isinstance(part, Bigram) for part in inside(schemes))
 
 
 def _counts(scheme: Scheme, context: Context) -> Any:

@@ -71,6 +71,7 @@ class Impulse(Scheme):
     """
 
     joint_roles = Mimetic.joint_roles
+    uses = frozenset({"grid"})
     amplitude: Positive | None = 1000.0
     noise: Positive = 1.8
     norm: Positive | None = None
@@ -280,6 +281,7 @@ class ImpulseMixing(Scheme):
     """
 
     joint_roles = (frozenset({"token_in", "token_out"}),)
+    uses = frozenset({"grid"})
     kernel_size: Side = 3
     noise: Annotated[float, NOT_NEGATIVE] = 0.1
 

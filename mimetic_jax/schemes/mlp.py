@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import PerLayer, Scheme, both_or_none
-from mimetic_jax.schemes.block import Block, Context
-from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION
+from mimetic_jax.schemes.block import Block, Context, check_not_zero
+from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION, NOT_NEGATIVE, number
 from mimetic_jax.weights.mlp import mean_shift, mean_shift_per_input
 
 
@@ -31,7 +31,8 @@ class MeanShift(Scheme):
             one number for the whole kernel (eq. 2, the paper's results).
 
     Raises:
-        InputError: if a field is out of its range.
+        InputError: if a field is out of its range, b < 0 with `per_input` among them, or if the
+            kernel is constant.
 
     Example:
         >>> kernel = jax.random.normal(jax.random.key(0), (8, 32))
@@ -46,11 +47,20 @@ class MeanShift(Scheme):
     b: Annotated[float, ANY_SIGN] = 0.5
     per_input: bool = False
 
+    def validate(self) -> None:
+        if self.per_input:
+            number("b (with per_input=True, a standard deviation)", self.b, NOT_NEGATIVE)
+
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return roles & {"mlp_in"}
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         kernel = block["mlp_in"]
+        check_not_zero(
+            kernel.std(),
+            "mlp_in is constant (all zeros?), so MeanShift has no standard deviation to shift it "
+            "by. Initialize it first.",
+        )
         if self.per_input:
             return {"mlp_in": mean_shift_per_input(key, kernel, self.b)}
         return {"mlp_in": mean_shift(kernel, self.b)}
@@ -95,11 +105,11 @@ class CorrelatedMLP(Scheme):
         first, second = _pair(block)
         spreads = {"mlp_in": first.std(), "mlp_out": second.std()}
         for name, spread in spreads.items():
-            if not (isinstance(spread, jax.core.Tracer) or spread > 0):
-                raise InputError(
-                    f"{name} is constant (all zeros?), so CorrelatedMLP has nothing to correlate. "
-                    "Apply it before ZeroOut(mlp=True)."
-                )
+            check_not_zero(
+                spread,
+                f"{name} is constant (all zeros?), so CorrelatedMLP has nothing to correlate. "
+                "Apply it before ZeroOut(mlp=True).",
+            )
         kept, added = (
             math.sqrt(1 - scheme.rho**2),
             scheme.rho * spreads["mlp_out"] / spreads["mlp_in"],

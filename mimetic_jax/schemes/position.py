@@ -49,6 +49,7 @@ class SinCos(Scheme):
     on CIFAR-10.
     """
 
+    uses = frozenset({"grid"})
     scale: Annotated[float, ANY_SIGN] = 1.0
     temperature: Annotated[float, TEMPERATURE] = 10_000.0
     axes: Annotated[int, Range(1, 2)] = 2

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from mimetic_jax.base.errors import InputError, error_text, unknown
-from mimetic_jax.base.typed import shown
+from mimetic_jax.base.typed import converted, shown
 from mimetic_jax.schemes.base import REGISTRY, Interpolated, Scheme, as_tuple
 
 _BY_DEPTH = "by_depth"
@@ -87,11 +87,15 @@ def save(path: str, scheme: Scheme | Sequence[Scheme]) -> None:
         scheme: a scheme, or a tuple or list of schemes.
 
     Raises:
-        InputError: as `to_dict`.
+        InputError: as `to_dict`, or if the file can't be written.
     """
     data = [to_dict(part) for part in as_tuple(scheme)]
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(json.dumps(data, indent=1) + "\n")
+    path = converted("path", str, path)
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(json.dumps(data, indent=1) + "\n")
+    except (OSError, ValueError) as error:  # a ValueError of a path with NUL
+        raise InputError(f"{path!r} can't be written ({error_text(error)})") from error
 
 
 def load(path: str) -> tuple[Scheme, ...]:
@@ -106,11 +110,12 @@ def load(path: str) -> tuple[Scheme, ...]:
     Raises:
         InputError: the file isn't there or holds something else.
     """
+    path = converted("path", str, path)
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not a JSON file of schemes ({error_text(error)})") from error
+        raise InputError(f"{path!r} is not a JSON file of schemes ({error_text(error)})") from error
     if not isinstance(data, list) or not data:
         raise InputError(
             f"{path} must contain a list of schemes, as `mimetic fit --out=FILE.json` writes it"

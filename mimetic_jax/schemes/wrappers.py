@@ -48,6 +48,7 @@ class _Wrapper(Scheme):
     exact = property(operator.attrgetter("like.exact"))
     partial = property(operator.attrgetter("like.partial"))
     needs = property(operator.attrgetter("like.needs"))
+    uses = property(operator.attrgetter("like.uses"))
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return self.like.writes(roles)

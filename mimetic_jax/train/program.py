@@ -19,6 +19,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Feed, place
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.schemes import Scheme, as_tuple
+from mimetic_jax.schemes.base import used_by
 from mimetic_jax.train.cluster import mesh as meshes
 from mimetic_jax.train.config import schedule_of
 from mimetic_jax.train.optimizer import make_optimizer
@@ -106,10 +107,8 @@ class Program:
         """Return the state before the first step of a run; the model draws missing variables.
         `statistics` is what the scheme takes from the training data, of `Task.data_statistics`."""
         variables = self.draw(seed) if variables is None else variables
-        key, grid = stream(seed, "scheme"), self.task.grid()
-        params = rewrite(
-            key, variables["params"], scheme, **self.rewrite_options, grid=grid, **statistics
-        )
+        options = self.options_for(scheme, **statistics)
+        params = rewrite(stream(seed, "scheme"), variables["params"], scheme, **options)
         state = self.state_of({**variables, "params": params}, self._init_optimizer)
         return state.replace(step=place(np.zeros((), np.int32), self._everywhere))
 
@@ -126,9 +125,12 @@ class Program:
     def plan(self, scheme: Scheme | tuple[Scheme, ...]) -> Plan:
         """List what a scheme writes of the model's parameters; computes nothing."""
         statistics = self.task.data_statistics(as_tuple(scheme))
-        return plan(
-            self.shapes.params, scheme, **self.rewrite_options, grid=self.task.grid(), **statistics
-        )
+        return plan(self.shapes.params, scheme, **self.options_for(scheme, **statistics))
+
+    def options_for(self, scheme: Scheme | tuple[Scheme, ...], **statistics: Any) -> dict[str, Any]:
+        """Return what `rewrite` takes for a scheme, with the grid if the scheme reads it."""
+        grid = self.task.grid() if "grid" in used_by(as_tuple(scheme)) else None
+        return {**self.rewrite_options, "grid": grid, **statistics}
 
     def keys(self, seeds: Sequence[int]) -> tuple[jax.Array, jax.Array]:
         """Return the keys of data and dropout that `run_steps` is called with, of one seed."""

@@ -92,9 +92,11 @@ class Fit(Listing[LayerFit]):
 
     Attributes:
         rules: the name of the rules by which the layers were found, as `rules=` takes it.
-        positional: the distances at which heads look, if rotary positions were given.
+        positional: the distances at which heads look, if rotary positions were given; None if no
+            head looks at one.
         constant_parts: whether query and key of the first layer have parts that don't depend on the
-            token, see `positional.stands_out`, and the tree has no table of positions.
+            token, see `positional.stands_out`, and there is neither a table of positions nor were
+            rotary ones given.
     """
 
     rules: str = "rules"
@@ -107,7 +109,7 @@ class Fit(Listing[LayerFit]):
         except InputError as error:
             return f"{self.table()}\n{error}"
         lines = [self.table(), ", ".join(call_of(scheme, _CONSTANTS) for scheme in schemes)]
-        if self.constant_parts and not self.positional:
+        if self.constant_parts:
             lines.append(
                 "query and key have parts that don't depend on the token: with rotary positions "
                 "heads may look at a distance by them, which fit reads if it is given the base"
@@ -129,7 +131,7 @@ class Fit(Listing[LayerFit]):
     @property
     def schemes(self) -> tuple[Scheme, ...]:
         """The schemes that mimic the layers: `scheme`, `CorrelatedMLP` if there are MLPs, and
-        `positional` if rotary positions were given.
+        `positional` if heads look at distances.
 
         Raises:
             InputError: as `scheme`.
@@ -271,9 +273,9 @@ def fit(
         shown = ", ".join(tree.paths[:8]) + (", …" if len(tree.paths) > 8 else "")
         raise InputError(f"there is no attention or MLP to fit among the paths {shown or '(none)'}")
     positional, every = None, views(tree, read_only=True)
-    added = any("position" in roles for roles in tree.blocks.values())
+    known = rotary is not None or any("position" in roles for roles in tree.blocks.values())
     attention = (x for x in layer_pairs(tree, every, effective=effective) if x.query_key)
-    constant_parts = not added and any(map(stands_out, itertools.islice(attention, 1)))
+    constant_parts = not known and any(map(stands_out, itertools.islice(attention, 1)))
     if rotary is not None:
         reader = HeadReader(tree, every, rotary)
         heads = [reader.read(layer) for layer in layer_pairs(tree, every, effective=effective)]

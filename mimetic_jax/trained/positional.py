@@ -272,24 +272,28 @@ def heads_table(layers: Sequence[LayerHeads]) -> str:
     return "\n".join(lines)
 
 
-def fitted(layers: Sequence[LayerHeads], rotary: Rotary) -> PositionalHeads:
-    """Return the scheme with the distances and sharpness of these layers, by relative depth.
+def fitted(layers: Sequence[LayerHeads], rotary: Rotary) -> PositionalHeads | None:
+    """Return the scheme with the distances and sharpness of these layers, by relative depth; None
+    if no head looks at a distance.
 
-    Heads without a constant part, or one that is negative at its peak, get none.
+    Heads without a constant part that is reached, or one that is negative at its peak, get none.
     """
     if len({(len(layer.offsets), layer.channel is None) for layer in layers}) != 1:
         raise InputError("layers differ in their number of heads, or only some have biases")
     nowhere: Any = 0.0 if rotary.axes == 1 else (0.0,) * rotary.axes
+    sharpness = tuple(
+        tuple(
+            float(f"{x:.4g}") if at is not None and layer.reached and x >= VISIBLE else 0.0
+            for x, at in zip(layer.sharpness, layer.offsets, strict=True)
+        )
+        for layer in layers
+    )
+    if not any(map(any, sharpness)):
+        return None
     return PositionalHeads(
         rotary.base,
         tuple(tuple(nowhere if x is None else x for x in layer.offsets) for layer in layers),
-        tuple(
-            tuple(
-                0.0 if at is None else max(0.0, float(f"{x:.4g}"))
-                for x, at in zip(layer.sharpness, layer.offsets, strict=True)
-            )
-            for layer in layers
-        ),
+        sharpness,
         turned=rotary.turned,
         pairs=rotary.pairs,
         axes=rotary.axes,

@@ -7,13 +7,14 @@ import functools
 import itertools
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, blaming
+from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.rules import paths
 from mimetic_jax.rules.names import embeds_positions
 from mimetic_jax.rules.rule import FIRST_LAYER
@@ -41,13 +42,18 @@ def block_key(key: jax.Array, path: str, layer: int | jax.Array | None = None) -
         path: the block's path, such as "block_3/attention"; "" for the root.
         layer: index of the layer in a block that stacks its layers, else None.
 
+    Raises:
+        InputError: if the key isn't one, the path no text, or the layer not from 0 to 2³² − 1.
+
     Example:
         >>> same = block_key(jax.random.key(0), "block_0/attention")
         >>> bool((same == block_key(jax.random.key(0), "block_0/attention")).all())
         True
     """
     check_key(key)
-    key = jax.random.fold_in(key, zlib.crc32(path.encode()))
+    key = jax.random.fold_in(key, zlib.crc32(converted("path", str, path).encode()))
+    if not isinstance(layer, jax.core.Tracer):
+        layer = converted("layer", Annotated[int, SEED] | None, layer)
     return key if layer is None else jax.random.fold_in(key, layer)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from mimetic_jax.base.errors import unknown
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.rules.rule import Rule
-from mimetic_jax.schemes import Context
+from mimetic_jax.schemes import Context, Scheme
+from mimetic_jax.schemes.base import name_of, used_by
 
 
 class TreeOptions(TypedDict, total=False):
@@ -25,7 +26,8 @@ class Options(TreeOptions, total=False):
         num_heads: H, if kernels store heads flattened.
         num_kv_heads: G, likewise; defaults to H.
         rules: what leaves are; defaults to the family of `zoo` that fits.
-        grid: (h, w) of the patches, if the position table isn't a square grid.
+        grid: (h, w) of the patches, if the position table isn't a square grid: for `SinCos`,
+            `Impulse` and `ImpulseMixing`.
         counts: how often tokens stand near each other in the text that the model will be trained
             on, of `weights.cooccurrence`: for `Cooccurrence` and `Unigram`.
         following: how often a token follows another in it, of `weights.following`: for `Bigram`.
@@ -39,15 +41,23 @@ class Options(TreeOptions, total=False):
     covariance: Any
 
 
-def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], Context]:
+def split(options: Mapping[str, Any], schemes: Sequence[Scheme]) -> tuple[dict[str, Any], Context]:
     """Those of some `Options` that describe the tree, and the rest as schemes see it.
 
-    >>> split({"num_heads": 4, "grid": (2, 3)})[0]
+    >>> from mimetic_jax.schemes import SinCos
+    >>> split({"num_heads": 4, "grid": (2, 3)}, [SinCos()])[0]
     {'num_heads': 4}
     """
     given = of_tree(options, Options)
-    of_model = given.keys() - TreeOptions.__optional_keys__
-    return given, Context(**{name: given.pop(name) for name in of_model})
+    of_model = {x: given.pop(x) for x in [*given] if x not in TreeOptions.__optional_keys__}
+    for name, value in of_model.items():
+        if value is not None and name not in used_by(schemes):
+            raise InputError(
+                f"no scheme of ({', '.join(map(name_of, schemes))}) uses {name}: leave {name} out. "
+                f"In a scheme of your own that reads context.{name}, set the class attribute "
+                f"uses = frozenset({{{name!r}}})"
+            )
+    return given, Context(**of_model)
 
 
 def of_tree(options: Mapping[str, Any], kind: Any = TreeOptions) -> dict[str, Any]:

@@ -29,7 +29,9 @@ def placed_like(array: Any, leaf: Any) -> Any:
     if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
         return array if isinstance(leaf, np.ndarray) else jnp.asarray(array)
     if not leaf.committed:
-        return jnp.asarray(array)
+        (device,) = leaf.devices()  # that of `jax.default_device` where the tree was made
+        with jax.default_device(device):
+            return jnp.asarray(np.asarray(array))
     # Each process and device takes its own shards of the same host array.
     return jax.make_array_from_callback(array.shape, leaf.sharding, lambda index: array[index])
 

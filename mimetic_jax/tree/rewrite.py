@@ -42,8 +42,8 @@ def plan(params: Any, scheme: Scheme | Sequence[Scheme], **options: Unpack[Optio
     Raises:
         InputError: if a scheme finds nothing to write (the error lists the paths of the tree), a
             layout doesn't fit a shape, the tree has attention or MLPs that a scheme writes and no
-            rule describes (the error has the rules), or a scheme rejects its constants, the sizes
-            or the grid.
+            rule describes (the error has the rules), a scheme rejects its constants, the sizes
+            or the grid, or no scheme uses an option that is given.
 
     Example:
         >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), np.float32)
@@ -53,8 +53,8 @@ def plan(params: Any, scheme: Scheme | Sequence[Scheme], **options: Unpack[Optio
         ['attn/key/kernel', 'attn/query/kernel']
     """
     _check_unshared(params)
-    described, given = split(options)
-    return planned(label(params, **described), as_tuple(scheme), given)
+    described, given = split(options, schemes := as_tuple(scheme))
+    return planned(label(params, **described), schemes, given)
 
 
 def rewrite(
@@ -103,8 +103,8 @@ def rewrite(
     """
     key = placement.one_key(key)  # `rewrite(params, key)` fails here
     _check_unshared(params)
-    described, given = split(options)
-    tree, schemes = label(params, **described), as_tuple(scheme)
+    described, given = split(options, schemes := as_tuple(scheme))
+    tree = label(params, **described)
     class_token.warn(tree, schemes)
     write(tree, key, schemes, given)
     return tree.params
@@ -166,8 +166,8 @@ def rewrite_in_place(
     the blocks that are being drawn are held beside them. What `plan` or `check` refuses raises
     InputError before anything is written; if it fails later, some blocks are written.
     """
-    described, given = split(options)
-    tree, schemes = label(dict(arrays), **described), as_tuple(scheme)
+    described, given = split(options, schemes := as_tuple(scheme))
+    tree = label(dict(arrays), **described)
     check(writes := planned(tree, schemes, given))
     class_token.warn(tree, schemes)
     write(tree, key, schemes, given, in_place=True)

@@ -84,7 +84,9 @@ def _check_heads(tree: Tree, block: str, used: frozenset[str]) -> None:
         if leaves[narrow].rule.stored.flattens("g") and widths[0] != widths[1]:
             raise InputError(
                 f"{leaves[wide].path} has heads of width {widths[0]}, {leaves[narrow].path} of "
-                f"width {widths[1]}: " + _advice_on_groups(tree)
+                f"width {widths[1]}, by {leaves[wide].axes['h']} query heads and "
+                f"{leaves[narrow].axes['g']} key/value heads: "
+                + ("one of these numbers is wrong" if tree.grouped else "pass num_kv_heads")
             )
     for first, second, shared in _SAME_SIZES:
         if {first, second} <= leaves.keys():
@@ -102,12 +104,6 @@ def _check_heads(tree: Tree, block: str, used: frozenset[str]) -> None:
 
 def _shapes(leaves: Mapping[str, Leaf]) -> list[tuple[str, tuple[int, ...]]]:
     return [(leaf.path, leaf.shape) for leaf in leaves.values()]
-
-
-def _advice_on_groups(tree: Tree) -> str:
-    if tree.grouped:
-        return f"num_heads {tree.heads['h']} or num_kv_heads {tree.heads['g']} is another"
-    return "pass num_kv_heads, the number of heads of key and value"
 
 
 def _check_axis_of_layers(tree: Tree, kernels: Collection[Leaf]) -> None:

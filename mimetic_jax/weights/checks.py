@@ -15,11 +15,11 @@ from mimetic_jax.base.typed import COUNT, Range, converted
 from mimetic_jax.host.memory import available_bytes
 
 _LARGEST = 10**6
-_REASON = "as float32 overflows in powers of larger numbers"
-ANY_SIGN = Range(-_LARGEST, _LARGEST, reason=_REASON)
-NOT_NEGATIVE = Range(0, _LARGEST, reason=_REASON)
+_OVERFLOW = "as float32 overflows in powers of larger numbers"
+ANY_SIGN = Range(-_LARGEST, _LARGEST, overflow=_OVERFLOW)
+NOT_NEGATIVE = Range(0, _LARGEST, overflow=_OVERFLOW)
 CORRELATION = Range(-1, 1)
-POSITIVE = Range(1e-12, _LARGEST, reason=_REASON)
+POSITIVE = Range(1e-12, _LARGEST, overflow=_OVERFLOW)
 """Ranges of constants. A Gram matrix has the squares of a product's singular values, and
 eigensolvers compute its norm in float32: fourth powers, which fit at any width. Squares below
 1e-24 lose digits."""
@@ -58,9 +58,9 @@ def check_key(key: object) -> None:
 def number(name: str, value: Any, within: Range) -> Any:
     """Return a finite number in a range, as a float; a traced number as it is.
 
-    >>> number("alpha", -1, NOT_NEGATIVE)  # doctest: +ELLIPSIS
+    >>> number("alpha", -1, NOT_NEGATIVE)
     Traceback (most recent call last):
-    mimetic_jax.base.errors.InputError: alpha must be a number in [0, 1000000]; got -1 ...
+    mimetic_jax.base.errors.InputError: alpha must be a number in [0, 1000000]; got -1
     """
     return converted(name, Annotated[float, within], value)
 

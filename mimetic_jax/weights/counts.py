@@ -37,6 +37,7 @@ _TILE = 2048  # of a product, that a core computes
 _EXACT = 2000  # columns up to which LAPACK decomposes in float64
 _ROUNDS = 3  # of subspace iteration
 _APART = 8  # times the smallest value of a subspace: larger ones have converged after few products
+_ROUNDING = 1e-12  # of the logarithm of a ratio of sums
 _GROWTH = 1e8  # of a direction in a round, of which float32 still has its difference from others
 
 
@@ -207,6 +208,9 @@ def log_frequency(counts: Any) -> np.ndarray:
     Returns:
         [V] float32.
 
+    Raises:
+        InputError: if counts aren't a square of finite numbers ≥ 0, or all are 0.
+
     Example:
         >>> np.exp(log_frequency(cooccurrence([0, 1, 0, 1, 0], vocab=2, window=1)))
         array([0.5, 0.5], dtype=float32)
@@ -215,8 +219,6 @@ def log_frequency(counts: Any) -> np.ndarray:
     2212.09686).
     """
     sums = _checked(counts).sum(axis=1)
-    if not sums.any():
-        return np.full(len(sums), -math.log(len(sums)), np.float32)
     return np.log(sums.clip(min=sums[sums > 0].min()) / sums.sum()).astype(np.float32)
 
 
@@ -236,10 +238,11 @@ def next_token(counts: Any, rows: jax.Array, *, smoothing: float = 100.0) -> jax
         smoothing: κ > 0.
 
     Returns:
-        Gᵀ [V, D] float32; zeros without a pair.
+        Gᵀ [V, D] float32.
 
     Raises:
-        InputError: if counts aren't a square of finite numbers ≥ 0, or E hasn't a row for each.
+        InputError: if counts aren't a square of finite numbers ≥ 0, all are 0, or E hasn't a row
+            for each.
 
     Example:
         >>> counts = following([0, 1, 2] * 100, vocab=3)
@@ -252,8 +255,6 @@ def next_token(counts: Any, rows: jax.Array, *, smoothing: float = 100.0) -> jax
     matrix = _checked(counts).tocsc()  # sums over columns are of neighbors then
     smoothing = number("smoothing", smoothing, POSITIVE)
     check_covers(matrix, len(rows), "the embedding", following)
-    if not matrix.nnz:
-        return jnp.zeros(rows.shape, jnp.float32)
     first, column = matrix.indices, np.repeat(np.arange(len(rows)), np.diff(matrix.indptr))
     share = (matrix.sum(axis=0) + matrix.sum(axis=1)) / (2 * matrix.sum())
     added = np.log1p(matrix.data / (smoothing * share[column])).astype(np.float32)
@@ -312,7 +313,8 @@ def from_counts(
         rounding.
 
     Raises:
-        InputError: if counts aren't a square of finite numbers ≥ 0, or `base` isn't [V, D].
+        InputError: if counts aren't a square of finite numbers ≥ 0, if no pair occurs more often
+            than by chance, or `base` isn't [V, D].
 
     Example:
         >>> text = [0, 1, 2, 3] * 50 + [4, 1, 2, 3] * 50  # 0 and 4 have the same neighbors
@@ -348,7 +350,12 @@ def from_counts(
         base, scale = base * (std / scale.clip(min=POSITIVE.low)), jnp.float32(std)
     rank = vectors_VxR.shape[1]
     if not rank:
-        return base
+        if isinstance(base, jax.core.Tracer):  # a plan has no text yet, and computes nothing
+            return base
+        raise InputError(
+            f"counts of shape {matrix.shape} have no pair of tokens that is more frequent than by "
+            "chance, so there is no embedding to draw from them: count a longer text"
+        )
     structured = scale * math.sqrt(rank) * jnp.asarray(vectors_VxR)
     turn_DxD = jnp.asarray(haar_basis(jax.random.normal(turn_key, (1, dim, dim), jnp.float32)))[0]
     with jax.default_matmul_precision("highest"):
@@ -377,7 +384,7 @@ def _vectors(matrix: csr_array, dim: int, smoothing: float, contexts: int) -> np
     """normalized(U S^½) W [V, R], U and S of at most D singular values that aren't 0, W of
     `own_axes`; rows of tokens without a positive entry of P are zero."""
     positive = positive_information(matrix, smoothing, contexts)
-    if not positive.nnz:
+    if positive.data.max(initial=0) < _ROUNDING:
         return np.zeros((len(positive.indptr) - 1, 0), np.float32)
     with limited_blas():  # its threads change the last bits
         values, right_CxR = _eigenvectors(_gram(positive), dim)
@@ -550,5 +557,9 @@ def _checked(counts: Any) -> csr_array:
         raise InputError(
             f"counts from {low if low < 0 else least:g} to {high:g} are not all finite numbers of "
             f"at least 0, or have others than {_SUMMED}"
+        )
+    if not high:
+        raise InputError(
+            f"counts of shape {matrix.shape} are all 0: count a text of two tokens or more"
         )
     return matrix

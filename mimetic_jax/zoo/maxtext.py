@@ -22,7 +22,7 @@ _NORMS = (
 def _layers(*, stacked: bool, undivided: bool, biases: bool) -> list[Rule]:
     """The rules of layers that `scan_layers` stacks along axis 1, or of layers apart."""
     layer = _STACK if stacked else _APART
-    storage: dict[str, Any] = {"stacked": stacked, "axis": 1, "exclude": ""}
+    storage: dict[str, Any] = {"stacked": stacked, "axis": int(stacked), "exclude": ""}
     attention = attention_rules(**storage, undivided=undivided, within=f"{layer}/{_MODULES}")
     after = "post_mlp_layer_norm/scale"  # of OLMo 3, whose norms all come after
     return [

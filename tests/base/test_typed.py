@@ -3,6 +3,7 @@
 import dataclasses
 import fractions
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
@@ -90,6 +91,15 @@ BAD = [
 def test_other_values_are_errors_of_one_line(field, value, message):
     with pytest.raises(InputError, match=message):
         Sample(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("value", "end"),
+    [(-1, "-1"), (0, "0"), (np.nan, "nan"), (8, "8 (it is full)"), (np.inf, "inf (it is full)")],
+)
+def test_a_reason_against_large_numbers_is_told_of_large_numbers(value, end):
+    with pytest.raises(InputError, match=rf"; got {re.escape(end)}$"):
+        converted("x", Annotated[float, Range(1, 7, overflow="it is full")], value)
 
 
 class Odd:

@@ -241,6 +241,7 @@ def test_rules_keep_the_name_of_their_family():
         (["IN", "OUT", "--scheme=Mimetic(*(0.5, 0.6))"], "neither a name nor a call of one"),
         (["IN", "OUT", "--scheme=json:dumps(), pickle:dumps()"], "a scheme of the same name"),
         (["IN", "OUT", "--scheme=__import__('os')"], "unknown scheme '__import__'"),
+        (["IN", "OUT", "--scheme=()"], r"--scheme='\(\)' has no scheme: OUT would be a copy of IN"),
         (["IN", "OUT", "--rules=LLAMMA"], "unknown rules 'LLAMMA'.*did you mean 'LLAMA'"),
         (["IN", "OUT", "--heads=4", "--scheme=SinCos", "--grid=5x5"], "grid"),
         (["IN", "OUT", "--heads=4", "--tokens=no.npy"], "--tokens no.npy is for Cooccurrence, Un"),
@@ -296,8 +297,9 @@ def test_a_grid_is_of_positions(saved, tmp_path):
     tensors = {k: v for k, v in files.read(str(saved)).items() if k != "pos_embed"}
     np.savez(tmp_path / "in.npz", **tensors)
     flags = [str(tmp_path / name) for name in ("in.npz", "out.npz")]
-    with pytest.raises(InputError, match="--grid is for a table of positions or a mixer"):
-        files.rewrite_file([*flags, "--heads=4", "--grid=4x4"])
+    for scheme, words in (("Mimetic", r"no scheme of \(Mimetic\) uses grid"), ("SinCos", "SinCos")):
+        with pytest.raises(InputError, match=words):
+            files.rewrite_file([*flags, "--heads=4", "--grid=4x4", f"--scheme={scheme}"])
 
 
 def test_a_failure_in_the_middle_leaves_no_file(saved, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 import mimetic_jax
 from configs.default import default
 from mimetic_jax import InputError, attention_rules, data
-from mimetic_jax.schemes import Layers, Mimetic, NormMatched, SinCos
+from mimetic_jax.schemes import Layers, Mimetic, NormMatched, SinCos, ZeroOut
 from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
@@ -106,6 +106,20 @@ def test_rewrite_keeps_shardings_and_values():
         for attention in (tree["block_0"]["attention"] for tree in (inside, expected))
     )
     np.testing.assert_allclose(found, truth, atol=1e-5)
+
+
+@pytest.mark.parametrize("commit", [False, True])
+@pytest.mark.parametrize("scheme", [Mimetic(), ZeroOut(), NormMatched(Mimetic())])
+def test_leaves_of_a_default_device_stay_there(scheme, commit):
+    """Uncommitted, so that they go where other arrays are."""
+    second = jax.devices()[1]
+    with jax.default_device(second):
+        shapes = dict.fromkeys(("query", "key", "value"), (16, 2, 8)) | {"out": (2, 8, 16)}
+        tree = {name: {"kernel": jnp.ones(shape)} for name, shape in shapes.items()}
+        tree["out"]["bias"] = jnp.ones(16)
+    tree = jax.device_put(tree, second) if commit else tree
+    for leaf in jax.tree.leaves(mimetic_jax.rewrite(jax.random.key(0), tree, scheme)):
+        assert (leaf.devices(), leaf.committed) == ({second}, commit)
 
 
 @pytest.fixture

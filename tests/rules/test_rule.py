@@ -1,6 +1,7 @@
 """Rules by the names of layers, within a part of a tree, and without cross-attention."""
 
 import dataclasses
+import functools
 import math
 from typing import NamedTuple
 
@@ -12,9 +13,11 @@ import pytest
 from flax import nnx
 
 import mimetic_jax
-from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
+from mimetic_jax import InputError, Rule, attention_rules, llama_rules, mlp_rules, zoo
 from mimetic_jax.rules import paths
+from mimetic_jax.rules.rule import ROLES
 from mimetic_jax.schemes import MeanShift, Mimetic
+from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.zoo.family import Family
 from tests.models.values import initial
 
@@ -30,6 +33,45 @@ def stock(seed=0):
 SHAPES = {"query": (D, 4, K), "key": (D, 2, K), "value": (D, 2, K), "out": (4, K, D)}
 SHAPES |= {"mlp_in": (D, 5), "mlp_out": (5, D)}
 INPUTS = dict.fromkeys(SHAPES, 1) | {"out": 2}
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "words"),
+    [
+        (attention_rules, {"grouped": True}, "without fused=… does not use grouped"),
+        (attention_rules, {"by_head": True}, "without fused=… does not use by_head"),
+        (attention_rules, {"fused": "qkv", "key": "k"}, "with fused='qkv' does not use key"),
+        (attention_rules, {"fused": "qkv", "grouped": True, "by_head": True}, "pass one of them"),
+        *(
+            (made, {"stacked": stacked, "axis": axis}, words)
+            for made in (attention_rules, mlp_rules, llama_rules)
+            for stacked, axis, words in (
+                (False, 1, "axis=1 is of stacked layers"),
+                (True, 2, "axis must be one of 0, 1; got 2"),
+                (True, -1, "axis must be one of 0, 1; got -1"),
+            )
+        ),
+    ],
+)
+def test_options_that_change_nothing_or_contradict_each_other_are_refused(made, options, words):
+    with pytest.raises(InputError, match=words):
+        made(**options)
+
+
+@pytest.mark.parametrize("form", [True, 2.0, 1, 0.0, 0, "1 + w"])
+@pytest.mark.parametrize("role", ROLES)
+def test_a_form_is_read_or_refused(form, role):
+    """√K and √D, and numbers, are of what a model multiplies; 1 is added to any leaf."""
+    make = functools.partial(Rule, "leaf", role, ROLES[role], form=form)
+    if form == 0:
+        with pytest.raises(InputError, match="form=0 would make the leaf all zeros"):
+            make()
+    elif form == "1 + w" or role in ("query", "query_bias", "embedding"):
+        leaf = Leaf(0, "leaf", role, make(), (4,), dict.fromkeys("dhktg", 4))
+        assert leaf.multiplier != 1 or leaf.rule.plus_one or form == 1
+    else:
+        with pytest.raises(InputError, match=rf"the role is '{role}': leave form out"):
+            make()
 
 
 @pytest.mark.parametrize("flat", [True, False])

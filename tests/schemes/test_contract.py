@@ -19,7 +19,7 @@ import pytest
 from mimetic_jax import InputError, Rule, blocks, check, fit, plan, rewrite, schemes
 from mimetic_jax.rules.flax import FLAX
 from mimetic_jax.schemes import Context, Impulse, Mimetic, NormMatched, from_dict, to_dict
-from mimetic_jax.schemes.base import REGISTRY
+from mimetic_jax.schemes.base import REGISTRY, used_by
 from tests.installing import printed_twice
 from tests.products import query_key, value_out
 from tests.schemes.blocks import biases, kernels, ones
@@ -61,8 +61,13 @@ RULES = (
     *FLAX,
 )
 COUNTS = np.array([[2.0, 1.0], [1.0, 0.0]])
-OPTIONS = {"rules": RULES, "counts": COUNTS, "following": COUNTS}
 every_scheme = pytest.mark.parametrize("scheme", EVERY, ids=str)
+
+
+def options_for(*several: schemes.Scheme) -> dict[str, Any]:
+    """Rules, and the counts that some of the schemes read."""
+    used = used_by(several)
+    return {"rules": RULES} | {x: COUNTS for x in ("counts", "following") if x in used}
 
 
 @contextlib.contextmanager
@@ -183,8 +188,8 @@ def test_any_number_of_heads(scheme):
 def written(key: jax.Array, scheme: schemes.Scheme) -> dict[str, jax.Array]:
     """What `plan` lists, and nothing else."""
     before = tree_for(scheme)
-    listed = {write.path for write in plan(before, scheme, **OPTIONS)}
-    new = rewrite(key, before, scheme, **OPTIONS)
+    listed = {write.path for write in plan(before, scheme, **options_for(scheme))}
+    new = rewrite(key, before, scheme, **options_for(scheme))
     assert all((new[path] is leaf) == (path not in listed) for path, leaf in before.items())
     return {path: new[path] for path in sorted(listed)}
 
@@ -216,7 +221,7 @@ def test_through_rewrite_alone_and_for_several_keys_at_once(scheme):
     assert all(path.endswith("bias") for path in unchanged)
     half = tree_for(scheme, "bfloat16")
     with strictly():
-        half = jax.eval_shape(lambda key: rewrite(key, half, scheme, **OPTIONS), KEY)
+        half = jax.eval_shape(lambda key: rewrite(key, half, scheme, **options_for(scheme)), KEY)
     assert {leaf.dtype for leaf in half.values()} == {jnp.dtype("bfloat16")}
 
 
@@ -229,8 +234,8 @@ def test_stacked_layers_alone_and_in_a_program(scheme):
         else leaf
         for path, leaf in tree_for(scheme).items()
     }
-    alone = rewrite(KEY, before, scheme, **OPTIONS)
-    inside = jax.jit(lambda params: rewrite(KEY, params, scheme, **OPTIONS))(before)
+    alone = rewrite(KEY, before, scheme, **options_for(scheme))
+    inside = jax.jit(lambda params: rewrite(KEY, params, scheme, **options_for(scheme)))(before)
     assert_same_blocks(scheme, inside, alone, 3e-5)
 
 
@@ -238,7 +243,9 @@ def test_stacked_layers_alone_and_in_a_program(scheme):
 def test_no_key_is_used_twice(scheme):
     """JAX's check for it is a user's to turn on; two draws from one key would be one draw."""
     with jax.debug_key_reuse(True):
-        jax.eval_shape(lambda key: rewrite(key, tree_for(scheme), scheme, **OPTIONS), KEY)
+        jax.eval_shape(
+            lambda key: rewrite(key, tree_for(scheme), scheme, **options_for(scheme)), KEY
+        )
 
 
 def test_what_reads_a_tree():
@@ -289,9 +296,9 @@ def test_a_field_is_refused_in_one_line_or_kept_as_data(name):
 PROGRAMS = """
 import functools, hashlib, jax
 from mimetic_jax import rewrite
-from tests.schemes.test_contract import EVERY, KEY, OPTIONS, tree_for
+from tests.schemes.test_contract import EVERY, KEY, options_for, tree_for
 for scheme in EVERY:
-    draw = functools.partial(rewrite, scheme=scheme, **OPTIONS)
+    draw = functools.partial(rewrite, scheme=scheme, **options_for(scheme))
     program = jax.jit(draw).lower(KEY, tree_for(scheme)).as_text()
     print(scheme, hashlib.sha256(program.encode()).hexdigest())
 """
@@ -303,3 +310,35 @@ def test_programs_are_the_same_in_every_process():
     first, second = printed_twice(PROGRAMS)
     assert first == second
     assert first.count("\n") == len(EVERY)
+
+
+class Recorded(Context):
+    """A context that notes what is read of it."""
+
+    def __getattribute__(self, name):
+        object.__getattribute__(self, "__dict__").setdefault("read", set()).add(name)
+        return super().__getattribute__(name)
+
+
+@every_scheme
+def test_a_scheme_uses_what_its_draw_reads(scheme):
+    """Anything else may not be passed."""
+    shapes = kernels(24, 2, 2, 12) | biases(24, 2, 2, 12) | OTHERS
+    context = Recorded(0, 1, jnp.ones((16, 24)), GRID, counts=COUNTS, following=COUNTS)
+    with contextlib.suppress(InputError):  # of a scheme that reads a whole network
+        jax.eval_shape(lambda: scheme(KEY, ones(shapes), context))
+    data = {"grid", "counts", "following", "covariance"}
+    read = {"grid" if name == "position" else name for name in vars(context)["read"]}
+    assert read & data == scheme.uses
+    for name in data - scheme.uses:
+        with pytest.raises(InputError, match=rf"no scheme of \(.*\) uses {name}: leave {name} out"):
+            plan(tree_for(scheme), scheme, **options_for(scheme), **{name: COUNTS})
+    assert plan(
+        tree_for(scheme), scheme, **options_for(scheme), **dict.fromkeys(data - scheme.uses)
+    )
+
+
+@pytest.mark.parametrize("inner", [schemes.Cooccurrence(), schemes.SinCos(), schemes.Whitened()])
+def test_wrappers_use_what_the_scheme_inside_uses(inner):
+    outer = schemes.Layers(NormMatched(inner), 0, 1)
+    assert used_by([Mimetic(), outer]) == inner.uses == outer.uses != frozenset()

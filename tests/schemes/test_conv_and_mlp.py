@@ -5,6 +5,7 @@ import pytest
 import scipy.signal
 
 from mimetic_jax import InputError
+from mimetic_jax.initializers import mean_shift
 from mimetic_jax.schemes import Block, Context, ConvFilters, ConvMimetic
 from mimetic_jax.schemes.mlp import ConstantBias, MeanShift
 
@@ -117,3 +118,27 @@ def test_formulas_of_mlps():
     rows = drawn(MeanShift(0.5, per_input=True)) - first
     np.testing.assert_allclose(rows, rows[:, :1].repeat(16, axis=1), atol=1e-6)
     np.testing.assert_allclose(drawn(ConstantBias(0.02), "mlp_in_bias"), 0.02)
+
+
+@pytest.mark.parametrize("per_input", [True, False])
+@pytest.mark.parametrize("kernel", [jnp.zeros((8, 32)), jnp.ones((8, 32))])
+def test_a_constant_kernel_has_no_standard_deviation_to_shift_by(per_input, kernel):
+    scheme, block = MeanShift(per_input=per_input), Block.of({"mlp_in": kernel})
+    with pytest.raises(
+        InputError, match=r"mlp_in is constant \(all zeros\?\), so MeanShift has no"
+    ):
+        scheme(KEY, block, Context())
+    base = jax.nn.initializers.constant(kernel[0, 0])
+    with pytest.raises(InputError, match="so MeanShift has no standard deviation"):
+        mean_shift(base=base, per_input=per_input)(KEY, (8, 32))
+    jax.jit(lambda kernel: scheme(KEY, Block.of({"mlp_in": kernel}), Context()))(kernel)
+
+
+def test_a_negative_standard_deviation_is_refused_where_it_is_given():
+    with pytest.raises(
+        InputError, match=r"b \(with per_input=True, .* in \[0, 1000000\]; got -0.5$"
+    ):
+        MeanShift(-0.5, per_input=True)
+    with pytest.raises(InputError, match=r"b \(with per_input=True"):
+        mean_shift(-0.5, per_input=True)
+    assert MeanShift(-0.5).b == -0.5

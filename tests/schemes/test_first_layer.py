@@ -30,7 +30,9 @@ from mimetic_jax.schemes import (
     Unigram,
     Whitened,
     ZeroOut,
+    as_tuple,
 )
+from mimetic_jax.schemes.base import used_by
 from tests.models.values import initial
 
 KEY = jax.random.key(0)
@@ -42,7 +44,8 @@ PARAMS = {"embedding": 0.02 * jax.random.normal(KEY, (V, D)), "b": jnp.zeros(V)}
 
 
 def rewritten(params, scheme, rules=RULES):
-    return rewrite(KEY, params, scheme, rules=rules, counts=COUNTS)
+    counts = COUNTS if used_by(as_tuple(scheme)) else None
+    return rewrite(KEY, params, scheme, rules=rules, counts=counts)
 
 
 def test_the_law_and_log_p_are_written_and_nothing_else():
@@ -311,7 +314,7 @@ def test_where_a_bigram_model_has_no_place():
         rewrite(KEY, params, Bigram(), rules=OF_GPT)
     _, _, tied = decoder(tied=True)
     with pytest.raises(InputError, match="needs an output layer that isn't the embedding"):
-        rewrite(KEY, tied, Bigram(), **options)
+        rewrite(KEY, tied, Bigram(), rules=OF_GPT, following=NEXT)
     started = rewrite(KEY, params, (CHANNEL, Bigram(), Unigram()), **options)
     assert started["unembedding"].any(axis=0).all(), "log p in the channel, next tokens elsewhere"
 
@@ -402,6 +405,24 @@ def test_a_plan_says_that_an_embedding_is_too_small_for_its_rows_to_last():
     for params in (large, jax.eval_shape(lambda: PARAMS)):
         assert not plan(params, Cooccurrence(), **OPTIONS).notes
     jax.jit(lambda params: plan(params, Cooccurrence(), **OPTIONS) and 0)(PARAMS)
+
+
+def test_zeros_have_no_size_to_keep():
+    """A plan lists them, as it computes nothing; a size of its own needs none, unless others do."""
+    blank = PARAMS | {"embedding": jnp.zeros((V, D))}
+    assert len(plan(blank, Cooccurrence(), rules=RULES, counts=COUNTS)) == 1
+    with pytest.raises(InputError, match="the embedding is all zeros, so Cooccurrence has no size"):
+        rewrite(KEY, blank, Cooccurrence(), rules=RULES, counts=COUNTS)
+    head = Rule("head", "unembedding", "d t")
+    sized = rewritten(blank | {"head": jnp.ones((D, V))}, Cooccurrence(std=0.5), (*RULES, head))
+    rows = sized["embedding"][:-1]  # the last token has none
+    assert jnp.sqrt(jnp.mean(jnp.square(rows))) == pytest.approx(0.5, rel=1e-4)
+    patches = {"patch_embed": {"kernel": jnp.zeros((4, 4, 3, D))}}
+    rules = [Rule("patch_embed/kernel", "patch", "u v c d")]
+    with pytest.raises(InputError, match="the patch kernel is all zeros, so Whitened has no norm"):
+        rewrite(KEY, patches, Whitened(), rules=rules)
+    new = jax.jit(lambda tree: rewrite(KEY, tree, Whitened(), rules=rules))(patches)
+    assert jax.tree.structure(new) == jax.tree.structure(patches)
 
 
 @pytest.mark.parametrize("channels", [5, 13])

@@ -78,7 +78,7 @@ def test_a_role_of_a_control_draws_the_same_whatever_else_is_written(control):
 
 
 def test_a_gain_beside_a_kernel_leaves_its_noise():
-    kernel = {"mlp_in": jnp.ones((4, 8))}
+    kernel = {"mlp_in": jax.random.normal(KEY, (4, 8))}
     alone, beside = (
         NormMatched(MeanShift())(KEY, Block.of(kernel | gains), Context())["mlp_in"]
         for gains in ({}, {"mlp_gain": jnp.ones(4), "attention_gain": jnp.ones(4)})

@@ -61,6 +61,21 @@ def test_fit_is_the_inverse(scheme, fields):
     assert hint not in str(fit(gpt(**fields), rules=RULES))
 
 
+@pytest.mark.parametrize("channel", [False, True])
+def test_weights_without_heads_that_look_have_no_positional_heads(channel):
+    """Neither of a fresh model, nor of one whose embedding has lost its constant channel."""
+    params = gpt(bias_free=True)
+    if channel:
+        drawn = rewrite(KEY, params, CHANNEL, rules=RULES)
+        params |= {name: leaf for name, leaf in drawn.items() if name.startswith("block")}
+    found = fit(params, rules=RULES, rotary=10_000)
+    assert found.positional is None
+    assert not any(isinstance(scheme, PositionalHeads) for scheme in found.schemes)
+    assert "if it is given the base" not in str(found)
+    zero = rewrite(KEY, gpt(), PositionalHeads(10_000, sharpness=0.0), rules=RULES)
+    assert fit(zero, rules=RULES, rotary=10_000).positional is None
+
+
 def test_weights_are_those_of_biases_that_turn():
     """In the last row of 64 tokens, as the model turns them."""
     scheme = PositionalHeads(10_000, offsets=(0, 5, 2, 1), sharpness=(2.0, 6.0, 12.0))

@@ -289,10 +289,11 @@ OTHERS = {
 
 @pytest.mark.parametrize(("tree", "scheme", "kept"), OTHERS.values(), ids=OTHERS.keys())
 def test_a_scheme_that_matches_nothing_names_the_likely_leaf(tree, scheme, kept):
-    given = {"num_heads": H, "num_kv_heads": 2, "counts": COUNTS}
+    counts = {"counts": COUNTS} if "counts" in scheme.uses else {}
+    given = {"num_heads": H, "num_kv_heads": 2, **counts}
     tree = tree | {"head/kernel": (D, 10)}
     with pytest.raises(InputError, match=kept) as refused:
-        plan(ones(tree), scheme, counts=COUNTS)
+        plan(ones(tree), scheme, **counts)
     rules, *_ = printed(str(refused.value), {})
     written = {write.path for write in plan(ones(tree), scheme, rules=rules, **given)}
     assert written == {path for path in tree if re.search(kept, path)}

@@ -22,7 +22,7 @@ from mimetic_jax.schemes import (
     Zero,
     ZeroOut,
 )
-from tests.schemes.test_contract import OPTIONS, tree
+from tests.schemes.test_contract import RULES, options_for, tree
 
 KEY = jax.random.key(0)
 LEAVES = tree()
@@ -47,20 +47,26 @@ def test_an_order_that_undoes_a_draw_is_refused_with_the_right_one(first, second
     shapes = jax.eval_shape(lambda: ROTARY if isinstance(first, PositionalHeads) else LEAVES)
     schemes = {type(one).__name__: one for one in (first, Whitened(), second)}
     with pytest.raises(InputError, match=rf"{path} after .* undo: ") as refused:
-        plan(shapes, tuple(schemes.values()), **OPTIONS)
+        plan(shapes, tuple(schemes.values()), **options_for(*schemes.values()))
     if str(refused.value).endswith("take one of the two"):  # the first would replace all
-        written = [{x.path for x in plan(shapes, one, **OPTIONS)} for one in (first, second)]
+        written = [
+            {x.path for x in plan(shapes, one, **options_for(one))} for one in (first, second)
+        ]
         assert written[1] <= written[0]
         return
     order = re.search(r"pass \(([\w(), ]*)\), in", str(refused.value))[1].split(", ")
-    plan(shapes, [schemes[name.partition("(")[0]] for name in order], **OPTIONS)
+    plan(
+        shapes,
+        [schemes[name.partition("(")[0]] for name in order],
+        **options_for(*schemes.values()),
+    )
 
 
 def test_every_door_refuses_it_before_it_draws():
     schemes = (CHANNEL, Cooccurrence())
-    traced = jax.jit(lambda key, params: rewrite(key, params, schemes, **OPTIONS))
+    traced = jax.jit(lambda key, params: rewrite(key, params, schemes, **options_for(*schemes)))
     with pytest.raises(InputError, match="undo"):
-        rewrite(KEY, ROTARY, schemes, **OPTIONS)
+        rewrite(KEY, ROTARY, schemes, **options_for(*schemes))
     with pytest.raises(InputError, match="undo"):
         traced(KEY, ROTARY)
 
@@ -79,7 +85,7 @@ def test_every_door_refuses_it_before_it_draws():
 )
 def test_what_replaces_all_that_is_drawn_together_is_taken(schemes):
     shapes = jax.eval_shape(lambda: ROTARY if BIASES in schemes else LEAVES)
-    assert plan(shapes, schemes, **OPTIONS)
+    assert plan(shapes, schemes, **options_for(*schemes))
 
 
 def test_layers_of_their_own_are_no_conflict():
@@ -91,4 +97,4 @@ def test_layers_of_their_own_are_no_conflict():
     with pytest.raises(InputError, match=r"pass \(Layers\(ZeroOut\), Layers\(Mimetic\)\)"):
         plan(shapes, (Layers(Mimetic(), 0, 0.75), Layers(ZeroOut(), 0.5, 1)))
     with pytest.raises(InputError, match="undo: take one of the two"):
-        plan(jax.eval_shape(lambda: ROTARY), (CHANNEL, CHANNEL), **OPTIONS)
+        plan(jax.eval_shape(lambda: ROTARY), (CHANNEL, CHANNEL), rules=RULES)

@@ -26,8 +26,9 @@ BOTH = ONE | {"lm_head.weight": TABLE.copy()}
 
 
 def rewritten(params, scheme=None, **options):
-    options = {"num_heads": 2, "counts": COUNTS} | options
-    return rewrite(KEY, params, scheme or Cooccurrence(), **options)
+    scheme = scheme or Cooccurrence()
+    options = {"num_heads": 2, "counts": COUNTS if scheme.uses else None} | options
+    return rewrite(KEY, params, scheme, **options)
 
 
 @pytest.mark.parametrize(

@@ -140,8 +140,6 @@ def test_columns_beyond_the_rank_keep_noise():
     rows = np.asarray(weights.from_counts(KEY, counts, 64))
     assert np.linalg.matrix_rank(rows) == 20
     np.testing.assert_allclose(np.sqrt(np.mean(rows**2)), 1, atol=0.05)
-    empty = weights.from_counts(KEY, np.zeros((3, 3)), 4, base=jnp.ones((3, 4)))
-    np.testing.assert_array_equal(empty, jnp.ones((3, 4)))
 
 
 def test_the_number_of_cores_changes_no_byte(monkeypatch):
@@ -252,6 +250,26 @@ def test_input_that_can_not_work(call, words):
         call()
 
 
-def test_a_text_of_one_token_has_no_pairs():
-    assert weights.cooccurrence([2], 4).nnz == 0
-    np.testing.assert_allclose(weights.log_frequency(scipy.sparse.csr_array((4, 4))), -np.log(4))
+@pytest.mark.parametrize(
+    "read",
+    [
+        weights.log_frequency,
+        lambda counts: weights.from_counts(KEY, counts, 8),
+        lambda counts: weights.next_token(counts, jnp.ones((4, 8))),
+    ],
+)
+@pytest.mark.parametrize("counts", [weights.cooccurrence([2], 4), np.zeros((4, 4))])
+def test_a_text_of_one_token_has_no_pairs(read, counts):
+    with pytest.raises(
+        InputError, match=r"counts of shape \(4, 4\) are all 0: count a text of two"
+    ):
+        read(counts)
+
+
+@pytest.mark.parametrize("vocab", [3, 7, 10, 100])
+@pytest.mark.parametrize("number", [1, 1 / 3, np.pi])
+def test_counts_by_chance_alone_have_no_embedding(vocab, number):
+    """Rounding is no information, either."""
+    counts = np.full((vocab, vocab), number)
+    with pytest.raises(InputError, match="no pair of tokens that is more frequent than by chance"):
+        weights.from_counts(KEY, counts, 4, base=jnp.ones((vocab, 4)))

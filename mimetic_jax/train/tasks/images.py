@@ -19,8 +19,8 @@ from mimetic_jax.base.kept import kept_with_first
 from mimetic_jax.data.feed.feed import Examples, Feed, Sums
 from mimetic_jax.data.feed.resident import ResidentImages
 from mimetic_jax.data.feed.streamed import StreamedImages
-from mimetic_jax.schemes import Scheme, Whitened
-from mimetic_jax.schemes.base import inside
+from mimetic_jax.schemes import Scheme
+from mimetic_jax.schemes.base import used_by
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.step import Metrics
@@ -182,7 +182,7 @@ class ImageTask(Task):
         patch = getattr(self.model.module, "patch", None)
         if patch is None or self.info.streamed:
             return {}
-        if not any(isinstance(scheme, Whitened) for scheme in inside(schemes)):
+        if "covariance" not in used_by(schemes):
             return {}
         if load is None:
             return {"covariance": np.eye(patch * patch * self.info.image_shape[-1])}

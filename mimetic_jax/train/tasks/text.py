@@ -21,7 +21,8 @@ from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
 from mimetic_jax.data.text.counted import cached_counts
 from mimetic_jax.schemes import Scheme
-from mimetic_jax.schemes.first_layer import counted_for, takes_following
+from mimetic_jax.schemes.base import used_by
+from mimetic_jax.schemes.first_layer import counted_for
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import BITS, BYTES, PERPLEXITY
 from mimetic_jax.train.step import Metrics
@@ -84,11 +85,11 @@ class TextTask(Task):
         self, schemes: Iterable[Scheme], load: Callable[[], texts.Corpus] | None = None
     ) -> dict[str, Any]:
         """Return the counts of tokens near each other in the training text, and of next tokens."""
-        none = scipy.sparse.csr_array(2 * (self.info.vocabulary,))
+        none = scipy.sparse.csr_array(([1.0], ([0], [0])), 2 * (self.info.vocabulary,))
         found: dict[str, Any] = {}
         if (how := counted_for(schemes)) is not None:
             found["counts"] = none if load is None else _counts(load(), *how)
-        if takes_following(schemes):
+        if "following" in used_by(schemes):
             found["following"] = none if load is None else _following(load())
         return found
 
