@@ -370,6 +370,7 @@ def test_the_pages_llama_gets_heads_and_the_counts_of_its_text():
     layer = torch.nn.ModuleDict({"self_attn": attention, "mlp": torch.nn.ModuleDict(mlp)})
     inner = torch.nn.ModuleDict({"embed_tokens": torch.nn.Embedding(200, 64)})
     inner["layers"] = torch.nn.ModuleList([layer])
+    inner["norm"] = torch.nn.LayerNorm(64, bias=False)
     model = torch.nn.ModuleDict({"model": inner, "lm_head": linear(200, 64)})
     config = {"model_type": "llama", "rope_theta": 1e4, "hidden_size": 64, "num_attention_heads": 4}
     model.config = holder(to_dict=lambda: config, vocab_size=200, num_attention_heads=4)
