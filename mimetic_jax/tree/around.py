@@ -78,7 +78,7 @@ def vectors(tree: Tree, block: str, layer: int | None, width: int) -> dict[str, 
     for path, shape in tree.shapes.items():
         at = path.replace(".", "/")
         inside = not place or at.startswith(f"{place}/")
-        own = bool(block) and at.startswith(f"{block.replace('.', '/')}/")
+        own = at.startswith(f"{block.replace('.', '/')}/" if block else "")
         known = width in shape or (own and not columns.isdisjoint(shape))
         if inside and known and len(shape) == (1 if layer is None else 2):
             rule = tree.rule_of.get(path)
