@@ -12,8 +12,7 @@ import numpy as np
 
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.tree.leaf import Leaf
-from mimetic_jax.tree.tree import Blocks, Tree
-from mimetic_jax.weights.checks import is_here
+from mimetic_jax.tree.tree import Blocks, Tree, has_values
 
 Named: TypeAlias = Sequence[tuple[str, Any]]
 """Leaves with their paths."""
@@ -109,11 +108,9 @@ def _alike(named: Named, rule_of: Mapping[str, Rule], table: Leaf) -> Iterator[L
 def _are_equal(named: Named, table: Leaf, other: Leaf) -> bool:
     """Whether two leaves hold the same numbers, which aren't all one number, as in a blank tree."""
     stored = [named[leaf.index][1] for leaf in (table, other)]
-    if any(isinstance(array, jax.ShapeDtypeStruct) for array in stored):
-        return False
-    if stored[0] is stored[1]:
+    if stored[0] is stored[1] and not isinstance(stored[0], jax.ShapeDtypeStruct):
         return True
-    if any(map(_unknown, stored)):
+    if not all(map(has_values, stored)):
         return False
     first, second = (
         leaf.whole(np.asarray(array)) for leaf, array in zip((table, other), stored, strict=True)
@@ -121,12 +118,6 @@ def _are_equal(named: Named, table: Leaf, other: Leaf) -> bool:
     parts = [slice(start, start + _ROWS) for start in range(0, len(first), _ROWS)]
     same = all(np.array_equal(first[part], second[part]) for part in parts)
     return same and first.min() < first.max()
-
-
-def _unknown(stored: Any) -> bool:
-    """Whether the values of an array can't be read here."""
-    traced = isinstance(stored, jax.core.Tracer)
-    return traced or not is_here(stored) or (isinstance(stored, jax.Array) and stored.is_deleted())
 
 
 def _stored_as(leaf: Leaf, rule: Rule) -> Leaf:
