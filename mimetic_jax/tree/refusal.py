@@ -130,8 +130,16 @@ def _of_nothing(match: Match[Any], wanted: frozenset[str]) -> str:
     options = _if_harmless(f"zoo.{family}", match.wanted) if missing else []
     if options:
         message += f", and zoo.{family} doesn't know {_listed(missing)}"
-    if calls := _calls(match, wanted):
-        return f"{message}: {_advice(match, calls, wanted)}"
+    tied = [
+        f'rules=(Rule("{leaf.path.replace(".", "/")}", "embedding", "{leaf.rule.layout}"), '
+        f"*{tree.name_of_rules}) if {leaf.path} is the embedding of a tied model"
+        for roles in tree.blocks.values()
+        for role, leaf in roles.items()
+        if role == "unembedding" and "embedding" in match.wanted
+    ]
+    unread = [Call("embedding_rules(…)", ("… is the path of the embedding",))] if tied else []
+    if calls := _calls(match, wanted) or unread:
+        return f"{message}: {'; or '.join([_advice(match, calls, wanted), *tied])}"
     if options:
         return f"{message}: {options[0]}"
     if match.wanted & MLP and any("mlp_gate" in roles for roles in tree.read_only.values()):

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
+from mimetic_jax import zoo
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.tree import Blocks, Tree, has_values
@@ -27,7 +28,7 @@ def tie(tree: Tree) -> Tree:
     Copies hold the same numbers, as the output layer of a tied model does in files that store both.
     If an output layer is left, the `tied_gain` of the norm before it is only read.
     A file that stores one may do so under the name of the output layer, which then gets the role of
-    the embedding.
+    the embedding, if a family of models has it: its embedding has no other name.
 
     Returns:
         The tree with `copies` of each tied embedding, by its index, and `notes` that say so.
@@ -77,7 +78,8 @@ def tie(tree: Tree) -> Tree:
 
 
 def _lone_output(blocks: Blocks, named: Named) -> tuple[str, Leaf] | None:
-    """The block and the leaf of an output layer, if no other leaf could embed its tokens."""
+    """The block and the leaf of a family's output layer, if no other leaf could embed its
+    tokens."""
     embedding = [
         (block, leaf)
         for block, roles in blocks.items()
@@ -85,6 +87,8 @@ def _lone_output(blocks: Blocks, named: Named) -> tuple[str, Leaf] | None:
         if role in _ROLES
     ]
     if len(embedding) != 1 or embedding[0][1].role == "embedding" or not embedding[0][1].fits:
+        return None
+    if not any(embedding[0][1].rule in family.rules for family in zoo.FAMILIES.values()):
         return None
     size = sorted(embedding[0][1].shape)
     same_size = [path for path, leaf in named if sorted(np.shape(leaf)) == size]

@@ -1,6 +1,7 @@
 """An embedding of tokens that a tree holds twice, or under the name of the output layer, is one."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 from flax import nnx
 
 from mimetic_jax import InputError, Rule, plan, rewrite, weights, zoo
+from mimetic_jax.command.expressions import parse_rules
 from mimetic_jax.nnx import initialize
 from mimetic_jax.schemes import Cooccurrence, PositionalHeads
 
@@ -126,6 +128,28 @@ def test_an_output_layer_alone_is_the_embedding():
     unnamed = alone | {"words": 2 * TABLE}
     with pytest.raises(InputError, match="Cooccurrence matches nothing"):
         rewritten(unnamed)
+
+
+@pytest.mark.parametrize("table", [(V, 8), (V + 24, D), None], ids=["narrow", "padded", "none"])
+def test_an_output_layer_of_a_common_name_is_the_embedding_if_the_user_says_so(table):
+    """Another leaf may embed the tokens: that of a factorized embedding, or one with padding."""
+    random = np.random.default_rng(3)
+    params = {
+        "lm_head": {"kernel": TABLE.T.copy()},
+        "proj_in": {"kernel": random.normal(size=(8, D))},
+    }
+    params |= {"tok": {"table": random.normal(size=table)}} if table else {}
+    with pytest.raises(InputError, match="Cooccurrence matches nothing") as refused:
+        rewrite(KEY, params, Cooccurrence(), counts=COUNTS)
+    calls = re.findall(r"rules=(.+?)(?=; or| if|, where)", str(refused.value))
+    assert calls[0] == ('embedding_rules("tok/table")' if table else "embedding_rules(…)")
+    new = rewrite(KEY, params, Cooccurrence(), counts=COUNTS, rules=parse_rules(calls[-1]))
+    rows, law = new["lm_head"]["kernel"].T, rewritten(ONE)["model.embed_tokens.weight"]
+    np.testing.assert_allclose(rows @ rows.T, law @ law.T, atol=1e-4)
+    if table == (V, 8):
+        new = rewrite(KEY, params, Cooccurrence(), counts=COUNTS, rules=parse_rules(calls[0]))
+        assert not np.array_equal(new["tok"]["table"], params["tok"]["table"])
+        np.testing.assert_array_equal(new["lm_head"]["kernel"], params["lm_head"]["kernel"])
 
 
 def test_trees_of_flax():
