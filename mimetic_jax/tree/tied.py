@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
 from mimetic_jax import zoo
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.rules import names
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.tree import Blocks, Tree, has_values
@@ -51,15 +53,19 @@ def tie(tree: Tree) -> Tree:
         table = blocks[block].get("embedding")
         if table is None or not table.fits or len(table.shape) != 2:
             continue
-        alike = _alike(named, tree.rule_of, table)
-        equal = [leaf for leaf in alike if _are_equal(named, table, leaf)]
+        equal = [
+            leaf
+            for leaf in _alike(named, tree.rule_of, table)
+            if _are_equal(named, table, leaf)
+            or (table.rule.untied is False and _is_output(tree, leaf))
+        ]
         if not equal:
             continue
-        names = f"{', '.join(leaf.path for leaf in equal)} = {table.path}"
+        alike = f"{', '.join(leaf.path for leaf in equal)} = {table.path}"
         if table.rule.untied:
-            notes[table.index] = f"{names}: two tensors, by tie_word_embeddings=false"
+            notes[table.index] = f"{alike}: two tensors, by tie_word_embeddings=false"
             continue
-        notes[table.index] = f"{names}: one tensor of a tied model, written alike"
+        notes[table.index] = f"{alike}: one tensor of a tied model, written alike"
         copies[table.index] = equal
         taken = {leaf.index for leaf in equal}
         for roles in blocks.values():
@@ -75,6 +81,47 @@ def tie(tree: Tree) -> Tree:
     return dataclasses.replace(
         tree, blocks=blocks, read_only=read_only, tied=True, copies=copies, notes=notes
     )
+
+
+def check_told(tree: Tree, written: Collection[str]) -> None:
+    """Raise InputError if an embedding or an output layer is written in a program, which hides
+    whether they hold the same numbers, and no rule tells it."""
+    named = list(zip(tree.paths, tree.leaves, strict=True))
+    for block, roles in tree.blocks.items() if _ROLES & {*written} else ():
+        table = roles.get("embedding")
+        if table is None or not table.fits or table.rule.untied is not None:
+            continue
+        taken = {leaf.index for leaf in tree.copies.get(table.index, ())}
+        for leaf in _alike(named, tree.rule_of, table):
+            hidden = any(isinstance(named[x.index][1], jax.core.Tracer) for x in (table, leaf))
+            if not hidden or leaf.index in taken:
+                continue
+            output = "" if _is_output(tree, leaf) else _as_text(leaf, "", "unembedding") + ", "
+            tied, untied = (
+                f"rules=({_as_text(table, block, 'embedding', apart)}, "
+                f"{output}*{tree.name_of_rules})"
+                for apart in (False, True)
+            )
+            raise InputError(
+                f"{leaf.path} may be a copy of {table.path}, whose values a program hides: "
+                f"pass {tied} if it is; or {untied} if not"
+            )
+
+
+def _as_text(leaf: Leaf, block: str, role: str, untied: bool | None = None) -> str:
+    """The rule of a leaf in a block, as an argument."""
+    path = leaf.path.removeprefix(block).lstrip("/.").replace(".", "/")
+    stated = [f'Rule("{path if block else "^" + path}", "{role}", "{leaf.rule.layout}"']
+    stated += [f'within=r"^{names.numbered(block)}$"'] if block else []
+    stated += [f"form={leaf.rule.form}"] if leaf.rule.form and role == "embedding" else []
+    stated += [] if untied is None else [f"untied={untied}"]
+    return f"{', '.join(stated)})"
+
+
+def _is_output(tree: Tree, leaf: Leaf) -> bool:
+    """Whether a rule describes a leaf as an output layer."""
+    rule = tree.rule_of.get(leaf.path)
+    return rule is not None and "unembedding" in rule.roles
 
 
 def _lone_output(blocks: Blocks, named: Named) -> tuple[str, Leaf] | None:

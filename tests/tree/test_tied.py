@@ -11,6 +11,7 @@ from flax import nnx
 
 from mimetic_jax import InputError, Rule, plan, rewrite, weights, zoo
 from mimetic_jax.command.expressions import parse_rules
+from mimetic_jax.models.gpt import RULES
 from mimetic_jax.nnx import initialize
 from mimetic_jax.schemes import Cooccurrence, PositionalHeads
 
@@ -182,3 +183,42 @@ def test_inside_of_a_program_one_array_is_one():
 
     new = jax.jit(made)(KEY)
     np.testing.assert_array_equal(new["wte"]["embedding"], new["lm_head"])
+
+
+GAIN = np.linspace(0.5, 2, D, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("params", "options"),
+    [
+        ({"embed": {"embedding": TABLE}, "lm_head": {"kernel": TABLE.T.copy()}}, {}),
+        ({"embed": {"embedding": TABLE}, "readout": {"kernel": TABLE.T.copy()}}, {}),
+        (BOTH | {"model.norm.weight": GAIN}, {"num_heads": 2}),
+        ({f"model.{name}": leaf for name, leaf in BOTH.items()}, {"num_heads": 2}),
+        ({"embedding": TABLE, "unembedding": TABLE.copy()}, {"rules": RULES}),
+    ],
+)
+def test_a_program_hides_whether_an_output_layer_is_a_copy(params, options):
+    """Told that it is, the draw is that of the values; told that it isn't, the layer stays."""
+    options, scheme = options | {"counts": COUNTS}, Cooccurrence()
+
+    def inside(**more):
+        return jax.jit(lambda params: rewrite(KEY, params, scheme, **options | more))(params)
+
+    with pytest.raises(InputError, match="may be a copy of") as error:
+        inside()
+    calls = re.fullmatch(r".*pass rules=(.+) if it is; or rules=(.+) if not", str(error.value))
+    known = {"Rule": Rule, "zoo": zoo, "rules": options.get("rules")}
+    tied, untied = (eval(call, known) for call in calls.groups())
+    expected = rewrite(KEY, params, scheme, **options)
+    for new in (inside(rules=tied), rewrite(KEY, params, scheme, **options | {"rules": tied})):
+        for leaf, other in zip(*map(jax.tree.leaves, (new, expected)), strict=True):
+            np.testing.assert_allclose(leaf, other, atol=1e-5)
+    alone, apart = (
+        rewrite(KEY, params, scheme, **options | {"rules": untied}),
+        inside(rules=untied),
+    )
+    kept = [np.array_equal(*x) for x in zip(*map(jax.tree.leaves, (alone, params)), strict=True)]
+    assert kept.count(False) == 1
+    for leaf, other in zip(*map(jax.tree.leaves, (alone, apart)), strict=True):
+        np.testing.assert_allclose(leaf, other, atol=1e-5)
