@@ -179,14 +179,17 @@ def _check_mlp(tree: Tree, block: str, used: Sequence[Leaf]) -> None:
             f"classifier, leave them out with {leave_out}"
         )
     width, (d, f) = _width_beside(tree, block), (first.axes[axis] for axis in "df")
-    reversed_ = "Dense_" in first.rule.path and d > f and width in (None, f)
+    beside, of_linen = "attention beside them has", "Dense_" in first.rule.path
+    if width is None and tree.family and not of_linen and _widths(tree) & {d, f} == {f}:
+        width, beside = f, "other leaves have"
+    reversed_ = of_linen and d > f and width in (None, f)
     if width not in (None, d) or (reversed_ and tree.family):
         every = list(tree.shapes.items())
         leaves = [leaf for leaf in every if leaf[0] in (first.path, second.path)]
         known = reversed_ or width == f
         call = known and mlp_call(leaves, every=every, widths=[width] if width else [])
         told = (
-            f"and the attention beside them has width {width}: pass"
+            f"and the {beside} width {width}: pass"
             if width
             else "and Linen numbers the layers of nn.Dense(D)(nn.gelu(nn.Dense(F)(x))) from the "
             "last: pass, by the order in which the model applies them,"
@@ -197,6 +200,17 @@ def _check_mlp(tree: Tree, block: str, used: Sequence[Leaf]) -> None:
             f"{rules_argument([Call(text)], tree.name_of_rules)}, or leave them out with "
             f"{leave_out}"
         )
+
+
+def _widths(tree: Tree) -> set[int]:
+    """The sizes of all leaves but those of the hidden layers of MLPs."""
+    hidden = {"mlp_in", "mlp_in_bias", "mlp_gate", "mlp_out"}
+    return {
+        size
+        for path, shape in tree.shapes.items()
+        if path not in tree.rule_of or hidden.isdisjoint(tree.rule_of[path].roles)
+        for size in shape
+    }
 
 
 def _width_beside(tree: Tree, block: str) -> int | None:

@@ -374,3 +374,17 @@ def test_an_mlp_is_refused_until_its_order_is_told(sizes, leaf):
         rules = (*printed(message, {})[0], *(rules or ()))
     new = rewrite(KEY, tree.params(), MeanShift(), rules=rules, num_heads=H)
     assert tree.wrong(new, MeanShift()) == ([], [])
+
+
+@pytest.mark.parametrize("leaf", ["kernel", "weight"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("other", ["mlp/fc2/bias", "norm/scale"])
+def test_other_leaves_show_the_order_of_an_mlp(other, transposed, leaf):
+    """Without attention, too."""
+    tree = Stored().mlp("h/0/mlp", "fc1", "fc2", leaf=leaf, transposed=transposed)
+    tree.add({f"h/0/{other}": (24,), "h/0/mlp/fc1/bias": (40,)})
+    if transposed != (leaf == "weight"):
+        pasted(tree, MeanShift(), {})
+    else:
+        new = rewrite(KEY, tree.params(), MeanShift())
+        assert tree.wrong(new, MeanShift()) == ([], [])
