@@ -121,8 +121,8 @@ class Rule:
             divide logits by √K, as T5, and √D for an embedding, as Gemma's. A query is stored
             divided by √K times the number, so that a scheme gives the logits of other models. Other
             roles than query, query_bias and embedding have no number, and none has 0.
-        untied: whether the model isn't tied, so that another leaf with the numbers of this
-            embedding isn't a copy of it.
+        untied: whether the output layer is another tensor than this embedding. By default it is
+            the same if it has the same numbers, and under `jit`, which hides them, an error.
         read_only: whether only `check` reads the leaf, and schemes leave it as it is.
 
     Example:
@@ -139,7 +139,7 @@ class Rule:
     within: str = ""
     beside: str | tuple[str, ...] = ""
     form: bool | float | Literal["1 + w"] = False
-    untied: bool = False
+    untied: bool | None = None
     read_only: bool = False
 
     def __post_init__(self) -> None:

@@ -78,7 +78,7 @@ def vectors(tree: Tree, block: str, layer: int | None, width: int) -> dict[str, 
     for path, shape in tree.shapes.items():
         at = path.replace(".", "/")
         inside = not place or at.startswith(f"{place}/")
-        own = bool(block) and at.startswith(f"{block.replace('.', '/')}/")
+        own = at.startswith(f"{block.replace('.', '/')}/" if block else "")
         known = width in shape or (own and not columns.isdisjoint(shape))
         if inside and known and len(shape) == (1 if layer is None else 2):
             rule = tree.rule_of.get(path)
@@ -92,7 +92,8 @@ def families(tree: Tree, blocks: Iterable[str]) -> list[tuple[str, ...]]:
     """The names of the layers of each kind that has several, in the order of depth."""
     names: dict[str, list[str]] = defaultdict(list)
     for block in blocks:
-        names[paths.family(block)] += [paths.of_layer(block, layer) for layer in tree.layers(block)]
+        layers = _depths(tree, block)
+        names[paths.family(block)] += [paths.of_layer(block, layer) for layer in layers]
     return [tuple(layers) for layers in names.values() if len(layers) > 1]
 
 
@@ -103,9 +104,28 @@ def depth(tree: Tree, block: str, layer: int | None) -> tuple[int, int]:
     """
     name = paths.family(block)
     family = [other for other in tree.blocks if paths.family(other) == name]
-    sizes = {other: len(tree.layers(other)) for other in sorted(family, key=paths.natural_order)}
-    before = itertools.takewhile(lambda other: other != block, sizes)
-    return sum(sizes[other] for other in before) + (layer or 0), sum(sizes.values())
+    depths = {other: _depths(tree, other) for other in sorted(family, key=paths.natural_order)}
+    before = itertools.takewhile(lambda other: other != block, depths)
+    at = 0 if depths[block] == [None] else layer or 0
+    return sum(len(depths[other]) for other in before) + at, sum(map(len, depths.values()))
+
+
+def _depths(tree: Tree, block: str) -> list[int | None]:
+    """The layers that a block stacks; [None] if it is in one layer, with its experts or members."""
+    layers, place = tree.layers(block), paths.layer(block)
+    inner = re.split("[/.]", block)[place.count("/") + 1 :]
+    if layers == [None] or not place or any(map(paths.is_layer, inner)):
+        return layers
+    name = paths.family(block)
+    places = {paths.layer(other) for other in tree.blocks if paths.family(other) == name}
+    alone = any(
+        paths.layer(other) == place and tree.layers(other) == [None]
+        for other, leaves in tree.blocks.items()
+        if any(not kernels.isdisjoint(leaves) for kernels in _KINDS.values())
+    )
+    # Linen's name of a scanned module has a number, too, but stands for all of its layers.
+    named = paths.is_layer(paths.family(place).removesuffix("/#")) and "Scan" not in place
+    return [None] if alone or (named and len(places) > 1) else layers
 
 
 def surroundings(tree: Tree, given: Context) -> Context:

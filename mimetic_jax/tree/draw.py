@@ -25,7 +25,7 @@ from mimetic_jax.tree.around import depth, of_text, surroundings
 from mimetic_jax.tree.layers import network
 from mimetic_jax.tree.match import Match, covered, match, wanted_by
 from mimetic_jax.tree.refusal import refuse
-from mimetic_jax.tree.tied import tie
+from mimetic_jax.tree.tied import check_told, tie
 from mimetic_jax.tree.tree import Tree, dtype_of
 from mimetic_jax.weights.checks import check_key, in_dtype
 
@@ -80,6 +80,7 @@ def _checked(tree: Tree, scheme: Scheme, wanted: frozenset[str]) -> Match:
     found = match(tree, scheme)
     refuse(found, wanted)
     shapes.check_shapes(tree, found.blocks)
+    check_told(tree, found.roles)
     present = frozenset(itertools.chain(*tree.blocks.values()))
     if any("embedding" in rule.roles and rule.untied for rule in tree.rules):
         present |= {"unembedding"}  # though the tree may lack it, as a base model does

@@ -103,11 +103,11 @@ def planned(tree: Tree, schemes: Sequence[Scheme], given: Context) -> Plan:
         ]
         if what := depth_dependence(scheme):
             blocks = [block for block, _ in match.blocks]
-            layers = {
+            layers = {*blocks}.union(
                 paths.of_layer(block, layer)
                 for block in blocks
                 for layer in covered(seen, scheme, block)
-            }
+            )
             for family in families(seen, blocks):
                 depth.append((what, tuple(name for name in family if name in layers)))
     written = {write.path for write in writes}

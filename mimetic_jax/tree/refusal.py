@@ -132,8 +132,16 @@ def _of_nothing(match: Match[Any], wanted: frozenset[str]) -> str:
     options = _if_harmless(f"zoo.{family}", match.wanted) if serves else []
     if options:
         message += f", and zoo.{family} doesn't know {_listed(missing)}"
-    if calls := _calls(match, wanted):
-        return f"{message}: {_advice(match, calls, wanted)}"
+    tied = [
+        f'rules=(Rule("{leaf.path.replace(".", "/")}", "embedding", "{leaf.rule.layout}"), '
+        f"*{tree.name_of_rules}) if {leaf.path} is the embedding of a tied model"
+        for roles in tree.blocks.values()
+        for role, leaf in roles.items()
+        if role == "unembedding" and "embedding" in match.wanted
+    ]
+    unread = [Call("embedding_rules(…)", ("… is the path of the embedding",))] if tied else []
+    if calls := _calls(match, wanted) or unread:
+        return f"{message}: {'; or '.join([_advice(match, calls, wanted), *tied])}"
     if options:
         return f"{message}: {options[0]}"
     if match.wanted & MLP and any("mlp_gate" in roles for roles in tree.read_only.values()):
@@ -181,12 +189,13 @@ def _calls(match: Match[Any], wanted: frozenset[str], among: Sequence[str] = ())
     described = [x for roles in tree.blocks.values() for x in roles.values()]
     kernels = [x for x in described if x.role in ATTENTION and x.path not in misread]
     widths = {leaf.rule.width(leaf.shape) for leaf in kernels}
+    every = list(tree.shapes.items())
     if not wanted.isdisjoint(ATTENTION):
         undivided = any(search(UNDIVIDED, path) for path in tree.paths)
         strange = [path for path in tree.paths if path in misread or not tree.knows(path)]
         blocks = {names.layer_of(path)[0] for path in strange}
         others = [leaf for leaf in tree.shapes.items() if names.layer_of(leaf[0])[0] in blocks]
-        call = attention_call(others, within=bool(kernels), undivided=undivided)
+        call = attention_call(others, every=every, within=bool(kernels), undivided=undivided)
         found += [call] if call else []
         widths |= {size for path, shape in others if names.layer_of(path)[2] for size in shape}
     layers = {paths.parent(path) for path in among}
@@ -200,7 +209,6 @@ def _calls(match: Match[Any], wanted: frozenset[str], among: Sequence[str] = ())
     # Experts are stacked, too, in layers that aren't.
     alike = [x for x in unknown if len(x[1]) != 3 or x[1][0] == 1 or not stacks or stacks & {*x[1]}]
     gated = match.scheme is None or match.scheme.gated
-    every = list(tree.shapes.items())
     return found + other_calls(alike, wanted - present, every=every, widths=widths, gated=gated)
 
 

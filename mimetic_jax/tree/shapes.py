@@ -17,6 +17,7 @@ from mimetic_jax.tree.template import (
     Call,
     attention_call,
     mlp_call,
+    output_first,
     part_of,
     rules_argument,
     without,
@@ -46,6 +47,8 @@ def check_shapes(tree: Tree, used: Blocks) -> None:
         tree: a labeled tree.
         used: its blocks, with the leaves that are read or written.
     """
+    if any(leaf.role in (*ATTENTION, "mlp_in", "mlp_out") for _, leaves in used for leaf in leaves):
+        _check_order(tree)
     for block, leaves in used:
         # First, as its error says what is wrong with layers that are read as a width.
         _check_heads(tree, block, frozenset(leaf.role for leaf in leaves))
@@ -56,6 +59,28 @@ def check_shapes(tree: Tree, used: Blocks) -> None:
     _check_given_heads(tree, used)
     _check_one_width(tree, used)
     _check_stacked(tree, used)
+
+
+def _check_order(tree: Tree) -> None:
+    """Raise InputError if a name alone has kernels of attention stored in an order by which the
+    width is that of no other leaf, or another one than by the first kernels of MLPs."""
+    kinds = {
+        (paths.family(block), *(leaf.shape for leaf in leaves.values())): leaves
+        for block, leaves in [*tree.blocks.items()][::-1]
+        if tree.family and {*ATTENTION} <= leaves.keys()
+    }
+    for leaves in kinds.values():
+        query = leaves["query"]
+        inputs, outputs = query.rule.matrix
+        shown = output_first(_shapes(leaves), list(tree.shapes.items()))
+        if shown in (None, outputs < inputs) or not (call := _call(tree, leaves)):
+            continue
+        order = ("(in, out)", "(out, in)")
+        raise InputError(
+            f"{query.path} of shape {query.shape} would be read as {order[not shown]} by its name, "
+            f"and is {order[shown]} by the shapes of other leaves: "
+            f"pass {rules_argument([call], tree.name_of_rules)}"
+        )
 
 
 def check_columns(tree: Tree, block: str, layer: int | None) -> None:
@@ -93,13 +118,17 @@ def _check_heads(tree: Tree, block: str, used: frozenset[str]) -> None:
             leaf, other = leaves[first], leaves[second]
             if any(leaf.axes[axis] != other.axes[axis] for axis in shared):
                 advice = f"; {grouped_advice()}" if "three" in leaf.rule.layout else ""
-                if tree.family and (call := attention_call(_shapes(leaves))):
+                if tree.family and (call := _call(tree, leaves)):
                     advice = f": pass {rules_argument([call])}"
                 raise InputError(
                     f"{leaf.path} of shape {leaf.shape} and {other.path} of shape {other.shape} "
                     f"have different heads by their layouts {leaf.rule.layout!r} and "
                     f"{other.rule.layout!r}{advice}"
                 )
+
+
+def _call(tree: Tree, leaves: Mapping[str, Leaf]) -> Call | None:
+    return attention_call(_shapes(leaves), every=list(tree.shapes.items()))
 
 
 def _shapes(leaves: Mapping[str, Leaf]) -> list[tuple[str, tuple[int, ...]]]:
@@ -146,13 +175,17 @@ def _check_mlp(tree: Tree, block: str, used: Sequence[Leaf]) -> None:
             f"classifier, leave them out with {leave_out}"
         )
     width, (d, f) = _width_beside(tree, block), (first.axes[axis] for axis in "df")
-    reversed_ = "Dense_" in first.rule.path and d > f and width in (None, f)
+    beside, of_linen = "attention beside them has", "Dense_" in first.rule.path
+    if width is None and tree.family and not of_linen and _widths(tree) & {d, f} == {f}:
+        width, beside = f, "other leaves have"
+    reversed_ = of_linen and d > f and width in (None, f)
     if width not in (None, d) or (reversed_ and tree.family):
         every = list(tree.shapes.items())
         leaves = [leaf for leaf in every if leaf[0] in (first.path, second.path)]
-        call = reversed_ and mlp_call(leaves, every=every, widths=[width] if width else [])
+        known = reversed_ or width == f
+        call = known and mlp_call(leaves, every=every, widths=[width] if width else [])
         told = (
-            f"and the attention beside them has width {width}: pass"
+            f"and the {beside} width {width}: pass"
             if width
             else "and Linen numbers the layers of nn.Dense(D)(nn.gelu(nn.Dense(F)(x))) from the "
             "last: pass, by the order in which the model applies them,"
@@ -163,6 +196,17 @@ def _check_mlp(tree: Tree, block: str, used: Sequence[Leaf]) -> None:
             f"{rules_argument([Call(text)], tree.name_of_rules)}, or leave them out with "
             f"{leave_out}"
         )
+
+
+def _widths(tree: Tree) -> set[int]:
+    """The sizes of all leaves but those of the hidden layers of MLPs."""
+    hidden = {"mlp_in", "mlp_in_bias", "mlp_gate", "mlp_out"}
+    return {
+        size
+        for path, shape in tree.shapes.items()
+        if path not in tree.rule_of or hidden.isdisjoint(tree.rule_of[path].roles)
+        for size in shape
+    }
 
 
 def _width_beside(tree: Tree, block: str) -> int | None:

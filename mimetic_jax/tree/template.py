@@ -39,6 +39,8 @@ GATED = (
     *(("fc1", "fc2", "gate"), ("wi_1", "wo", "wi_0"), ("w_in", "w_out", "w_gate")),
 )
 """Names of the three layers of a gated MLP; the last one's output is activated."""
+_NAMED_MLPS = [kind for kind in (*GATED, *_MLPS) if kind[0] != "Dense_0"]
+"""Those whose first layer has a name of its own: Linen numbers layers in any order."""
 _READOUT = re.compile(
     r"(?i)(^|[/.])((lm_?)?head|unembed\w*|logits\w*|output|readout)(_?bias|[/.]\w+)?$"
 )
@@ -48,12 +50,13 @@ Leaf: TypeAlias = tuple[str, tuple[int, ...]]
 
 
 class _Layer(NamedTuple):
-    """The name of a layer in its block, of its kernel and of its bias; the kernel's shape."""
+    """The name of a layer in its block, of its kernel and of its bias; the shapes of both."""
 
     name: str
     kernel: str
     shape: tuple[int, ...]
     bias: str
+    bias_shape: tuple[int, ...]
 
 
 class Call(NamedTuple):
@@ -65,12 +68,17 @@ class Call(NamedTuple):
 
 
 def attention_call(
-    leaves: Iterable[Leaf], *, within: bool = False, undivided: bool = False
+    leaves: Iterable[Leaf],
+    *,
+    every: Sequence[Leaf] = (),
+    within: bool = False,
+    undivided: bool = False,
 ) -> Call | None:
     """The call for the first attention by its names; None if there is none.
 
     Args:
         leaves: paths and shapes.
+        every: those of the whole tree, whose sizes tell the width of the model.
         within: whether the call must name its blocks, as other blocks have other rules.
         undivided: whether the model may leave logits as they are, without dividing by √K.
 
@@ -82,7 +90,8 @@ def attention_call(
     """
     for block, layers in _layers_of_attention(leaves).items():
         if set(ATTENTION) <= layers.keys():
-            call = _apart({role: layers[role] for role in ATTENTION})
+            kernels = {role: layers[role] for role in ATTENTION}
+            call = _apart(kernels, _fitting(kernels, block, every))
         elif {"fused", "out"} <= layers.keys():
             call = _fused(layers["fused"], layers["out"])
         else:
@@ -116,7 +125,8 @@ def _layers_of_attention(leaves: Iterable[Leaf]) -> dict[str, dict[str, _Layer]]
             kernel = layer[2] or ""
             bias = _beside(path.removesuffix(kernel), kernel, shapes)
             named = f"{name}{layer[1]}".replace(".", "/")
-            blocks[block][kind].append(_Layer(named, kernel, shape, bias))
+            beside = shapes.get(f"{path.removesuffix(kernel)}{bias}", ()) if bias else ()
+            blocks[block][kind].append(_Layer(named, kernel, shape, bias, beside))
     found = {}
     for block, kinds in blocks.items():
         sizes = {
@@ -132,21 +142,63 @@ def _foreign(sizes: Collection[int], layer: _Layer) -> tuple[int, int]:
     return len({*layer.shape} - {*sizes}), math.prod(layer.shape)
 
 
-def _apart(layers: Mapping[str, _Layer]) -> Call | None:
-    """The call by which the shapes of four layers agree; None if there is none.
+def output_first(leaves: Iterable[Leaf], every: Sequence[Leaf]) -> bool | None:
+    """Whether attention of these leaves stores kernels output first, by its sizes and those of
+    every leaf of the tree, whatever the custom; None if these don't tell."""
+    for block, layers in _layers_of_attention(leaves).items():
+        if set(ATTENTION) <= layers.keys():
+            kernels = {role: layers[role] for role in ATTENTION}
+            orders = {x["transposed"] for x, _ in _fitting(kernels, block, every, custom=False)}
+            return orders.pop() if len(orders) == 1 else None
+    return None
 
-    What several such calls differ in is open, if the custom of libraries doesn't decide.
-    """
-    apart: dict[str, Any] = {role: x.name for role, x in layers.items() if x.name != role}
-    out = layers["out"]
-    fitting = []
+
+def _fitting(
+    layers: Mapping[str, _Layer], block: str, every: Sequence[Leaf], *, custom: bool = True
+) -> list[tuple[dict[str, Any], dict[str, int]]]:
+    """How four layers may be stored, as the shapes of kernels and biases agree, with the sizes of
+    axes: of several the ones by which other leaves have the width; then the order of the MLPs'
+    first kernels, or the custom of libraries."""
+    apart: dict[str, Any] = {role: x.name for role, x in layers.items()}
+    kernel, fitting = layers["out"].kernel, []
+    shapes = [x.shape for x in layers.values()] + [x.bias_shape for x in layers.values()]
     for storage in _STORAGE:
-        rules = attention_rules(**apart, **storage, kernel=out.kernel, exclude="")[: len(ATTENTION)]
-        if sizes := _agreeing(rules, [layer.shape for layer in layers.values()]):
+        rules = attention_rules(**apart, **storage, kernel=kernel, exclude="")
+        stored = [
+            (rule, shape)
+            for rule, shape in zip(rules, shapes, strict=True)
+            if "bias" not in rule.role or len(shape) == len(rule.stored.axes)
+        ]
+        if sizes := _agreeing(*zip(*stored, strict=True)):
             fitting.append((storage, sizes))
-    order = _ORDERS.get(out.kernel)
-    if len(fitting) > 1 and order is not None:
-        fitting = [one for one in fitting if one[0]["transposed"] == order]
+    here = re.compile(f"{names.numbered(block)}/")
+    others = [
+        (path.replace(".", "/"), shape)
+        for path, shape in every
+        if not names.layer_of(path)[2]
+        # Norms of queries are as wide as heads.
+        if len(shape) > 1 or not here.match(path.replace(".", "/"))
+    ]
+    known = {size for _, shape in others for size in shape}
+    fitting = [one for one in fitting if one[1]["d"] in known] or fitting
+    widths = {sizes["d"] for _, sizes in fitting}
+    firsts = re.compile(rf"(?:.*/)?(?:{'|'.join(first for first, *_ in _NAMED_MLPS)})/{kernel}")
+    orders: set[bool | None] = {
+        shape[-1] in widths
+        for path, shape in others
+        if len({*shape[-2:]} & widths) == 1 and firsts.fullmatch(path)
+    }
+    order = orders.pop() if len(orders) == 1 else _ORDERS.get(kernel) if custom else None
+    return [one for one in fitting if one[0]["transposed"] == order] or fitting
+
+
+def _apart(
+    layers: Mapping[str, _Layer], fitting: Sequence[tuple[dict[str, Any], dict[str, int]]]
+) -> Call | None:
+    """The call for four layers, stored in one of the ways that fit, in whose differences it is
+    open; None without any."""
+    apart = {role: x.name for role, x in layers.items() if x.name != role}
+    out = layers["out"]
     if not fitting:
         return None
     stated = [f'{role}="{name}"' for role, name in apart.items()]

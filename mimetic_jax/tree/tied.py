@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
+from mimetic_jax import zoo
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.rules import names
 from mimetic_jax.rules.rule import Rule
 from mimetic_jax.tree.leaf import Leaf
-from mimetic_jax.tree.tree import Blocks, Tree
-from mimetic_jax.weights.checks import is_here
+from mimetic_jax.tree.tree import Blocks, Tree, has_values
 
 Named: TypeAlias = Sequence[tuple[str, Any]]
 """Leaves with their paths."""
@@ -28,7 +30,7 @@ def tie(tree: Tree) -> Tree:
     Copies hold the same numbers, as the output layer of a tied model does in files that store both.
     If an output layer is left, the `tied_gain` of the norm before it is only read.
     A file that stores one may do so under the name of the output layer, which then gets the role of
-    the embedding.
+    the embedding, if a family of models has it: its embedding has no other name.
 
     Returns:
         The tree with `copies` of each tied embedding, by its index, and `notes` that say so.
@@ -51,15 +53,19 @@ def tie(tree: Tree) -> Tree:
         table = blocks[block].get("embedding")
         if table is None or not table.fits or len(table.shape) != 2:
             continue
-        alike = _alike(named, tree.rule_of, table)
-        equal = [leaf for leaf in alike if _are_equal(named, table, leaf)]
+        equal = [
+            leaf
+            for leaf in _alike(named, tree.rule_of, table)
+            if _are_equal(named, table, leaf)
+            or (table.rule.untied is False and _is_output(tree, leaf))
+        ]
         if not equal:
             continue
-        names = f"{', '.join(leaf.path for leaf in equal)} = {table.path}"
+        alike = f"{', '.join(leaf.path for leaf in equal)} = {table.path}"
         if table.rule.untied:
-            notes[table.index] = f"{names}: two tensors, by tie_word_embeddings=false"
+            notes[table.index] = f"{alike}: two tensors, by tie_word_embeddings=false"
             continue
-        notes[table.index] = f"{names}: one tensor of a tied model, written alike"
+        notes[table.index] = f"{alike}: one tensor of a tied model, written alike"
         copies[table.index] = equal
         taken = {leaf.index for leaf in equal}
         for roles in blocks.values():
@@ -77,8 +83,50 @@ def tie(tree: Tree) -> Tree:
     )
 
 
+def check_told(tree: Tree, written: Collection[str]) -> None:
+    """Raise InputError if an embedding or an output layer is written in a program, which hides
+    whether they hold the same numbers, and no rule tells it."""
+    named = list(zip(tree.paths, tree.leaves, strict=True))
+    for block, roles in tree.blocks.items() if _ROLES & {*written} else ():
+        table = roles.get("embedding")
+        if table is None or not table.fits or table.rule.untied is not None:
+            continue
+        taken = {leaf.index for leaf in tree.copies.get(table.index, ())}
+        for leaf in _alike(named, tree.rule_of, table):
+            hidden = any(isinstance(named[x.index][1], jax.core.Tracer) for x in (table, leaf))
+            if not hidden or leaf.index in taken:
+                continue
+            output = "" if _is_output(tree, leaf) else _as_text(leaf, "", "unembedding") + ", "
+            tied, untied = (
+                f"rules=({_as_text(table, block, 'embedding', apart)}, "
+                f"{output}*{tree.name_of_rules})"
+                for apart in (False, True)
+            )
+            raise InputError(
+                f"{leaf.path} may be a copy of {table.path}, whose values a program hides: "
+                f"pass {tied} if it is; or {untied} if not"
+            )
+
+
+def _as_text(leaf: Leaf, block: str, role: str, untied: bool | None = None) -> str:
+    """The rule of a leaf in a block, as an argument."""
+    path = leaf.path.removeprefix(block).lstrip("/.").replace(".", "/")
+    stated = [f'Rule("{path if block else "^" + path}", "{role}", "{leaf.rule.layout}"']
+    stated += [f'within=r"^{names.numbered(block)}$"'] if block else []
+    stated += [f"form={leaf.rule.form}"] if leaf.rule.form and role == "embedding" else []
+    stated += [] if untied is None else [f"untied={untied}"]
+    return f"{', '.join(stated)})"
+
+
+def _is_output(tree: Tree, leaf: Leaf) -> bool:
+    """Whether a rule describes a leaf as an output layer."""
+    rule = tree.rule_of.get(leaf.path)
+    return rule is not None and "unembedding" in rule.roles
+
+
 def _lone_output(blocks: Blocks, named: Named) -> tuple[str, Leaf] | None:
-    """The block and the leaf of an output layer, if no other leaf could embed its tokens."""
+    """The block and the leaf of a family's output layer, if no other leaf could embed its
+    tokens."""
     embedding = [
         (block, leaf)
         for block, roles in blocks.items()
@@ -86,6 +134,8 @@ def _lone_output(blocks: Blocks, named: Named) -> tuple[str, Leaf] | None:
         if role in _ROLES
     ]
     if len(embedding) != 1 or embedding[0][1].role == "embedding" or not embedding[0][1].fits:
+        return None
+    if not any(embedding[0][1].rule in family.rules for family in zoo.FAMILIES.values()):
         return None
     size = sorted(embedding[0][1].shape)
     same_size = [path for path, leaf in named if sorted(np.shape(leaf)) == size]
@@ -109,11 +159,9 @@ def _alike(named: Named, rule_of: Mapping[str, Rule], table: Leaf) -> Iterator[L
 def _are_equal(named: Named, table: Leaf, other: Leaf) -> bool:
     """Whether two leaves hold the same numbers, which aren't all one number, as in a blank tree."""
     stored = [named[leaf.index][1] for leaf in (table, other)]
-    if any(isinstance(array, jax.ShapeDtypeStruct) for array in stored):
-        return False
-    if stored[0] is stored[1]:
+    if stored[0] is stored[1] and not isinstance(stored[0], jax.ShapeDtypeStruct):
         return True
-    if any(map(_unknown, stored)):
+    if not all(map(has_values, stored)):
         return False
     first, second = (
         leaf.whole(np.asarray(array)) for leaf, array in zip((table, other), stored, strict=True)
@@ -121,12 +169,6 @@ def _are_equal(named: Named, table: Leaf, other: Leaf) -> bool:
     parts = [slice(start, start + _ROWS) for start in range(0, len(first), _ROWS)]
     same = all(np.array_equal(first[part], second[part]) for part in parts)
     return same and first.min() < first.max()
-
-
-def _unknown(stored: Any) -> bool:
-    """Whether the values of an array can't be read here."""
-    traced = isinstance(stored, jax.core.Tracer)
-    return traced or not is_here(stored) or (isinstance(stored, jax.Array) and stored.is_deleted())
 
 
 def _stored_as(leaf: Leaf, rule: Rule) -> Leaf:

@@ -19,7 +19,7 @@ from mimetic_jax.rules.rule import Rule
 from mimetic_jax.schemes import Block
 from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.scales import check_unscaled, named_scales
-from mimetic_jax.weights.checks import check_dtype
+from mimetic_jax.weights.checks import check_dtype, is_here
 from mimetic_jax.zoo.family import Family
 
 Blocks: TypeAlias = Mapping[str, Mapping[str, Leaf]]
@@ -174,3 +174,10 @@ class Tree:
 def dtype_of(value: Any) -> Any:
     """The dtype of an array, a shape or a number."""
     return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+
+
+def has_values(stored: Any) -> bool:
+    """Whether the values of an array can be read here."""
+    if isinstance(stored, jax.ShapeDtypeStruct | jax.core.Tracer) or not is_here(stored):
+        return False
+    return not (isinstance(stored, jax.Array) and stored.is_deleted())

@@ -19,8 +19,9 @@ from mimetic_jax.schemes.base import depth_dependence, field_values
 from mimetic_jax.tree import draw, placement
 from mimetic_jax.tree.around import surroundings
 from mimetic_jax.tree.layers import network
+from mimetic_jax.tree.leaf import Leaf
 from mimetic_jax.tree.match import Match
-from mimetic_jax.tree.tree import Tree
+from mimetic_jax.tree.tree import Tree, has_values
 
 _SAMPLED = 1024
 """Numbers by which a copy is told."""
@@ -37,7 +38,10 @@ def write(
     """Put the draws of schemes in place of a tree's leaves, or into them."""
     with placement.without_mesh():
         key = placement.local_key(key)
-        for match in draw.in_order(tree, schemes):
+        matches = draw.in_order(tree, schemes)
+        for match in matches:  # before the first draw, which may make layers equal
+            _check_no_replicas(match)
+        for match in matches:
             # No other block reads these leaves, and positions are read before the first draw.
             for index, leaf in _written(match, key, given):
                 if in_place:
@@ -108,6 +112,31 @@ def _check_no_copies(match: Match[Scheme]) -> None:
                 f"{block} is a copy of {other}, and their draws would differ: rewrite one of the "
                 "two, and copy it again; if they are equal by chance, rewrite both one by one"
             )
+
+
+def _check_no_replicas(match: Match[Scheme]) -> None:
+    """Raise InputError for layers that are all equal, as `pmap` has a copy of a leaf per device:
+    the draws would differ. Whoever gave the rules has decided."""
+    tree = match.tree
+    for _, leaves in match.blocks if tree.family else ():
+        if not all(_repeats(leaf, tree.leaves[leaf.index]) for leaf in leaves):
+            continue
+        leaf = max(leaves, key=lambda leaf: np.prod(leaf.shape))
+        values = np.asarray(tree.leaves[leaf.index])
+        if (values != values.flat[0]).any():  # else the tree is blank
+            raise InputError(
+                f"{leaf.path} of shape {leaf.shape} holds {leaf.layers} equal slices, as of "
+                "parameters that are replicated for pmap: pass flax.jax_utils.unreplicate(params). "
+                f"If they are layers of equal values, pass rules={tree.name_of_rules}"
+            )
+
+
+def _repeats(leaf: Leaf, stored: Any) -> bool:
+    """Whether a leaf stacks layers that are equal."""
+    if (leaf.layers or 0) < 2 or not has_values(stored):
+        return False
+    first, *others = np.moveaxis(np.asarray(stored), leaf.rule.stored.axes.index(("l",)), 0)
+    return all(np.array_equal(first, other) for other in others)
 
 
 def _sample(stored: Any) -> np.ndarray | None:

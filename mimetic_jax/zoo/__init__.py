@@ -223,7 +223,8 @@ def _stated(rule: Rule, config: ModelConfig) -> list[Rule]:
         rule = dataclasses.replace(rule, form=form)
     if "embedding" in rule.roles:
         form = rule.form or config.embedding
-        rule = dataclasses.replace(rule, form=form, untied=rule.untied or config.untied)
+        untied = True if rule.untied is None and config.untied else rule.untied
+        rule = dataclasses.replace(rule, form=form, untied=untied)
     if not config.sides or not rule.flat or rule.heads:
         return [rule]
     return [

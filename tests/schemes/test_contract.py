@@ -54,7 +54,7 @@ OTHERS = {
 
 SIZES = [(24, 4, 4, 6), (24, 4, 2, 6), (24, 3, 1, 8), (24, 4, 4, 9), (24, 2, 2, 5)]
 RULES = (
-    Rule("embedding", "embedding", "t d"),
+    Rule("embedding", "embedding", "t d", untied=True),
     Rule("decoder_bias", "unembedding_bias", "t"),
     Rule("unembedding", "unembedding", "t d"),
     Rule("norm/scale", "tied_gain", "d"),

@@ -6,6 +6,7 @@ Other conventions of rotary positions are in tests/zoo/test_rotary.py.
 import functools
 import math
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -259,6 +260,19 @@ def test_positions_are_known_by_their_name(rules):
         rewrite(KEY, params, scheme, rules=(Rule(f"{name}/embedding", ()), *rules))
     for harmless in ({"wpe": {"embedding": table[:, :32]}}, {"pos_emb_proj": {"kernel": table}}):
         rewrite(KEY, plain | harmless, scheme, rules=rules)
+
+
+@pytest.mark.parametrize("place", [(), ("attn",), ("layer_0", "attn")])
+def test_norms_of_queries_that_no_rule_describes_are_refused_anywhere(place):
+    """Attention may be the whole tree."""
+    layer = nn.MultiHeadDotProductAttention(num_heads=4, normalize_qk=True)
+    params = layer.init(KEY, jnp.ones((1, 4, 64)))["params"]
+    for name in reversed(place):
+        params = {name: params}
+    with pytest.raises(InputError, match=f"no rule describes {'/'.join((*place, 'key_ln/scale'))}"):
+        rewrite(KEY, params, PositionalHeads(10_000))
+    norms = tuple(Rule(f"{name}_ln/scale", f"{name}_gain", "k") for name in ("query", "key"))
+    rewrite(KEY, params, PositionalHeads(10_000), rules=(*norms, *FLAX))
 
 
 def test_a_channel_needs_the_embedding():

@@ -337,3 +337,78 @@ def test_a_position_table_with_and_without_an_axis_of_the_batch(axes):
     np.testing.assert_array_equal(
         np.reshape(found["pos_embedding"], (16, D)), known["wpe/embedding"]
     )
+
+
+def in_and_out(width, columns, leaf, transposed):
+    """Two layers of attention and MLPs under common names, stored in either order."""
+    tree, storage = Stored().add({"embed/weight": (100, width)}), {"transposed": transposed}
+    for layer in range(2):
+        sizes = (width, H, H, columns // H)
+        names = ("q_proj", "k_proj", "v_proj", "o_proj")
+        tree.attention(f"h/{layer}/attn", names, leaf=leaf, sizes=sizes, **storage)
+        tree.mlp(f"h/{layer}/mlp", "fc1", "fc2", leaf=leaf, width=width, **storage)
+        tree.add({f"h/{layer}/norm/scale": (width,)})
+    return tree
+
+
+@pytest.mark.parametrize("sizes", [(48, 24), (24, 48), (48, 48)])
+@pytest.mark.parametrize("leaf", ["kernel", "weight"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("query", ["q_proj", "q_lin"])
+def test_other_leaves_show_the_order_of_kernels(query, transposed, leaf, sizes):
+    """Whatever the custom of the name: the embedding, norms and MLPs have the width."""
+    tree = in_and_out(*sizes, leaf, transposed).renamed(q_proj=query)
+    if query == "q_proj" and transposed == (leaf == "weight"):
+        new = rewrite(KEY, tree.params(), Mimetic(), num_heads=H)
+        assert tree.wrong(new, Mimetic()) == ([], [])
+    else:
+        pasted(tree, Mimetic(), {"num_heads": H})
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("leaf", ["kernel", "weight"])
+def test_biases_show_the_order_of_kernels(leaf, transposed):
+    shapes = {f"{name}_lin/{leaf}": (48, 24)[:: -1 if transposed else 1] for name in "qkv"}
+    shapes |= {f"{name}_lin/bias": (24,) for name in "qkv"}
+    shapes |= {f"out_lin/{leaf}": shapes[f"q_lin/{leaf}"][::-1], "out_lin/bias": (48,)}
+    with pytest.raises(InputError) as refused:
+        plan(ones(shapes), Mimetic())
+    rules = printed(str(refused.value), {})[0]
+    written = plan(ones(shapes), Mimetic(), rules=rules, num_heads=H)
+    assert len(written) == len(shapes)
+    common = ones(
+        {path.replace("_lin", "_proj").replace("out", "o"): x for path, x in shapes.items()}
+    )
+    if transposed != (leaf == "weight"):
+        with pytest.raises(InputError, match="would be read as"):
+            plan(common, Mimetic(), num_heads=H)
+    else:
+        assert len(plan(common, Mimetic(), num_heads=H)) == len(shapes)
+
+
+@pytest.mark.parametrize("leaf", ["kernel", "weight"])
+@pytest.mark.parametrize("sizes", [(48, 24), (48, 48)])
+def test_an_mlp_is_refused_until_its_order_is_told(sizes, leaf):
+    """First that of attention is asked for, whose width then shows the MLP's."""
+    tree, rules = in_and_out(*sizes, leaf, transposed=leaf == "kernel"), None
+    for _ in range(2):
+        with pytest.raises(InputError) as refused:
+            plan(tree.params(), MeanShift(), rules=rules, num_heads=H)
+        message = str(refused.value).replace("*rules)", ")")
+        rules = (*printed(message, {})[0], *(rules or ()))
+    new = rewrite(KEY, tree.params(), MeanShift(), rules=rules, num_heads=H)
+    assert tree.wrong(new, MeanShift()) == ([], [])
+
+
+@pytest.mark.parametrize("leaf", ["kernel", "weight"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("other", ["mlp/fc2/bias", "norm/scale"])
+def test_other_leaves_show_the_order_of_an_mlp(other, transposed, leaf):
+    """Without attention, too."""
+    tree = Stored().mlp("h/0/mlp", "fc1", "fc2", leaf=leaf, transposed=transposed)
+    tree.add({f"h/0/{other}": (24,), "h/0/mlp/fc1/bias": (40,)})
+    if transposed != (leaf == "weight"):
+        pasted(tree, MeanShift(), {})
+    else:
+        new = rewrite(KEY, tree.params(), MeanShift())
+        assert tree.wrong(new, MeanShift()) == ([], [])

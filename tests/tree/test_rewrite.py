@@ -11,7 +11,16 @@ from flax import serialization, traverse_util
 import mimetic_jax
 from mimetic_jax import InputError, Rule, rewrite, weights
 from mimetic_jax.rules.flax import FLAX
-from mimetic_jax.schemes import Impulse, MeanShift, Mimetic, NormMatched, Scheme, SinCos
+from mimetic_jax.schemes import (
+    Impulse,
+    Layers,
+    MeanShift,
+    Mimetic,
+    NormMatched,
+    Scheme,
+    SinCos,
+    TFixup,
+)
 from mimetic_jax.tree.rewrite import rewrite_in_place
 from tests.models.values import initial
 from tests.noise import Noise
@@ -278,6 +287,47 @@ def test_the_program_of_a_stack_has_one_layer_whatever_their_number(scheme):
         return inside.lower(KEY, stacked(layers), scheme).as_text().count("\n")
 
     assert size(2) == size(24)
+
+
+@pytest.mark.parametrize(
+    ("places", "experts", "each"),
+    [
+        (["layer_0", "layer_1"], True, 1),
+        (["layers/0", "layers/1"], True, 1),
+        (["stage_0", "stage_1"], True, 1),
+        (["h.0", "h.1"], True, 1),
+        (["layer_0", "layer_1"], False, 1),  # members
+        (["h/0", "h/1"], False, 1),
+        (["stage_0", "stage_1"], False, 4),
+        (["stage_0/layers", "stage_1/layers"], False, 4),
+        (["layers/0/blocks", "layers/1/blocks"], False, 4),
+        (["ScanBlock_0", "ScanBlock_1"], False, 4),
+        (["blocks"], False, 4),
+        (["Block_0"], False, 4),
+    ],
+)
+def test_what_one_layer_stacks_is_as_deep_as_it(places, experts, each):
+    """Four experts beside one attention, or members of an ensemble; else four layers."""
+    layers = stacked(4)
+    if experts:
+        layers |= {path: leaf[0] for path, leaf in layers.items() if "attention" in path}
+    tree = {
+        path.replace("blocks", place).replace("/", "." if "." in place else "/"): leaf
+        for place in places
+        for path, leaf in layers.items()
+    }
+    new = rewrite(KEY, tree, Layers(MeanShift(), 0.75, 1))
+    first = [path for path in tree if "fc1" in path]
+    changed = [
+        not np.array_equal(*pair)
+        for path in first
+        for pair in zip(tree[path], new[path], strict=True)
+    ]
+    count = each * len(places)
+    drawn = len(changed) // count * max(1, count // 4)
+    assert changed == [False] * (len(changed) - drawn) + [True] * drawn
+    [mlps] = [names for _, names in mimetic_jax.plan(tree, TFixup()).depth if "mlp" in names[0]]
+    assert len(mlps) == count
 
 
 @pytest.mark.parametrize(

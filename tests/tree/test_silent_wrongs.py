@@ -13,7 +13,7 @@ import mimetic_jax
 from mimetic_jax import InputError, Rule, check, plan, rewrite, zoo
 from mimetic_jax.initializers import identity_gauge
 from mimetic_jax.rules.tables import attention_rules
-from mimetic_jax.schemes import Impulse, MeanShift, Mimetic, Scheme, SinCos, Zero
+from mimetic_jax.schemes import Impulse, MeanShift, Mimetic, Permuted, Scheme, SinCos, Zero
 from tests.tree.test_advice import printed
 from tests.zoo.cases import ones
 
@@ -202,6 +202,24 @@ def test_a_copy_of_another_part_is_refused(names):
     # Layers of one part may be equal, and so may constants.
     rewrite(KEY, block, Mimetic())
     rewrite(KEY, jax.tree.map(np.zeros_like, tree), Mimetic())
+
+
+@pytest.mark.parametrize("place", ["", "layer_0/attn"])
+@pytest.mark.parametrize("stack", [np.stack, jnp.stack])
+def test_a_copy_for_each_device_is_no_stack_of_layers(place, stack):
+    """Each device would get other weights."""
+    layer = nn.MultiHeadDotProductAttention(num_heads=H)
+    params = layer.init(KEY, jnp.ones((1, 3, D)))["params"]
+    for name in filter(None, reversed(place.split("/"))):
+        params = {name: params}
+    tree = jax.tree.map(lambda leaf: stack([leaf] * 3), params)
+    with pytest.raises(InputError, match=r"3 equal slices.*unreplicate\(params\)"):
+        rewrite(KEY, tree, Mimetic())
+    rewrite(KEY, tree, Mimetic(), rules=zoo.COMMON)
+    rewrite(KEY, jax.tree.map(lambda leaf: 0 * leaf, tree), Mimetic())
+    layers = jax.tree.map(lambda leaf: stack([leaf, leaf, 2 * leaf]), params)
+    # Layers that a scheme makes equal aren't copies.
+    rewrite(KEY, layers, (Mimetic(alpha_qk=0, alpha_vo=0), Permuted(Mimetic())))
 
 
 NAMES = ("src_attn", "context_attention", "memory_attn", "cross_mha", "cross", "encdec")

@@ -1,6 +1,7 @@
 """An embedding of tokens that a tree holds twice, or under the name of the output layer, is one."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,8 @@ import pytest
 from flax import nnx
 
 from mimetic_jax import InputError, Rule, plan, rewrite, weights, zoo
+from mimetic_jax.command.expressions import parse_rules
+from mimetic_jax.models.gpt import RULES
 from mimetic_jax.nnx import initialize
 from mimetic_jax.schemes import Cooccurrence, PositionalHeads
 
@@ -129,6 +132,28 @@ def test_an_output_layer_alone_is_the_embedding():
         rewritten(unnamed)
 
 
+@pytest.mark.parametrize("table", [(V, 8), (V + 24, D), None], ids=["narrow", "padded", "none"])
+def test_an_output_layer_of_a_common_name_is_the_embedding_if_the_user_says_so(table):
+    """Another leaf may embed the tokens: that of a factorized embedding, or one with padding."""
+    random = np.random.default_rng(3)
+    params = {
+        "lm_head": {"kernel": TABLE.T.copy()},
+        "proj_in": {"kernel": random.normal(size=(8, D))},
+    }
+    params |= {"tok": {"table": random.normal(size=table)}} if table else {}
+    with pytest.raises(InputError, match="Cooccurrence matches nothing") as refused:
+        rewrite(KEY, params, Cooccurrence(), counts=COUNTS)
+    calls = re.findall(r"rules=(.+?)(?=; or| if|, where)", str(refused.value))
+    assert calls[0] == ('embedding_rules("tok/table")' if table else "embedding_rules(…)")
+    new = rewrite(KEY, params, Cooccurrence(), counts=COUNTS, rules=parse_rules(calls[-1]))
+    rows, law = new["lm_head"]["kernel"].T, rewritten(ONE)["model.embed_tokens.weight"]
+    np.testing.assert_allclose(rows @ rows.T, law @ law.T, atol=1e-4)
+    if table == (V, 8):
+        new = rewrite(KEY, params, Cooccurrence(), counts=COUNTS, rules=parse_rules(calls[0]))
+        assert not np.array_equal(new["tok"]["table"], params["tok"]["table"])
+        np.testing.assert_array_equal(new["lm_head"]["kernel"], params["lm_head"]["kernel"])
+
+
 def test_trees_of_flax():
     """The output layer is stored the other way round there."""
 
@@ -159,3 +184,42 @@ def test_inside_of_a_program_one_array_is_one():
 
     new = jax.jit(made)(KEY)
     np.testing.assert_array_equal(new["wte"]["embedding"], new["lm_head"])
+
+
+GAIN = np.linspace(0.5, 2, D, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("params", "options"),
+    [
+        ({"embed": {"embedding": TABLE}, "lm_head": {"kernel": TABLE.T.copy()}}, {}),
+        ({"embed": {"embedding": TABLE}, "readout": {"kernel": TABLE.T.copy()}}, {}),
+        (BOTH | {"model.norm.weight": GAIN}, {"num_heads": 2}),
+        ({f"model.{name}": leaf for name, leaf in BOTH.items()}, {"num_heads": 2}),
+        ({"embedding": TABLE, "unembedding": TABLE.copy()}, {"rules": RULES}),
+    ],
+)
+def test_a_program_hides_whether_an_output_layer_is_a_copy(params, options):
+    """Told that it is, the draw is that of the values; told that it isn't, the layer stays."""
+    options, scheme = options | {"counts": COUNTS}, Cooccurrence()
+
+    def inside(**more):
+        return jax.jit(lambda params: rewrite(KEY, params, scheme, **options | more))(params)
+
+    with pytest.raises(InputError, match="may be a copy of") as error:
+        inside()
+    calls = re.fullmatch(r".*pass rules=(.+) if it is; or rules=(.+) if not", str(error.value))
+    known = {"Rule": Rule, "zoo": zoo, "rules": options.get("rules")}
+    tied, untied = (eval(call, known) for call in calls.groups())
+    expected = rewrite(KEY, params, scheme, **options)
+    for new in (inside(rules=tied), rewrite(KEY, params, scheme, **options | {"rules": tied})):
+        for leaf, other in zip(*map(jax.tree.leaves, (new, expected)), strict=True):
+            np.testing.assert_allclose(leaf, other, atol=1e-5)
+    alone, apart = (
+        rewrite(KEY, params, scheme, **options | {"rules": untied}),
+        inside(rules=untied),
+    )
+    kept = [np.array_equal(*x) for x in zip(*map(jax.tree.leaves, (alone, params)), strict=True)]
+    assert kept.count(False) == 1
+    for leaf, other in zip(*map(jax.tree.leaves, (alone, apart)), strict=True):
+        np.testing.assert_allclose(leaf, other, atol=1e-5)
