@@ -373,7 +373,7 @@ def test_the_pages_llama_gets_heads_and_the_counts_of_its_text():
     inner["norm"] = torch.nn.LayerNorm(64, bias=False)
     model = torch.nn.ModuleDict({"model": inner, "lm_head": linear(200, 64)})
     config = {"model_type": "llama", "rope_theta": 1e4, "hidden_size": 64, "num_attention_heads": 4}
-    model.config = holder(to_dict=lambda: config, vocab_size=200, num_attention_heads=4)
+    model.config = holder(to_dict=lambda: config, vocab_size=200, **config)
     tokens = np.random.default_rng(0).zipf(1.3, 30_000) % 200
     exec(block_of_the_page("import jax"), {"model": model, "tokens": tokens})
     arrays = mimetic_torch.arrays_of(model)
