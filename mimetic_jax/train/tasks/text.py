@@ -85,6 +85,7 @@ class TextTask(Task):
         self, schemes: Iterable[Scheme], load: Callable[[], texts.Corpus] | None = None
     ) -> dict[str, Any]:
         """Return the counts of tokens near each other in the training text, and of next tokens."""
+        # A plan has no text, and counts without any are refused.
         none = scipy.sparse.csr_array(([1.0], ([0], [0])), 2 * (self.info.vocabulary,))
         found: dict[str, Any] = {}
         if (how := counted_for(schemes)) is not None:
