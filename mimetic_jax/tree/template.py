@@ -228,11 +228,30 @@ _DECIDES = {
 
 
 def _fused(fused: _Layer, out: _Layer) -> Call | None:
-    """The call for a kernel of two axes that holds query, key and value in an order of its own."""
-    if len(fused.shape) != 2 or len(out.shape) != 2:
-        return None
+    """The call for a kernel that holds query, key and value in an order of its own."""
     named = out if out.bias else fused
     stated = [f'fused="{fused.name}"', f'out="{out.name}"', *_leaves(named.kernel, named.bias)]
+    by_head = (
+        f"by_head=True if {fused.name} holds query, key and value of one head after the other, and "
+        "False if it holds all heads of query, then those of key and of value"
+    )
+    if len(fused.shape) == 4:
+        orders = [
+            order
+            for order in (False, True)
+            if _agreeing(
+                attention_rules(fused="qkv", by_head=order, exclude="")[:2],
+                (fused.shape, out.shape),
+            ).get("three")
+            == 3
+        ]
+        if not orders:
+            return None
+        either = len(orders) == 2
+        stated += ["by_head=…"] if either else ["by_head=True"] * orders[0]
+        return Call(f"attention_rules({', '.join(stated)})", (by_head,) * either)
+    if len(fused.shape) != 2 or len(out.shape) != 2:
+        return None
     stated.append("flat=True")
     transposed = fused.shape[0] > fused.shape[1]
     if transposed:
@@ -240,10 +259,7 @@ def _fused(fused: _Layer, out: _Layer) -> Call | None:
     if max(fused.shape) == 3 * out.shape[int(transposed)]:
         heads: tuple[str, ...] = ("num_heads",)
         stated.append("by_head=…")
-        reason = (
-            f"by_head=True if {fused.name} holds query, key and value of one head after the other, "
-            "and False if it holds all heads of query, then those of key and of value"
-        )
+        reason = by_head
     else:
         heads = ("num_heads", "num_kv_heads")
         stated.append("grouped=…")

@@ -412,3 +412,22 @@ def test_other_leaves_show_the_order_of_an_mlp(other, transposed, leaf):
     else:
         new = rewrite(KEY, tree.params(), MeanShift())
         assert tree.wrong(new, MeanShift()) == ([], [])
+
+
+@pytest.mark.parametrize("by_head", [False, True])
+@pytest.mark.parametrize("heads", [3, 4])
+def test_a_fused_kernel_with_axes_of_its_own(heads, by_head):
+    """As `nn.DenseGeneral((3, H, K))`: the sizes tell the order, but for three heads."""
+    three = (heads, 3) if by_head else (3, heads)
+    random = np.random.default_rng(0)
+    shapes = {"l/qkv/kernel": (24, *three, 8), "l/out/kernel": (heads, 8, 24)}
+    params = {path: random.normal(size=shape) for path, shape in shapes.items()}
+    with pytest.raises(InputError) as refused:
+        plan(params, Mimetic())
+    assert ("by_head=…" in str(refused.value)) == (heads == 3)
+    rules = printed(str(refused.value), {"by_head": by_head})[0]
+    new = rewrite(KEY, params, Mimetic(), rules=rules)
+    query, _, value = np.moveaxis(new["l/qkv/kernel"], 2 if by_head else 1, 0)
+    product = np.einsum("dhk,hke->de", value, new["l/out/kernel"])
+    assert np.trace(product) / np.linalg.norm(product) / 24**0.5 < -0.5
+    assert query.shape == (24, heads, 8)
