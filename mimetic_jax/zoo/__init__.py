@@ -177,9 +177,8 @@ def closest(shapes: Shapes, known: Family | None) -> tuple[str, tuple[str, ...]]
 
 def name_of(rules: Sequence[Rule]) -> str:
     """The name of the family whose rules these are, but for what a configuration says, or ""."""
-    same = (name for name, table in TABLES.items() if table == tuple(rules))
-    alike = (name for name, table in TABLES.items() if _described(table) == _described(rules))
-    return next(same, "") or next(alike, "")
+    described = _described(rules)
+    return next((name for name, table in TABLES.items() if _described(table) == described), "")
 
 
 def _described(rules: Iterable[Rule]) -> set[tuple[str, object, object]]:
